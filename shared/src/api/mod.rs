@@ -1,0 +1,18 @@
+//! The custom resources: `KnativeServing` and `KnativeEventing` (`operator.knative.dev/v1beta1`), and as much of
+//! `ClusterProfile` (`multicluster.x-k8s.io/v1alpha1`) as the operator reads.
+
+pub mod cluster_profile;
+pub mod common;
+mod component;
+mod eventing;
+mod ingress;
+mod serving;
+mod workload;
+
+pub use cluster_profile::{AccessProvider, ClusterProfile, ClusterProfileSpec, ClusterProfileStatus};
+pub use common::{ClusterProfileReference, CommonSpec, Condition, KnativeStatus, NamespaceConfiguration};
+pub use component::{Component, Knative};
+pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};
+pub use ingress::{IngressConfigs, KourierIngress};
+pub use serving::{KnativeServing, KnativeServingSpec};
+pub use workload::{PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};

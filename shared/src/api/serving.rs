@@ -1,0 +1,60 @@
+//! `KnativeServing`.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{CommonSpec, IngressConfigs, KnativeStatus};
+
+/// What to install as Knative Serving, and where.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.knative.dev",
+    version = "v1beta1",
+    kind = "KnativeServing",
+    plural = "knativeservings",
+    namespaced,
+    derive = "PartialEq",
+    derive = "Default",
+    status = "KnativeStatus"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct KnativeServingSpec {
+    /// What both kinds share.
+    #[serde(flatten)]
+    pub common: CommonSpec,
+    /// Certificates that the controller trusts when it talks to registries.
+    #[serde(rename = "controller-custom-certs", default, skip_serializing_if = "Option::is_none")]
+    pub controller_custom_certs: Option<CustomCerts>,
+    /// Which ingress comes along. Left out: Istio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<IngressConfigs>,
+    /// Security extensions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<SecurityConfigs>,
+}
+
+/// A ConfigMap or Secret with certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CustomCerts {
+    /// `ConfigMap` or `Secret`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Security extensions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecurityConfigs {
+    /// Security guard.
+    pub security_guard: SecurityGuard,
+}
+
+/// Security guard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecurityGuard {
+    /// Whether it is installed.
+    pub enabled: bool,
+}

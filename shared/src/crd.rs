@@ -1,0 +1,129 @@
+//! The CustomResourceDefinitions, made out of the types, with what `schemars` can't say added: the transition rules
+//! on `clusterProfileRef`, list and map kinds, and defaults, so that the schema equals that of the Go operator's CRDs.
+
+use kube::CustomResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::api::{Component, KnativeEventing, KnativeServing};
+
+/// Kubernetes' own types whose descriptions are left out: with them a CRD outgrows what `kubectl apply` can annotate.
+const UNDESCRIBED: [&str; 7] = ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
+
+/// Types of Kubernetes that are replaced as a whole, by the field that holds them.
+const ATOMIC_MAPS: [&str; 11] = [
+    "configMapKeyRef", "fieldRef", "fileKeyRef", "labelSelector", "namespaceSelector", "nodeSelectorTerms[]", "preference",
+    "requiredDuringSchedulingIgnoredDuringExecution", "resourceFieldRef", "secretKeyRef", "selector",
+];
+
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+/// The CustomResourceDefinition of `component`, as JSON.
+pub fn definition(component: Component) -> Value {
+    let crd = match component {
+        Component::Serving => KnativeServing::crd(),
+        Component::Eventing => KnativeEventing::crd(),
+    };
+    // A definition is plain data with string keys: serialising it can't fail.
+    let mut crd = serde_json::to_value(crd).unwrap_or_default();
+    // `helm uninstall` must not delete every installation with the definition of its kind.
+    crd["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
+    let version = &mut crd["spec"]["versions"][0];
+    version["additionalPrinterColumns"] = columns();
+    let root = &mut version["schema"]["openAPIV3Schema"];
+    root["description"] = json!(format!("{} installs Knative {} and keeps it as asked for.", component.kind(), component.word()));
+    if let Some(root) = root.as_object_mut() {
+        root.remove("required");
+        root.remove("title");
+    }
+    for (field, type_) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
+        root["properties"][field] = json!({"type": type_});
+    }
+    polish(&mut root["properties"]["spec"], "spec", false);
+    polish(&mut root["properties"]["status"], "status", false);
+    let spec = &mut root["properties"]["spec"];
+    spec["x-kubernetes-validations"] = json!([
+        {"rule": "has(self.clusterProfileRef) == has(oldSelf.clusterProfileRef)", "message": "spec.clusterProfileRef cannot be added or removed after creation"},
+        {"rule": "!has(self.clusterProfileRef) || !has(oldSelf.clusterProfileRef) || self.clusterProfileRef == oldSelf.clusterProfileRef", "message": "spec.clusterProfileRef is immutable"},
+    ]);
+    if let Some(source) = spec.pointer_mut("/properties/source") {
+        source["required"] = json!(["ceph", "github", "gitlab", "kafka", "rabbitmq", "redis"]);
+    }
+    crd
+}
+
+fn columns() -> Value {
+    let ready = |field: &str| format!(r#".status.conditions[?(@.type=="Ready")].{field}"#);
+    json!([
+        {"name": "Target Cluster", "type": "string", "jsonPath": ".spec.clusterProfileRef.name"},
+        {"name": "Version", "type": "string", "jsonPath": ".status.version"},
+        {"name": "Ready", "type": "string", "jsonPath": ready("status")},
+        {"name": "Reason", "type": "string", "jsonPath": ready("reason")},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ])
+}
+
+/// Makes the schema of field `name` what the API server and the Go operator's CRD want. `kubernetes`: whether it is
+/// part of one of Kubernetes' own types.
+fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    schema.remove("nullable");
+    schema.remove("default");
+    if schema.get("format").is_some_and(|f| f != "int32" && f != "int64" && f != "byte") {
+        schema.remove("format");
+    }
+    schema.remove("minimum");
+    let kubernetes = kubernetes || UNDESCRIBED.contains(&name);
+    if kubernetes {
+        schema.remove("description");
+    }
+    if let Some(Value::Array(words)) = schema.get_mut("enum") {
+        words.retain(|w| !w.is_null());
+    }
+    let typed = |schema: &Map<String, Value>, wanted: &str| schema.get("type").is_some_and(|t| t == wanted);
+    if kubernetes && typed(schema, "array") && name != "tolerations" && name != "topologySpreadConstraints" && name != "volumeMounts" && name != "envVars" {
+        if name == "claims" {
+            schema.insert("x-kubernetes-list-map-keys".into(), json!(["name"]));
+            schema.insert("x-kubernetes-list-type".into(), json!("map"));
+        } else {
+            schema.insert("x-kubernetes-list-type".into(), json!("atomic"));
+        }
+    }
+    if (name == "imagePullSecrets[]" || kubernetes && ATOMIC_MAPS.contains(&name)) && schema.contains_key("properties") {
+        schema.insert("x-kubernetes-map-type".into(), json!("atomic"));
+    }
+    if schema.get("x-kubernetes-int-or-string").is_some() {
+        schema.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
+        if matches!(name, "limits{}" | "requests{}" | "divisor") {
+            schema.insert("pattern".into(), json!(QUANTITY));
+        }
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for (property, child) in properties {
+            polish(child, property, kubernetes);
+        }
+    }
+    if let Some(optional) = schema.get_mut("properties").filter(|_| name == "fileKeyRef").and_then(|p| p.get_mut("optional")) {
+        optional["default"] = json!(false);
+    }
+    if name == "imagePullSecrets[]" || matches!(name, "configMapKeyRef" | "secretKeyRef") {
+        if let Some(name) = schema.get_mut("properties").and_then(|p| p.get_mut("name")) {
+            name["default"] = json!("");
+        }
+        remove_required(schema, "name");
+    }
+    if let Some(items) = schema.get_mut("items") {
+        polish(items, &format!("{name}[]"), kubernetes);
+    }
+    if let Some(values) = schema.get_mut("additionalProperties") {
+        polish(values, &format!("{name}{{}}"), kubernetes);
+    }
+}
+
+fn remove_required(schema: &mut Map<String, Value>, property: &str) {
+    if let Some(Value::Array(required)) = schema.get_mut("required") {
+        required.retain(|r| r != property);
+        if required.is_empty() {
+            schema.remove("required");
+        }
+    }
+}

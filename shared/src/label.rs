@@ -1,0 +1,26 @@
+//! Every label, annotation, finalizer and manager name, in one place.
+
+/// API group of the custom resources.
+pub const GROUP: &str = "operator.knative.dev";
+/// Version of the custom resources.
+pub const VERSION: &str = "v1beta1";
+/// Field manager of everything that the operator applies. Never change it: fields would be orphaned.
+pub const FIELD_MANAGER: &str = "knative-operator";
+/// Says which component an object belongs to; selects what is watched.
+pub const APP_NAME: &str = "app.kubernetes.io/name";
+/// Says which version an object belongs to.
+pub const APP_VERSION: &str = "app.kubernetes.io/version";
+/// Says who manages an object that is not part of a release.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Names, on an anchor and a namespace, the custom resource they were made for.
+pub const CR_NAME: &str = "operator.knative.dev/cr-name";
+/// Marks an anchor ConfigMap.
+pub const ANCHOR: &str = "operator.knative.dev/anchor";
+/// Warns against deleting an object by hand.
+pub const PROTECTED: &str = "operator.knative.dev/protected";
+/// Says what an object is for.
+pub const DESCRIPTION: &str = "operator.knative.dev/description";
+/// Changing its value asks for a reconcile.
+pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
+/// On a namespace: which resource's operator created it, so that it may be deleted with it.
+pub const CREATED_BY: &str = "operator.knative.dev/created-by";

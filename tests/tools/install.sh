@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Brings the binaries of the test control plane together and prints the folder that holds them.
+#
+# Each binary is taken from the first of: $KUBEBUILDER_ASSETS, the cache outside the tree, the official downloads
+# (verified with the checksums published beside them; given up within seconds where they can't be reached), `go build`.
+#
+#   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, then knative-operator)
+#   TOOLS_MIRROR            takes the downloads from this URL, laid out as HOST/PATH, instead
+#   TOOLS_DOWNLOAD=no       builds with Go at once
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here"
+
+K8S=v1.36.3 ETCD=v3.6.16 KWOK=v0.8.0 HELM=v3.22.0
+os=$(uname -s | tr '[:upper:]' '[:lower:]')
+case $(uname -m) in x86_64) arch=amd64 ;; aarch64 | arm64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
+
+key=$(cat install.sh ./*/go.mod ./*/go.sum | sha256sum | cut -c1-16)
+root=${KNATIVE_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/knative-operator}
+bin=$root/tools/$key
+mkdir -p "$bin"
+exec 9>"$bin/.lock"
+flock 9
+
+say() { printf '%s\n' "$*" >&2; }
+
+# download HOST/PATH FILE: fetches a file, quickly giving up on a host that can't be reached.
+download() {
+  local url=https://$1
+  [ -z "${TOOLS_MIRROR:-}" ] || url=$TOOLS_MIRROR/$1
+  curl --fail --silent --show-error --location --connect-timeout 3 --retry 2 --retry-max-time 60 --max-time 300 -o "$2" "$url" 2>/dev/null
+}
+
+# verified HOST/PATH CHECKSUM-HOST/PATH FILE: fetches a file and holds it against its published SHA-256.
+verified() {
+  download "$1" "$3" && download "$2" "$3.sum" || return 1
+  local wanted
+  wanted=$(grep -E "(^|[ /])$(basename "$1")\$" "$3.sum" | head -n1 | cut -c1-64 || true)
+  [ -n "$wanted" ] || wanted=$(cut -c1-64 <"$3.sum" | head -n1)
+  if [ "$wanted" != "$(sha256sum "$3" | cut -c1-64)" ]; then
+    say "$(basename "$1"): the download does not match its published checksum; not used"
+    return 1
+  fi
+}
+
+official() {
+  [ "${TOOLS_DOWNLOAD:-yes}" != no ] && command -v curl >/dev/null || return 1
+  local name=$1 tmp=$2 path
+  case $name in
+  kube-apiserver | kube-controller-manager | kube-scheduler | kubectl)
+    path=dl.k8s.io/release/$K8S/bin/$os/$arch/$name
+    verified "$path" "$path.sha256" "$tmp/$name"
+    ;;
+  etcd)
+    path=github.com/etcd-io/etcd/releases/download/$ETCD
+    verified "$path/etcd-$ETCD-$os-$arch.tar.gz" "$path/SHA256SUMS" "$tmp/etcd.tar.gz" &&
+      tar -xzf "$tmp/etcd.tar.gz" -C "$tmp" --strip-components=1 "etcd-$ETCD-$os-$arch/etcd"
+    ;;
+  helm)
+    path=get.helm.sh/helm-$HELM-$os-$arch.tar.gz
+    verified "$path" "$path.sha256sum" "$tmp/helm.tar.gz" &&
+      tar -xzf "$tmp/helm.tar.gz" -C "$tmp" --strip-components=1 "$os-$arch/helm"
+    ;;
+  *) return 1 ;; # kwok and the plugins are published without checksums, or as images only
+  esac
+}
+
+build() {
+  local name=$1 out=$2
+  command -v go >/dev/null || { say "$name: not in the cache and not to be downloaded; install Go 1.26 or later to build it"; return 1; }
+  local v=k8s.io/component-base/version package module=kubernetes ldflags="-s -w"
+  case $name in
+  etcd) module=etcd package=go.etcd.io/etcd/server/v3 ;;
+  kwok) module=kwok package=sigs.k8s.io/kwok/cmd/kwok ;;
+  helm) module=helm package=helm.sh/helm/v3/cmd/helm ;;
+  *secretreader-plugin) module=secretreader package=sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin ;;
+  *) package=k8s.io/kubernetes/cmd/$name ldflags="-s -w -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=36" ;;
+  esac
+  say "building $name (once; several minutes in all, then cached in $bin)"
+  (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out" "$package")
+}
+
+provide() {
+  local name=$1 tmp
+  [ ! -x "$bin/$name" ] || return 0
+  if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$name" ]; then
+    ln -sf "$KUBEBUILDER_ASSETS/$name" "$bin/$name"
+    return 0
+  fi
+  tmp=$(mktemp -d "$bin/.tmp.XXXXXX")
+  official "$name" "$tmp" || build "$name" "$tmp/$name" || { rm -rf "$tmp"; return 1; }
+  chmod +x "$tmp/$name"
+  mv "$tmp/$name" "$bin/$name"
+  rm -rf "$tmp"
+}
+
+tools=("$@")
+[ ${#tools[@]} -gt 0 ] || tools=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin)
+for tool in "${tools[@]}"; do provide "$tool"; done
+printf '%s\n' "$bin"
