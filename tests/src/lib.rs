@@ -1,1 +1,23 @@
-//! stub
+//! A real control plane as a fixture: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK, as many
+//! side by side as a test wants, and the product's own binaries started on it as the installed chart says.
+//!
+//! Every process is started through [`process`], which ends it when the process that started it ends, however it ends.
+
+#![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)] // a fixture that can't go on should stop the test
+
+pub mod cluster;
+
+pub mod kubelet;
+pub mod kubeconfig;
+pub mod pki;
+pub mod process;
+pub mod proxy;
+pub mod releases;
+pub mod subnet;
+pub mod tools;
+pub mod wait;
+
+/// What goes wrong in the fixture, as a sentence.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// A result of the fixture.
+pub type Result<T> = std::result::Result<T, Error>;

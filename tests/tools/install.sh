@@ -15,7 +15,7 @@ K8S=v1.36.3 ETCD=v3.6.16 KWOK=v0.8.0 HELM=v3.22.0
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
 case $(uname -m) in x86_64) arch=amd64 ;; aarch64 | arm64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
 
-key=$(cat install.sh ./*/go.mod ./*/go.sum | sha256sum | cut -c1-16)
+key=$( (cat ./*/go.mod ./*/go.sum; grep -m1 "^K8S=" install.sh) | sha256sum | cut -c1-16)
 root=${KNATIVE_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/knative-operator}
 bin=$root/tools/$key
 mkdir -p "$bin"
@@ -80,6 +80,17 @@ build() {
   (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out" "$package")
 }
 
+# stages: how KWOK plays nodes and pods, as its module ships it.
+stages() {
+  local dir
+  [ ! -s "$bin/kwok-stages.yaml" ] || return 0
+  dir=$(cd kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+  for file in "$dir"/node/fast/*.yaml "$dir"/node/heartbeat-with-lease/*.yaml "$dir"/pod/fast/*.yaml; do
+    case $file in */kustomization.yaml) ;; *) printf -- '---\n' && cat "$file" && printf '\n' ;; esac
+  done >"$bin/kwok-stages.tmp"
+  mv "$bin/kwok-stages.tmp" "$bin/kwok-stages.yaml"
+}
+
 provide() {
   local name=$1 tmp
   [ ! -x "$bin/$name" ] || return 0
@@ -96,5 +107,8 @@ provide() {
 
 tools=("$@")
 [ ${#tools[@]} -gt 0 ] || tools=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin)
-for tool in "${tools[@]}"; do provide "$tool"; done
+for tool in "${tools[@]}"; do
+  provide "$tool"
+  [ "$tool" != kwok ] || stages
+done
 printf '%s\n' "$bin"

@@ -1,0 +1,56 @@
+//! Runs a command, and ends it when standard input closes: that is, when whoever started it is gone, even by SIGKILL.
+//!
+//! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills at once. Exits as the command does.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let pid_file = arguments.next().expect("PID_FILE");
+    let grace = arguments.next().and_then(|g| g.to_str()?.parse().ok()).map(Duration::from_secs).expect("GRACE_SECONDS");
+    let program = arguments.next().expect("COMMAND");
+    let mut child = match Command::new(&program).args(arguments).stdin(Stdio::null()).process_group(0).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("{}: {error}", program.display());
+            return ExitCode::from(127);
+        }
+    };
+    std::fs::write(pid_file, child.id().to_string()).expect("pid file");
+    let group = Pid::from_child(&child);
+    let (closed, watch) = channel::<()>();
+    std::thread::spawn(move || {
+        let mut sink = [0; 64];
+        while matches!(std::io::stdin().read(&mut sink), Ok(n) if n > 0) {}
+        drop(closed);
+    });
+    let mut ending: Option<Instant> = None;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            let _ = kill_process_group(group, Signal::KILL); // whatever it left behind
+            return ExitCode::from(u8::try_from(status.code().unwrap_or(137)).unwrap_or(1));
+        }
+        match ending {
+            Some(since) if since.elapsed() >= grace => {
+                let _ = kill_process_group(group, Signal::KILL);
+                let _ = child.wait();
+                return ExitCode::from(137);
+            }
+            Some(_) => std::thread::sleep(Duration::from_millis(10)),
+            None => {
+                if watch.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Disconnected) {
+                    let _ = kill_process_group(group, if grace.is_zero() { Signal::KILL } else { Signal::TERM });
+                    ending = Some(Instant::now());
+                }
+            }
+        }
+    }
+}

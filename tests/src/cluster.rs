@@ -1,0 +1,293 @@
+//! One control plane.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::api::PostParams;
+use kube::{Api, Client, Config};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::kubeconfig::{User, kubeconfig};
+use crate::process::Process;
+use crate::subnet::Subnet;
+use crate::{Result, pki, tools};
+
+/// How a control plane is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Whether the API server calls admission webhooks. Off on spokes: Knative's own webhooks have no pods behind them here.
+    pub webhooks: bool,
+}
+
+/// A running control plane. Dropping it ends its processes and removes its files.
+pub struct Cluster {
+    name: String,
+    subnet: Subnet,
+    authority: String,
+    client: Client,
+    components: BTreeMap<&'static str, Process>,
+    setup: Setup,
+    dir: TempDir,
+}
+
+const KILL: Duration = Duration::ZERO;
+
+impl Cluster {
+    /// A cluster whose API server calls admission webhooks.
+    pub async fn hub(name: &str) -> Result<Self> {
+        Self::start(name, Setup { webhooks: true }).await
+    }
+
+    /// A cluster whose API server calls no admission webhooks.
+    pub async fn spoke(name: &str) -> Result<Self> {
+        Self::start(name, Setup { webhooks: false }).await
+    }
+
+    /// Starts a control plane with one node and waits until its API server is ready.
+    pub async fn start(name: &str, setup: Setup) -> Result<Self> {
+        // Both may be installed by now; only the first call matters.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::Builder::new().prefix(&format!("knative-{name}-")).tempdir()?;
+        let subnet = Subnet::take()?;
+        let path = dir.path();
+        let authority = pki::Authority::new(&format!("{name}-ca"))?;
+        std::fs::write(path.join("ca.crt"), authority.pem())?;
+        let (server, service) = (subnet.address(2), subnet.address(129));
+        authority
+            .issue("kube-apiserver", None, &[server, service, Ipv4Addr::LOCALHOST].map(IpAddr::V4), &["localhost", "kubernetes.default.svc"])?
+            .write(path, "server")?;
+        let admin = authority.issue("admin", Some("system:masters"), &[], &[])?;
+        admin.write(path, "admin")?;
+        pki::service_account_keys(path)?;
+        let url = format!("https://{server}:6443");
+        let kubeconfig_path = path.join("kubeconfig");
+        std::fs::write(&kubeconfig_path, kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)))?;
+        let client = client(&kubeconfig_path).await?;
+        let mut cluster =
+            Self { name: name.to_owned(), subnet, authority: authority.pem(), client, components: BTreeMap::new(), setup, dir };
+        cluster.run("etcd", &cluster.etcd())?;
+        cluster.run("kube-apiserver", &cluster.apiserver())?;
+        cluster.ready().await?;
+        for (component, flags) in cluster.controllers()? {
+            cluster.run(component, &flags)?;
+        }
+        cluster.node().await?;
+        Ok(cluster)
+    }
+
+    fn etcd(&self) -> Vec<String> {
+        let (client, peer) = (format!("http://{}:2379", self.subnet.address(2)), format!("http://{}:2380", self.subnet.address(2)));
+        vec![
+            format!("--data-dir={}", self.dir.path().join("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=error".to_owned(),
+        ]
+    }
+
+    fn apiserver(&self) -> Vec<String> {
+        let file = |name: &str| self.dir.path().join(name).display().to_string();
+        let mut off = vec!["TaintNodesByCondition"];
+        if !self.setup.webhooks {
+            off.extend(["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"]);
+        }
+        vec![
+            format!("--etcd-servers=http://{}:2379", self.subnet.address(2)),
+            format!("--bind-address={}", self.subnet.address(2)),
+            format!("--advertise-address={}", self.subnet.address(2)),
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--secure-port=6443".to_owned(),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--service-cluster-ip-range={}", self.subnet.services()),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("sa.pub")),
+            format!("--service-account-signing-key-file={}", file("sa.key")),
+            "--authorization-mode=RBAC".to_owned(),
+            "--allow-privileged=true".to_owned(),
+            format!("--disable-admission-plugins={}", off.join(",")),
+            format!("--audit-policy-file={}", file("audit-policy.json")),
+            format!("--audit-log-path={}", file("audit.log")),
+            "--audit-log-mode=batch".to_owned(),
+        ]
+    }
+
+    fn controllers(&self) -> Result<[(&'static str, Vec<String>); 3]> {
+        let stages = tools::control_plane("kwok-stages.yaml")?;
+        let (file, address) = (|name: &str| self.dir.path().join(name).display().to_string(), self.subnet.address(2));
+        let kubeconfig = format!("--kubeconfig={}", file("kubeconfig"));
+        Ok([
+            (
+                "kube-controller-manager",
+                vec![
+                    kubeconfig.clone(),
+                    format!("--service-account-private-key-file={}", file("sa.key")),
+                    format!("--root-ca-file={}", file("ca.crt")),
+                    "--leader-elect=false".to_owned(),
+                    format!("--bind-address={address}"),
+                    "--concurrent-gc-syncs=10".to_owned(),
+                ],
+            ),
+            ("kube-scheduler", vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")]),
+            ("kwok", vec![kubeconfig, format!("--config={}", stages.display()), "--manage-all-nodes=true".to_owned(), "--node-lease-duration-seconds=40".to_owned()]),
+        ])
+    }
+
+    fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
+        let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
+        std::fs::write(self.dir.path().join("audit-policy.json"), policy.to_string())?;
+        let program = tools::control_plane(component)?;
+        let process = Process::start(component, self.dir.path(), &program, flags, &[], KILL)?;
+        self.components.insert(component, process);
+        Ok(())
+    }
+
+    /// Waits until the API server says that it is ready. There is nothing to watch before that: it is asked, often.
+    async fn ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let request = http_get("/readyz");
+            if self.client.request_text(request).await.is_ok_and(|answer| answer == "ok") {
+                return Ok(());
+            }
+            let apiserver = self.components.get_mut("kube-apiserver").ok_or("no kube-apiserver")?;
+            if let Some(code) = apiserver.ended() {
+                return Err(format!("kube-apiserver ended with {code}:\n{}", tail(&apiserver.log())).into());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("kube-apiserver of {} is not ready:\n{}", self.name, tail(&apiserver.log())).into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn node(&self) -> Result<()> {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {
+                "name": "node-1",
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "labels": {"kubernetes.io/hostname": "node-1", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
+            },
+            "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "500"}, "capacity": {"cpu": "64", "memory": "256Gi", "pods": "500"}},
+        }))?;
+        Api::<Node>::all(self.client.clone()).create(&PostParams::default(), &node).await?;
+        Ok(())
+    }
+
+    /// Ends the API server at once, as a crash would.
+    pub fn stop_apiserver(&mut self) {
+        self.components.remove("kube-apiserver");
+    }
+
+    /// Starts the API server again, on the same data and address.
+    pub async fn start_apiserver(&mut self) -> Result<()> {
+        self.run("kube-apiserver", &self.apiserver())?;
+        self.ready().await
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A kubeconfig with all rights.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    /// Its files: kubeconfig, certificates, logs, and the API server's audit log (`audit.log`).
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The part of the loopback network that belongs to it.
+    pub fn subnet(&self) -> &Subnet {
+        &self.subnet
+    }
+
+    /// URL of its API server.
+    pub fn url(&self) -> String {
+        format!("https://{}:6443", self.subnet.address(2))
+    }
+
+    /// The authority of its API server, in PEM.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A token of ServiceAccount `name`, valid for `seconds`.
+    pub async fn token(&self, namespace: &str, name: &str, seconds: i64) -> Result<String> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }),
+            ..Default::default()
+        };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
+    }
+
+    /// Runs kubectl on it; what it printed on stdout, or its stderr as the error.
+    pub async fn kubectl(&self, arguments: &[&str], stdin: &str) -> Result<String> {
+        self.tool("kubectl", arguments, stdin).await
+    }
+
+    /// Runs helm on it.
+    pub async fn helm(&self, arguments: &[&str]) -> Result<String> {
+        self.tool("helm", arguments, "").await
+    }
+
+    async fn tool(&self, tool: &str, arguments: &[&str], stdin: &str) -> Result<String> {
+        let home = self.dir.path().join("home");
+        std::fs::create_dir_all(&home)?;
+        let mut child = tokio::process::Command::new(tools::control_plane(tool)?)
+            .args(arguments)
+            .env("KUBECONFIG", self.kubeconfig())
+            .env("HOME", home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut input = child.stdin.take().ok_or("no stdin")?;
+        tokio::io::AsyncWriteExt::write_all(&mut input, stdin.as_bytes()).await?;
+        drop(input);
+        let output = child.wait_with_output().await?;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if output.status.success() { Ok(out.into_owned()) } else { Err(err.trim().to_owned().into()) }
+    }
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+fn http_get(path: &str) -> http::Request<Vec<u8>> {
+    let mut request = http::Request::new(Vec::new());
+    *request.uri_mut() = path.parse().unwrap();
+    request
+}
+
+/// A client for the kubeconfig at `path`.
+pub async fn client(path: &Path) -> Result<Client> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}

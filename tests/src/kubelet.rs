@@ -1,0 +1,156 @@
+//! The kubelet's part for the product's own Deployments: their Pod's command line, environment, mounted ConfigMaps,
+//! Secrets and images, and their ServiceAccount's token, as the installed Deployment says, but as a process here.
+//!
+//! What differs from a node: a mount path lies under the process' own folder, so every mention of it (arguments,
+//! environment, mounted files) is rewritten; the Pod's address is a loopback one, told as `BIND_ADDRESS`; the API
+//! server is found through `KUBECONFIG` instead of the in-cluster environment.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, Secret, Volume};
+use kube::Api;
+
+use crate::cluster::Cluster;
+use crate::kubeconfig::{User, kubeconfig};
+use crate::process::Process;
+use crate::{Result, tools};
+
+/// What images hold, since nothing is pulled here: image (without tag) to what it holds.
+pub type Images = BTreeMap<String, PathBuf>;
+
+/// A Pod of a Deployment, as a process.
+pub struct Pod {
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The process.
+    pub process: Process,
+    /// Its folder.
+    pub dir: PathBuf,
+}
+
+static NEXT: AtomicU8 = AtomicU8::new(0);
+
+/// Starts one Pod of Deployment `name`. `images` tells the executable of its container's image and the folder of
+/// each image volume; `extra` is added to its environment.
+pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Images, extra: &[(&str, &str)]) -> Result<Pod> {
+    let deployment = Api::<Deployment>::namespaced(cluster.client(), namespace).get(name).await?;
+    let pod = deployment.spec.template.spec.ok_or("a Deployment without Pods")?;
+    let container = pod.containers.first().ok_or("a Pod without containers")?;
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let address = cluster.subnet().address(64 + number % 64);
+    let pod_name = format!("{name}-{number}");
+    let dir = cluster.dir().join("pods").join(&pod_name);
+    let mounts = mount(cluster, namespace, &pod, container, &dir, images).await?;
+
+    let account = pod.service_account_name.as_deref().unwrap_or("default");
+    let token = dir.join("token");
+    std::fs::write(&token, cluster.token(namespace, account, 3600).await?)?;
+    let config = dir.join("kubeconfig");
+    let user = User::TokenFile(token.to_str().ok_or("a path that is no text")?);
+    std::fs::write(&config, kubeconfig("in-cluster", &cluster.url(), cluster.authority(), namespace, &user))?;
+
+    let mut environment: BTreeMap<String, String> = BTreeMap::new();
+    for variable in container.env.iter().flatten() {
+        let field = variable.value_from.as_ref().and_then(|f| f.field_ref.as_ref()).map(|f| f.field_path.as_str());
+        let value = match field {
+            Some("metadata.name") => pod_name.clone(),
+            Some("metadata.namespace") => namespace.to_owned(),
+            Some("status.podIP") => address.to_string(),
+            Some(other) => return Err(format!("environment variable {} from {other} is not known here", variable.name).into()),
+            None => variable.value.clone().unwrap_or_default(),
+        };
+        environment.insert(variable.name.clone(), rewrite(&value, &mounts));
+    }
+    let arguments: Vec<String> = container.args.iter().flatten().map(|a| rewrite(&expand(a, &environment), &mounts)).collect();
+    environment.insert("KUBECONFIG".to_owned(), config.display().to_string());
+    environment.insert("BIND_ADDRESS".to_owned(), address.to_string());
+    environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+
+    let program = image(container.image.as_deref().unwrap_or_default(), images)?;
+    let grace = Duration::from_secs(u64::try_from(pod.termination_grace_period_seconds.unwrap_or(30))?.min(30));
+    let process = Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), grace)?;
+    Ok(Pod { address, process, dir })
+}
+
+/// Lays the container's volumes out under `dir`; mount path to the folder that stands for it.
+async fn mount(
+    cluster: &Cluster,
+    namespace: &str,
+    pod: &PodSpec,
+    container: &Container,
+    dir: &Path,
+    images: &Images,
+) -> Result<BTreeMap<String, PathBuf>> {
+    let mut mounts = BTreeMap::new();
+    for at in container.volume_mounts.iter().flatten() {
+        mounts.insert(at.mount_path.clone(), dir.join("root").join(at.mount_path.trim_start_matches('/')));
+    }
+    for at in container.volume_mounts.iter().flatten() {
+        let volume = pod.volumes.iter().flatten().find(|v| v.name == at.name).ok_or_else(|| format!("no volume {}", at.name))?;
+        let to = &mounts[&at.mount_path];
+        if let Some(source) = &volume.image {
+            std::fs::create_dir_all(to.parent().ok_or("no parent")?)?;
+            std::os::unix::fs::symlink(image(source.reference.as_deref().unwrap_or_default(), images)?, to)?;
+            continue;
+        }
+        std::fs::create_dir_all(to)?;
+        for (file, bytes) in contents(cluster, namespace, volume).await? {
+            let text = String::from_utf8(bytes).map(|t| rewrite(&t, &mounts).into_bytes()).unwrap_or_else(|e| e.into_bytes());
+            std::fs::write(to.join(file), text)?;
+        }
+    }
+    Ok(mounts)
+}
+
+async fn contents(cluster: &Cluster, namespace: &str, volume: &Volume) -> Result<BTreeMap<String, Vec<u8>>> {
+    if let Some(source) = &volume.config_map {
+        let map = Api::<ConfigMap>::namespaced(cluster.client(), namespace).get(&source.name).await?;
+        return Ok(map.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.into_bytes())).collect());
+    }
+    if let Some(source) = &volume.secret {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        let secret = Api::<Secret>::namespaced(cluster.client(), namespace).get(name).await?;
+        return Ok(secret.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0)).collect());
+    }
+    if volume.empty_dir.is_some() {
+        return Ok(BTreeMap::new());
+    }
+    Err(format!("volume {} is of a type that is not known here", volume.name).into())
+}
+
+fn image(reference: &str, images: &Images) -> Result<PathBuf> {
+    let name = reference.split('@').next().unwrap_or_default();
+    let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
+    images.get(name).cloned().ok_or_else(|| format!("nothing is known to be in image {reference}").into())
+}
+
+fn rewrite(text: &str, mounts: &BTreeMap<String, PathBuf>) -> String {
+    mounts.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from.as_str(), &to.display().to_string()))
+}
+
+/// `$(NAME)` in an argument, as Kubernetes expands it.
+fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
+    environment.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
+}
+
+/// The images of the chart: both binaries of this project, and the official credential plugin.
+pub fn images(plugins: &Path) -> Result<Images> {
+    Ok([
+        (OPERATOR_IMAGE.to_owned(), tools::sibling("knative-operator")?),
+        (WEBHOOK_IMAGE.to_owned(), tools::sibling("knative-operator-webhook")?),
+        (PLUGIN_IMAGE.to_owned(), plugins.to_owned()),
+    ]
+    .into())
+}
+
+/// The operator's image in the chart's default values.
+pub const OPERATOR_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator";
+/// The webhook's image in the chart's default values.
+pub const WEBHOOK_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator-webhook";
+/// The image that stands for the credential plugins in tests.
+pub const PLUGIN_IMAGE: &str = "registry.example/plugins";

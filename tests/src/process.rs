@@ -1,0 +1,91 @@
+//! Processes that end with the one that started them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Result, tools};
+
+/// A running process. Dropping it ends the process and waits for that.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    tether: Child,
+    line: Option<ChildStdin>,
+    pid_file: PathBuf,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with its output in `dir/NAME.log`. When it is to end it gets SIGTERM and `grace` to obey;
+    /// no grace is SIGKILL at once.
+    pub fn start(
+        name: &str,
+        dir: &Path,
+        program: &Path,
+        arguments: &[String],
+        environment: &[(String, String)],
+        grace: Duration,
+    ) -> Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let (pid_file, log) = (dir.join(format!("{name}.pid")), dir.join(format!("{name}.log")));
+        let _ = std::fs::remove_file(&pid_file);
+        let out = File::options().create(true).append(true).open(&log)?;
+        let mut tether = Command::new(tools::sibling("tether")?)
+            .arg(&pid_file)
+            .arg(grace.as_secs().to_string())
+            .arg(program)
+            .args(arguments)
+            .envs(environment.iter().cloned())
+            .stdin(Stdio::piped())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()?;
+        let line = tether.stdin.take();
+        Ok(Self { name: name.to_owned(), tether, line, pid_file, log })
+    }
+
+    /// What it wrote to its log so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its exit code, once it has ended.
+    pub fn ended(&mut self) -> Option<i32> {
+        self.tether.try_wait().ok().flatten().map(|s| s.code().unwrap_or(-1))
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> Result<i32> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            if let Some(pid) = std::fs::read_to_string(&self.pid_file).ok().and_then(|t| t.parse().ok()) {
+                return Ok(pid);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("{} did not start:\n{}", self.name, self.log()).into());
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sends it `signal`.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_raw(self.pid()?).ok_or("no process id")?, signal)?)
+    }
+
+    /// Waits until it has ended by itself or by a signal.
+    pub fn wait(&mut self) -> Result<i32> {
+        Ok(self.tether.wait()?.code().unwrap_or(-1))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.line.take());
+        let _ = self.tether.wait();
+    }
+}

@@ -1,0 +1,50 @@
+//! kube-proxy's part: what is sent to a Service's address reaches one of its Pods.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::Result;
+
+/// Forwards connections to one Service port. Dropping it closes the port.
+pub struct ServicePort {
+    backends: Arc<Mutex<Vec<SocketAddr>>>,
+    accept: JoinHandle<()>,
+}
+
+impl ServicePort {
+    /// Listens on the Service's `address`.
+    pub async fn open(address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).await.map_err(|e| format!("{address}: {e}"))?;
+        let backends = Arc::new(Mutex::new(Vec::<SocketAddr>::new()));
+        let of = Arc::clone(&backends);
+        let accept = tokio::spawn(async move {
+            while let Ok((mut from, _)) = listener.accept().await {
+                let all = of.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                tokio::spawn(async move {
+                    for backend in all {
+                        if let Ok(mut to) = TcpStream::connect(backend).await {
+                            let _ = copy_bidirectional(&mut from, &mut to).await;
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Ok(Self { backends, accept })
+    }
+
+    /// Sets the Pods behind it.
+    pub fn to(&self, backends: Vec<SocketAddr>) {
+        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
+    }
+}
+
+impl Drop for ServicePort {
+    fn drop(&mut self) {
+        self.accept.abort();
+    }
+}

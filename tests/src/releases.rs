@@ -1,0 +1,29 @@
+//! Which release bundle a test or the demo installs.
+
+use std::path::PathBuf;
+
+use crate::tools::project;
+
+/// A bundle and the versions to ask it for.
+#[derive(Clone, Debug)]
+pub struct Releases {
+    /// Folder of the bundle.
+    pub dir: PathBuf,
+    /// Whether these are Knative's real releases.
+    pub real: bool,
+    /// Version of Serving.
+    pub serving: &'static str,
+    /// Version of Eventing.
+    pub eventing: &'static str,
+}
+
+/// Knative's own releases where `../shared` is, else the project's small one.
+pub fn best() -> Releases {
+    let dir = project().join("../shared/releases");
+    if dir.is_dir() { Releases { dir, real: true, serving: "1.22.1", eventing: "1.22.2" } } else { small() }
+}
+
+/// The project's small, self-written release.
+pub fn small() -> Releases {
+    Releases { dir: project().join("tests/release"), real: false, serving: "1.1.0", eventing: "1.1.0" }
+}

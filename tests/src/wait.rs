@@ -1,0 +1,62 @@
+//! Waiting: watches with a deadline.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{StreamExt, pin_mut};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::Result;
+
+/// Watches object `name` until `holds` of it (`None` while it isn't there); the object then. After `limit` the error
+/// says what was waited for, and the object's last state.
+pub async fn until<K>(api: &Api<K>, name: &str, limit: Duration, what: &str, holds: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut last = None;
+    let watch = async {
+        let stream = watcher::watch_object(api.clone(), name);
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            let Ok(object) = event else {
+                tokio::time::sleep(Duration::from_millis(200)).await; // the API server is away: ask again until the deadline
+                continue;
+            };
+            last.clone_from(&object);
+            if holds(object.as_ref()) {
+                return Ok(object);
+            }
+        }
+        Err("the watch ended".into())
+    };
+    tokio::time::timeout(limit, watch).await.unwrap_or_else(|_| Err(format!("{name}: not {what} after {limit:?}").into())).map_err(
+        |error: crate::Error| format!("{error}\nlast seen: {}", last.as_ref().map_or("absent".to_owned(), |o| format!("{o:#?}"))).into(),
+    )
+}
+
+/// Watches what `api` lists with `labels` until `holds` of all of it.
+pub async fn until_all<K>(api: &Api<K>, labels: &str, limit: Duration, what: &str, holds: impl Fn(&[K]) -> bool) -> Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let (reader, writer) = kube::runtime::reflector::store();
+    let stream = kube::runtime::reflector(writer, watcher(api.clone(), watcher::Config::default().labels(labels))).default_backoff();
+    pin_mut!(stream);
+    let all = || reader.state().iter().map(|o| K::clone(o)).collect::<Vec<_>>();
+    let watch = async {
+        let mut listed = false;
+        while let Some(event) = stream.next().await {
+            listed |= matches!(event, Ok(watcher::Event::InitDone));
+            if listed && holds(&all()) {
+                return;
+            }
+        }
+    };
+    match tokio::time::timeout(limit, watch).await {
+        Ok(()) => Ok(all()),
+        Err(_) => Err(format!("not {what} after {limit:?}; there are {:?}", all().iter().filter_map(|o| o.meta().name.clone()).collect::<Vec<_>>()).into()),
+    }
+}
