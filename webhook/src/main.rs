@@ -1,2 +1,18 @@
-//! stub
-fn main() {}
+//! Admission webhook for `KnativeServing` and `KnativeEventing`: [`review`] reads what the API server asks, [`judge`]
+//! answers, [`serve`] does so over TLS.
+
+mod args;
+mod judge;
+mod metrics;
+mod review;
+mod routes;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    knative_operator_runtime::install_crypto();
+    args::Args::parse().run()
+}

@@ -1,0 +1,47 @@
+//! Tells the API server which authority the webhook's certificate is of: the caBundle of its configurations.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+/// Puts `authority` (PEM) into every webhook of both configurations called `name`. Writes only what differs; a
+/// configuration that isn't there is left to whoever will create it.
+pub async fn inject(client: &Client, validating: &str, mutating: &str, authority: &str) -> kube::Result<()> {
+    let wanted = ByteString(authority.as_bytes().to_vec());
+    let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
+    if let Some(found) = configurations.get_opt(validating).await? {
+        let hooks = found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config));
+        if let Some(patch) = patch(hooks, &wanted) {
+            configurations.patch(validating, &PatchParams::default(), &patch).await?;
+            tracing::info!(configuration = validating, "caBundle set");
+        }
+    }
+    let configurations = Api::<MutatingWebhookConfiguration>::all(client.clone());
+    if let Some(found) = configurations.get_opt(mutating).await? {
+        let hooks = found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config));
+        if let Some(patch) = patch(hooks, &wanted) {
+            configurations.patch(mutating, &PatchParams::default(), &patch).await?;
+            tracing::info!(configuration = mutating, "caBundle set");
+        }
+    }
+    Ok(())
+}
+
+/// A JSON patch that sets the bundle where it differs; each webhook's name is tested, so that an order that changed
+/// meanwhile fails the patch instead of hitting another webhook.
+fn patch<'a>(hooks: impl Iterator<Item = (&'a str, &'a WebhookClientConfig)>, wanted: &ByteString) -> Option<Patch<()>> {
+    let mut operations = Vec::new();
+    for (index, (name, config)) in hooks.enumerate() {
+        if config.ca_bundle.as_ref() != Some(wanted) {
+            operations.push(json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": name}));
+            operations.push(json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted}));
+        }
+    }
+    if operations.is_empty() {
+        return None;
+    }
+    // Every operation above is well-formed, so the patch is.
+    serde_json::from_value(operations.into()).ok().map(Patch::Json)
+}

@@ -1,0 +1,162 @@
+//! Applies what differs, phase by phase, several objects at once.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use knative_operator_shared::label::FIELD_MANAGER;
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::core::{DynamicObject, ObjectMeta};
+use serde_json::Value;
+
+use super::api;
+use super::differ::{Action, Policy, decide, scaled};
+use super::inventory::{Entry, Inventory, Marker};
+use super::observer::Seen;
+use super::throttle::Throttle;
+use crate::health::Health;
+use crate::kinds::Kinds;
+use crate::object::{Kind, ObjectId};
+use crate::plan::{Item, Phase, Plan};
+
+/// Objects applied at once on one cluster.
+const CONCURRENCY: usize = 16;
+/// How often a write that lost a race is made again at once.
+const CONFLICTS: usize = 3;
+/// How long CRDs may take to be Established before the pass goes on without them.
+const ESTABLISH: Duration = Duration::from_secs(30);
+
+/// Where a plan goes.
+pub struct Target<'a> {
+    /// The cluster.
+    pub client: &'a Client,
+    /// How its kinds are addressed.
+    pub kinds: &'a Kinds,
+    /// What is seen there.
+    pub seen: &'a Seen,
+}
+
+/// How it went.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// What was written because the plan had changed.
+    pub applied: Vec<ObjectId>,
+    /// What was written because the cluster had changed.
+    pub repaired: Vec<ObjectId>,
+    /// What was refused, and why.
+    pub refused: Vec<(ObjectId, String)>,
+    /// What somebody keeps undoing.
+    pub fought: Vec<ObjectId>,
+    /// Whether a phase is held back until the Deployments are available.
+    pub held: bool,
+}
+
+/// The items of `plan` that differ, each with what is to be done.
+pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<(&'p Item, Action)> {
+    let action = |item: &Item| decide(Policy::of(&item.id), &item.digest, inventory.0.get(&item.id), &seen.sight(&item.id));
+    plan.items.iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
+}
+
+/// Applies `todo`, phase by phase, and records in `inventory` what came of it. Nothing stops at the first error.
+pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], available: bool, inventory: &mut Inventory, throttle: &mut Throttle) -> Applied {
+    let mut outcome = Applied::default();
+    for phase in Phase::ALL {
+        let mut due: Vec<(&Item, Action)> = Vec::new();
+        for (item, action) in todo.iter().filter(|(item, _)| item.phase() == phase) {
+            if phase.waits_for_deployments() && !available {
+                outcome.held = true;
+            } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
+                outcome.refused.push((item.id.clone(), why.to_owned()));
+            } else if *action == Action::Repair && !throttle.repair(&item.id, Instant::now()) {
+                outcome.fought.push(item.id.clone());
+            } else {
+                due.push((item, *action));
+            }
+        }
+        if due.is_empty() {
+            continue;
+        }
+        let writes: Vec<_> = due.iter().map(|due| attempt(target, *due)).collect();
+        let mut writes = futures::stream::iter(writes).buffer_unordered(CONCURRENCY);
+        while let Some((item, action, written)) = writes.next().await {
+            match written {
+                Ok(meta) => {
+                    throttle.accept(&item.id);
+                    target.seen.written(&item.id, &meta);
+                    let entry = Entry { version: item.gvk.version.clone(), digest: item.digest.clone(), marker: Marker::of(&meta), done: false };
+                    inventory.0.insert(item.id.clone(), entry);
+                    if action == Action::Repair { &mut outcome.repaired } else { &mut outcome.applied }.push(item.id.clone());
+                }
+                Err(why) => {
+                    tracing::warn!(object = %item.id, why, "not applied");
+                    throttle.refuse(&item.id, &item.digest, &why, Instant::now());
+                    outcome.refused.push((item.id.clone(), why));
+                }
+            }
+        }
+        if phase == Phase::Definitions {
+            established(target.seen, &due).await;
+        }
+    }
+    outcome
+}
+
+async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) -> (&'i Item, Action, Result<ObjectMeta, String>) {
+    (item, action, write(target, item).await)
+}
+
+/// Waits until the CRDs that were just applied are Established: what follows may be of their kinds.
+async fn established(seen: &Seen, due: &[(&Item, Action)]) {
+    let all = || due.iter().all(|(item, _)| matches!(seen.health(&item.id), Some(Health::Ready | Health::Broken(_))));
+    let wait = async {
+        while !all() {
+            seen.changed().await;
+        }
+    };
+    let _ = tokio::time::timeout(ESTABLISH, wait).await;
+}
+
+/// Server-side apply of one object; its metadata afterwards, or the server's words.
+async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
+    let kind = kind(target, item).await?;
+    let api = api(target.client, &kind, &item.id);
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let mut object = std::borrow::Cow::Borrowed(&item.object);
+    if scaled(&item.id) {
+        if let Some(replicas) = live_replicas(target.client, &kind, &item.id).await {
+            object.to_mut()["spec"]["replicas"] = replicas;
+        }
+    }
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match api.patch(&item.id.name, &params, &Patch::Apply(object.as_ref())).await {
+            Ok(answer) => return Ok(answer.metadata),
+            Err(kube::Error::Api(status)) if status.code == 409 && attempt < CONFLICTS => {}
+            Err(error) => return Err(words(&error)),
+        }
+    }
+}
+
+async fn kind(target: &Target<'_>, item: &Item) -> Result<Kind, String> {
+    if let Some(kind) = target.kinds.get(&item.gvk) {
+        return Ok(kind);
+    }
+    let found = kube::discovery::pinned_kind(target.client, &item.gvk).await;
+    let (resource, capabilities) = found.map_err(|_| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
+    Ok(Kind { resource, namespaced: capabilities.scope == kube::discovery::Scope::Namespaced })
+}
+
+/// The replicas that another controller has set.
+async fn live_replicas(client: &Client, kind: &Kind, id: &ObjectId) -> Option<Value> {
+    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(client.clone(), &id.namespace, &kind.resource);
+    api.get_opt(&id.name).await.ok()??.data.pointer("/spec/replicas").cloned()
+}
+
+/// What an error says, for people: the server's own words where there are any.
+pub fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => knative_operator_runtime::chain(other),
+    }
+}

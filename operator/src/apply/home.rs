@@ -1,0 +1,181 @@
+//! Where the inventory is kept: in the anchor ConfigMap on a spoke, which owns the component's objects there, and in a
+//! ConfigMap that the custom resource owns locally.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::label::{ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, GROUP, MANAGED_BY, PROTECTED, VERSION};
+use knative_operator_shared::name;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::inventory::Inventory;
+use crate::object::ObjectId;
+use crate::render::Owner;
+
+const KEY: &str = "inventory";
+
+/// Where the inventory of one custom resource is kept.
+#[derive(Clone, Debug)]
+pub struct Home {
+    namespace: String,
+    name: String,
+    base: Value,
+    remote: bool,
+}
+
+/// Why the home can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    /// The API server refused something.
+    #[error("{what}")]
+    Api {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: kube::Error,
+    },
+    /// What is stored can't be read.
+    #[error("the inventory in ConfigMap {0} can't be read; restore it, or delete its data key \"inventory\" to have everything applied again")]
+    Unreadable(String, #[source] serde_json::Error),
+}
+
+impl Home {
+    /// The home of `resource`.
+    pub fn of(resource: &Knative) -> Self {
+        let component = resource.component();
+        let remote = resource.common().cluster_profile_ref.is_some();
+        let namespace = resource.target_namespace().to_owned();
+        let name = if remote { name::anchor(component, resource.name()) } else { name::inventory(component, resource.name()) };
+        let mut metadata = json!({
+            "name": name,
+            "namespace": namespace,
+            "labels": {MANAGED_BY: FIELD_MANAGER, CR_NAME: resource.name(), APP_NAME: component.canonical()},
+        });
+        if remote {
+            metadata["annotations"] = json!({
+                ANCHOR: "true",
+                PROTECTED: "true",
+                DESCRIPTION: format!(
+                    "Owns everything that the Knative operator installed for {component} {}/{} of its hub. Do not delete it: everything in this \
+                     namespace that it owns would be deleted with it. To uninstall, delete the {component} on the hub.",
+                    resource.namespace(),
+                    resource.name()
+                ),
+            });
+        } else {
+            let owner = Self::resource_as_owner(resource);
+            metadata["ownerReferences"] =
+                json!([{"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]);
+        }
+        let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        Self { namespace, name, base, remote }
+    }
+
+    fn resource_as_owner(resource: &Knative) -> Owner {
+        Owner {
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: resource.component().kind().to_owned(),
+            name: resource.name().to_owned(),
+            uid: resource.meta().uid.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The identity of its ConfigMap.
+    pub fn id(&self) -> ObjectId {
+        ObjectId { group: String::new(), kind: "ConfigMap".to_owned(), namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    fn maps(&self, client: &Client) -> Api<ConfigMap> {
+        Api::namespaced(client.clone(), &self.namespace)
+    }
+
+    fn failed(&self, doing: &str) -> impl FnOnce(kube::Error) -> HomeError {
+        let what = format!("failed to {doing} ConfigMap {}/{}", self.namespace, self.name);
+        |source| HomeError::Api { what, source }
+    }
+
+    /// What is stored, and the uid of the ConfigMap; none if it isn't there.
+    pub async fn load(&self, client: &Client) -> Result<Option<(String, Inventory)>, HomeError> {
+        let Some(map) = self.maps(client).get_opt(&self.name).await.map_err(self.failed("read"))? else { return Ok(None) };
+        let text = map.data.as_ref().and_then(|d| d.get(KEY));
+        let inventory = text.map(|t| Inventory::decode(t)).transpose();
+        let inventory = inventory.map_err(|e| HomeError::Unreadable(format!("{}/{}", self.namespace, self.name), e))?;
+        Ok(Some((map.metadata.uid.unwrap_or_default(), inventory.unwrap_or_default())))
+    }
+
+    /// Makes sure that the home is there; its uid and what is stored. On a spoke the namespace is created first where it
+    /// is missing, as `namespace` says, and left as it is where it exists.
+    pub async fn ensure(&self, client: &Client, namespace: &Value) -> Result<(String, Inventory), HomeError> {
+        if let Some(found) = self.load(client).await? {
+            return Ok(found);
+        }
+        if self.remote {
+            self.ensure_namespace(client, namespace).await?;
+        }
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let map = self.maps(client).patch(&self.name, &params, &Patch::Apply(&self.base)).await.map_err(self.failed("create"))?;
+        Ok((map.metadata.uid.unwrap_or_default(), Inventory::default()))
+    }
+
+    async fn ensure_namespace(&self, client: &Client, namespace: &Value) -> Result<(), HomeError> {
+        let mut wanted = namespace.clone();
+        wanted["metadata"]["name"] = json!(self.namespace);
+        for label in [MANAGED_BY, CR_NAME, APP_NAME] {
+            wanted["metadata"]["labels"][label] = self.base["metadata"]["labels"][label].clone();
+        }
+        let failed = |source| HomeError::Api { what: format!("failed to create Namespace {}", self.namespace), source };
+        let wanted: Namespace = serde_json::from_value(wanted).map_err(|e| failed(kube::Error::SerdeError(e)))?;
+        match Api::<Namespace>::all(client.clone()).create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() }, &wanted).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            other => other.map(drop).map_err(failed),
+        }
+    }
+
+    /// Stores `inventory`.
+    pub async fn store(&self, client: &Client, inventory: &Inventory) -> Result<(), HomeError> {
+        let mut map = self.base.clone();
+        map["data"] = json!(BTreeMap::from([(KEY, inventory.encode())]));
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        self.maps(client).patch(&self.name, &params, &Patch::Apply(&map)).await.map(drop).map_err(self.failed("write"))
+    }
+
+    /// Takes the home away, and on a spoke the namespace if the operator created it. True once both are gone.
+    pub async fn remove(&self, client: &Client) -> Result<bool, HomeError> {
+        let deleted = self.maps(client).delete(&self.name, &DeleteParams::default()).await;
+        absent(deleted.map(drop)).map_err(self.failed("delete"))?;
+        if !self.remote {
+            return Ok(true);
+        }
+        let failed = |source| HomeError::Api { what: format!("failed to delete Namespace {}", self.namespace), source };
+        let namespaces = Api::<Namespace>::all(client.clone());
+        let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(true) };
+        if found.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY)).is_none_or(|m| m != FIELD_MANAGER) {
+            return Ok(true);
+        }
+        if found.metadata.deletion_timestamp.is_none() {
+            absent(namespaces.delete(&self.namespace, &DeleteParams::default()).await.map(drop)).map_err(failed)?;
+        }
+        Ok(false)
+    }
+}
+
+/// What isn't there need not be deleted.
+fn absent(outcome: kube::Result<()>) -> kube::Result<()> {
+    match outcome {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other,
+    }
+}
+
+/// Who owns the objects of `resource`: itself locally, its anchor (by `uid`) on a spoke.
+pub fn owner(resource: &Knative, uid: &str) -> Owner {
+    if resource.common().cluster_profile_ref.is_some() {
+        let home = Home::of(resource);
+        Owner { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name: home.name, uid: uid.to_owned() }
+    } else {
+        Home::resource_as_owner(resource)
+    }
+}

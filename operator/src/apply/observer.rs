@@ -1,0 +1,247 @@
+//! Sees what is there: one watch a kind, by the component's label; metadata only, but for the kinds whose status says
+//! whether they work.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::differ::Sight;
+use super::inventory::Marker;
+use crate::health::{self, Health};
+use crate::object::{Kind, ObjectId};
+
+/// How long a watch lasts at most, in seconds: a silent spoke shows within this and five more.
+const WATCH_SECONDS: u32 = 240;
+
+/// What is seen of one object.
+#[derive(Clone, Debug)]
+struct Observed {
+    uid: String,
+    version: u64,
+    marker: Marker,
+    health: Option<Health>,
+}
+
+#[derive(Debug, Default)]
+struct Sights {
+    objects: HashMap<ObjectId, Observed>,
+    listed: HashSet<(String, String)>,
+    trouble: bool,
+}
+
+/// What is seen, shared between the watches and whoever decides.
+#[derive(Debug, Default)]
+pub struct Seen {
+    sights: Mutex<Sights>,
+    changed: Notify,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, Sights> {
+        self.sights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is seen of `id`.
+    pub fn sight(&self, id: &ObjectId) -> Sight {
+        let sights = self.lock();
+        match sights.objects.get(id) {
+            Some(observed) => Sight::Present(observed.marker.clone()),
+            None if sights.listed.contains(&(id.group.clone(), id.kind.clone())) => Sight::Missing,
+            None => Sight::Unknown,
+        }
+    }
+
+    /// The uid of `id`, if it is seen.
+    pub fn uid(&self, id: &ObjectId) -> Option<String> {
+        self.lock().objects.get(id).map(|o| o.uid.clone())
+    }
+
+    /// Whether `id` works, if it is seen and says so.
+    pub fn health(&self, id: &ObjectId) -> Option<Health> {
+        self.lock().objects.get(id).and_then(|o| o.health.clone())
+    }
+
+    /// Whether a watch has failed since this was asked last: the cluster may be away.
+    pub fn take_trouble(&self) -> bool {
+        std::mem::take(&mut self.lock().trouble)
+    }
+
+    /// Waits until something has changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// `id` was written and is now as `meta` says. What a watch tells later about an earlier state is then ignored.
+    pub fn written(&self, id: &ObjectId, meta: &ObjectMeta) {
+        let mut sights = self.lock();
+        let before = sights.objects.get(id);
+        let health = before.and_then(|have| match &have.health {
+            // Whether it works is not known before its own controller has looked at this generation.
+            Some(_) if have.marker != Marker::of(meta) => Some(Health::Waiting("its newest generation is not observed yet".to_owned())),
+            same => same.clone(),
+        });
+        let observed = observed(meta, health);
+        if before.is_none_or(|have| have.version <= observed.version) {
+            sights.objects.insert(id.clone(), observed);
+        }
+    }
+
+    fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>) {
+        let mut sights = self.lock();
+        let observed = observed(meta, health);
+        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || have.uid != observed.uid) {
+            sights.objects.insert(id, observed);
+        }
+    }
+
+    fn gone(&self, id: &ObjectId, meta: &ObjectMeta) {
+        let mut sights = self.lock();
+        if sights.objects.get(id).is_some_and(|have| Some(have.uid.as_str()) == meta.uid.as_deref()) {
+            sights.objects.remove(id);
+        }
+    }
+}
+
+fn observed(meta: &ObjectMeta, health: Option<Health>) -> Observed {
+    Observed {
+        uid: meta.uid.clone().unwrap_or_default(),
+        // Versions of one kind can be compared as numbers (KEP-5504).
+        version: meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default(),
+        marker: Marker::of(meta),
+        health,
+    }
+}
+
+/// The watches of one component on one cluster. Dropping it ends them.
+pub struct Observer {
+    client: Client,
+    namespace: String,
+    selector: String,
+    /// What is seen.
+    pub seen: Arc<Seen>,
+    watches: HashMap<Kind, JoinHandle<()>>,
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.watches.values().for_each(JoinHandle::abort);
+    }
+}
+
+impl Observer {
+    /// Watches nothing yet. `selector` selects the component's objects; those with a namespace are looked for in `namespace`.
+    pub fn new(client: Client, namespace: &str, selector: String) -> Self {
+        Self { client, namespace: namespace.to_owned(), selector, seen: Arc::default(), watches: HashMap::new() }
+    }
+
+    /// Watches `kind` from now on, if it isn't yet.
+    pub fn watch(&mut self, kind: &Kind) {
+        if self.watches.contains_key(kind) {
+            return;
+        }
+        let (seen, config) = (Arc::clone(&self.seen), watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS));
+        let task = if health::has_health(&kind.resource.group, &kind.resource.kind) {
+            let api: Api<DynamicObject> = self.api(kind);
+            let of = kind.clone();
+            tokio::spawn(follow(api, config, seen, kind.clone(), move |object: &DynamicObject| {
+                let mut value = object.data.clone();
+                value["kind"] = of.resource.kind.clone().into();
+                value["metadata"]["generation"] = object.metadata.generation.unwrap_or_default().into();
+                health::of(&value)
+            }))
+        } else {
+            let api: Api<PartialObjectMeta<DynamicObject>> = self.api(kind);
+            tokio::spawn(follow(api, config, seen, kind.clone(), |_: &PartialObjectMeta<DynamicObject>| None))
+        };
+        self.watches.insert(kind.clone(), task);
+    }
+
+    fn api<K: Resource<DynamicType = kube::core::ApiResource>>(&self, kind: &Kind) -> Api<K>
+    where
+        K: Resource<Scope = kube::core::DynamicResourceScope>,
+    {
+        if kind.namespaced { Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource) } else { Api::all_with(self.client.clone(), &kind.resource) }
+    }
+}
+
+/// Follows one kind for ever. Each watch has its own back-off; an error is told and tried again.
+async fn follow<K>(api: Api<K>, config: watcher::Config, seen: Arc<Seen>, kind: Kind, health: impl Fn(&K) -> Option<Health>)
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    let of = |meta: &ObjectMeta| ObjectId {
+        group: kind.resource.group.clone(),
+        kind: kind.resource.kind.clone(),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+    };
+    let key = (kind.resource.group.clone(), kind.resource.kind.clone());
+    // managedFields are most of an object's metadata and of no use here.
+    let stream = watcher(api, config).modify(|o| o.meta_mut().managed_fields = None).backoff(Pause::default());
+    pin_mut!(stream);
+    let mut listing: HashSet<ObjectId> = HashSet::new();
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(Event::Init) => listing.clear(),
+            Ok(Event::InitApply(object)) => {
+                listing.insert(of(object.meta()));
+                seen.told(of(object.meta()), object.meta(), health(&object));
+                continue;
+            }
+            Ok(Event::InitDone) => {
+                let mut sights = seen.lock();
+                sights.objects.retain(|id, _| (id.group != key.0 || id.kind != key.1) || listing.contains(id));
+                sights.listed.insert(key.clone());
+                listing = HashSet::new();
+            }
+            Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(&object)),
+            Ok(Event::Delete(object)) => seen.gone(&of(object.meta()), object.meta()),
+            Err(error) if missing(&error) => {
+                // The kind itself isn't there (yet): so are none of its objects.
+                let mut sights = seen.lock();
+                sights.objects.retain(|id, _| id.group != key.0 || id.kind != key.1);
+                sights.listed.insert(key.clone());
+            }
+            Err(error) => {
+                tracing::debug!(kind = key.1, %error, "watch interrupted");
+                seen.lock().trouble = true;
+            }
+        }
+        seen.changed.notify_one();
+    }
+}
+
+fn missing(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else { return false };
+    matches!(source, kube::Error::Api(status) if status.code == 404)
+}
+
+/// The pauses of a watch that fails: half a second, doubling, eight seconds at most.
+#[derive(Debug, Default)]
+struct Pause(u32);
+
+impl Iterator for Pause {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Duration::from_millis(500 << self.0.min(4));
+        self.0 += 1;
+        Some(pause)
+    }
+}
+
+impl kube::runtime::utils::Backoff for Pause {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}

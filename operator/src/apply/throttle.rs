@@ -1,0 +1,105 @@
+//! Keeps two controllers that fight over an object, or an object that is refused, from costing a request each time.
+//! Pure: the time is an argument.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::object::{Digest, ObjectId};
+
+/// Repairs of one object that are made at once.
+const BURST: u32 = 5;
+/// How long an object rests once they are used up, and in which time they come back.
+const REST: Duration = Duration::from_secs(60);
+/// How soon what was refused is tried again, first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// What was repaired and refused lately.
+#[derive(Debug, Default)]
+pub struct Throttle {
+    repairs: HashMap<ObjectId, (u32, Instant)>,
+    refusals: HashMap<ObjectId, Refusal>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    digest: Digest,
+    why: String,
+    due: Instant,
+    pause: Duration,
+}
+
+impl Throttle {
+    /// Whether `id` may be repaired now; counts it if so.
+    pub fn repair(&mut self, id: &ObjectId, now: Instant) -> bool {
+        let (count, since) = self.repairs.entry(id.clone()).or_insert((0, now));
+        if now.duration_since(*since) >= REST {
+            (*count, *since) = (0, now);
+        }
+        *count += 1;
+        *count <= BURST
+    }
+
+    /// Whether somebody undoes each repair of `id`.
+    pub fn fought_over(&self, id: &ObjectId) -> bool {
+        self.repairs.get(id).is_some_and(|(count, _)| *count > BURST)
+    }
+
+    /// Why `id` with `digest` was refused, while it is too soon to try again.
+    pub fn refused(&self, id: &ObjectId, digest: &Digest, now: Instant) -> Option<&str> {
+        self.refusals.get(id).filter(|r| r.digest == *digest && now < r.due).map(|r| r.why.as_str())
+    }
+
+    /// `id` was refused, because.
+    pub fn refuse(&mut self, id: &ObjectId, digest: &Digest, why: &str, now: Instant) {
+        let before = self.refusals.get(id).filter(|r| r.digest == *digest);
+        let pause = before.map_or(RETRY.0, |r| (r.pause * 2).min(RETRY.1));
+        self.refusals.insert(id.clone(), Refusal { digest: digest.clone(), why: why.to_owned(), due: now + pause, pause });
+    }
+
+    /// `id` was accepted.
+    pub fn accept(&mut self, id: &ObjectId) {
+        self.refusals.remove(id);
+    }
+
+    /// When something is due to be tried again.
+    pub fn due(&self, now: Instant) -> Option<Duration> {
+        let refused = self.refusals.values().map(|r| r.due);
+        let fought = self.repairs.values().filter(|(count, _)| *count > BURST).map(|(_, since)| *since + REST);
+        refused.chain(fought).map(|due| due.saturating_duration_since(now)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn id() -> ObjectId {
+        ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "a".into(), name: "b".into() }
+    }
+
+    #[test]
+    fn a_fight_costs_a_handful_of_repairs_a_minute() {
+        let (mut throttle, start) = (Throttle::default(), Instant::now());
+        let made = (0..1000).filter(|i| throttle.repair(&id(), start + Duration::from_millis(i * 10))).count();
+        assert_eq!(made, 5);
+        assert!(throttle.fought_over(&id()));
+        assert!(throttle.repair(&id(), start + Duration::from_secs(61)));
+        assert!(!throttle.fought_over(&id()));
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_ever_later_unless_it_changes() {
+        let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of(&json!(1)));
+        throttle.refuse(&id(), &digest, "no", start);
+        assert_eq!(throttle.refused(&id(), &digest, start), Some("no"));
+        assert_eq!(throttle.refused(&id(), &Digest::of(&json!(2)), start), None);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(throttle.refused(&id(), &digest, later), None);
+        throttle.refuse(&id(), &digest, "no", later);
+        assert_eq!(throttle.due(later), Some(Duration::from_secs(2)));
+        throttle.accept(&id());
+        assert_eq!(throttle.due(later), None);
+    }
+}

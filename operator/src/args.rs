@@ -1,0 +1,146 @@
+//! Flags and subcommands.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use knative_operator_runtime::hub::HubArgs;
+use knative_operator_runtime::log::LogArgs;
+use knative_operator_shared::api::Component;
+use knative_operator_shared::crd;
+
+use crate::run;
+
+/// The poll interval when none is given, or one that is too short.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Installs Knative Serving and Eventing, on this cluster or on spokes, and keeps them so.
+#[derive(Debug, Parser)]
+#[command(name = "knative-operator", version)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Prints the CustomResourceDefinitions, as YAML.
+    Crds {
+        /// Only that of this kind.
+        #[arg(long, value_parser = ["KnativeServing", "KnativeEventing"])]
+        kind: Option<String>,
+    },
+}
+
+/// Flags of the operator itself.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub log: LogArgs,
+    #[command(flatten)]
+    pub hub: HubArgs,
+    /// Path of the access provider configuration (KEP-5339). Left out: multi-cluster support is disabled.
+    #[arg(long, value_name = "PATH")]
+    pub clusterprofile_provider_file: Option<PathBuf>,
+    /// How soon what is not ready on a spoke is looked at again if nothing is heard of it, such as 10s or 1m30s. Below
+    /// 1s the default is used.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub remote_deployments_poll_interval: Duration,
+    /// Path of the release bundle.
+    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
+    pub releases: PathBuf,
+    /// How long a credential plugin may take.
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    pub exec_timeout: Duration,
+    /// Address to listen on.
+    #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port for /healthz, /readyz and /metrics.
+    #[arg(long, env = "METRICS_PORT", default_value_t = 9090)]
+    pub metrics_port: u16,
+    /// Namespace of the Lease.
+    #[arg(long, env = "SYSTEM_NAMESPACE", default_value = "knative-operator")]
+    pub namespace: String,
+    /// Name of this replica, which no other has.
+    #[arg(long, env = "POD_NAME")]
+    pub pod_name: Option<String>,
+}
+
+impl RunArgs {
+    /// The poll interval in force.
+    pub fn poll_interval(&self) -> Duration {
+        if self.remote_deployments_poll_interval < Duration::from_secs(1) { POLL_INTERVAL } else { self.remote_deployments_poll_interval }
+    }
+}
+
+impl Args {
+    /// Does what was asked for.
+    pub fn execute(self) -> ExitCode {
+        let Self { command, run } = self;
+        match command {
+            None => run::run(run),
+            Some(Command::Crds { kind }) => print(&crds(kind.as_deref())),
+        }
+    }
+}
+
+fn crds(kind: Option<&str>) -> String {
+    let wanted = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind()));
+    // A definition is plain data with string keys: writing it as YAML can't fail.
+    wanted.map(|c| format!("---\n{}", serde_saphyr::to_string(&crd::definition(c)).unwrap_or_default())).collect()
+}
+
+fn print(text: &str) -> ExitCode {
+    // A reader that has seen enough is no failure.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// A duration as Go writes it: numbers with units from `ms` to `h`, such as `1m30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no duration such as 10s, 1m30s or 500ms");
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
+        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let (unit, seconds) = [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)].into_iter().find(|(u, _)| rest.starts_with(u)).ok_or_else(wrong)?;
+        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
+        rest = &rest[unit.len()..];
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn flags_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_go_operators_flags_are_understood() {
+        let args = Args::try_parse_from(["x", "--clusterprofile-provider-file=/etc/x.json", "--remote-deployments-poll-interval=1m30s"]).unwrap();
+        assert_eq!(args.run.poll_interval(), Duration::from_secs(90));
+        for (given, expected) in [("500ms", 10), ("0s", 10), ("1s", 1), ("1h", 3600), ("1.5s", 1)] {
+            let args = Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={given}")]).unwrap();
+            assert_eq!(args.run.poll_interval().as_secs(), expected, "{given}");
+        }
+        for wrong in ["10", "s", "", "ten seconds", "-1s"] {
+            assert!(Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={wrong}")]).is_err(), "{wrong}");
+        }
+    }
+}

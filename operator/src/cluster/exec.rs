@@ -1,0 +1,214 @@
+//! Runs a credential plugin (`client.authentication.k8s.io`): as a child process of its own group, with a time limit
+//! and limits on what it prints, killed with everything that it started.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use knative_operator_shared::reason::Reason;
+use rustix::process::{Pid, Signal, kill_process_group};
+use secrecy::SecretString;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use super::Unresolved;
+use super::profile::Plugin;
+
+/// Longest output, in bytes.
+const OUTPUT_LIMIT: u64 = 256 << 10;
+/// Longest part of standard error that is read, in bytes.
+const ERROR_LIMIT: u64 = 64 << 10;
+/// Longest line of standard error that is shown, in characters.
+const LINE_LIMIT: usize = 300;
+
+/// What a plugin gave. Nothing of it can be printed.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    /// Bearer token.
+    pub token: Option<SecretString>,
+    /// Client certificate and key, in PEM, the key second.
+    pub identity: Option<(String, SecretString)>,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecCredential {
+    api_version: String,
+    kind: String,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    token: Option<SecretString>,
+    #[serde(default)]
+    client_certificate_data: Option<String>,
+    #[serde(default)]
+    client_key_data: Option<SecretString>,
+    #[serde(default)]
+    expiration_timestamp: Option<Timestamp>,
+}
+
+/// Ends a process group when dropped.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // Fails only if nobody of it is left.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// Runs `plugin` and reads what it gives, within `limit`.
+pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresolved> {
+    let failed = |why: String| {
+        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {} {why}", plugin.provider, plugin.command))
+    };
+    let mut child = Command::new(&plugin.command)
+        .args(&plugin.args)
+        .envs(&plugin.env)
+        .env("KUBERNETES_EXEC_INFO", plugin.info.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|e| failed(format!("can't be started: {e}")))?;
+    let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Err(failed("has no output".to_owned())) };
+    let work = async {
+        // Standard error is drained to its end, so that a plugin that talks much is not stopped by a full pipe.
+        let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read(stderr, ERROR_LIMIT), child.wait());
+        (out, err, status)
+    };
+    let finished = tokio::time::timeout(limit, work).await;
+    drop(group);
+    let Ok((out, err, status)) = finished else {
+        return Err(failed(format!("did not answer within {limit:?} and was killed")));
+    };
+    let (out, err) = (out.unwrap_or_default(), err.unwrap_or_default());
+    let status = status.map_err(|e| failed(format!("could not be waited for: {e}")))?;
+    if !status.success() {
+        let code = status.code().map_or_else(|| "by a signal".to_owned(), |c| format!("with status {c}"));
+        return Err(failed(format!("ended {code}: {}", last_line(&err))));
+    }
+    if out.len() as u64 >= OUTPUT_LIMIT {
+        return Err(failed(format!("printed more than {OUTPUT_LIMIT} bytes")));
+    }
+    parse(&out, &plugin.api_version).map_err(|why| failed(format!("printed no valid ExecCredential: {why}")))
+}
+
+/// The first `limit` bytes of `from`; the rest is read and dropped.
+async fn read(mut from: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    (&mut from).take(limit).read_to_end(&mut kept).await?;
+    tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+    Ok(kept)
+}
+
+fn last_line(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("it said nothing on standard error");
+    line.chars().take(LINE_LIMIT).collect()
+}
+
+/// What went wrong is told without a word of the output: it may hold a token.
+fn parse(out: &[u8], api_version: &str) -> Result<Credential, String> {
+    let credential: ExecCredential =
+        serde_json::from_slice(out).map_err(|e| format!("no JSON of that form in line {} column {}", e.line(), e.column()))?;
+    if credential.kind != "ExecCredential" {
+        return Err("its kind is another".to_owned());
+    }
+    if credential.api_version != api_version {
+        return Err(format!("its apiVersion is not {api_version}"));
+    }
+    let status = credential.status.ok_or("it has no status")?;
+    let identity = match (status.client_certificate_data, status.client_key_data) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        _ => return Err("it has one of clientCertificateData and clientKeyData without the other".to_owned()),
+    };
+    if status.token.is_none() && identity.is_none() {
+        return Err("it has neither a token nor a client certificate".to_owned());
+    }
+    Ok(Credential { token: status.token, identity, expires: status.expiration_timestamp })
+}
+
+/// `text` in base64, as kube's configuration wants keys.
+pub fn base64(text: &str) -> String {
+    BASE64_STANDARD.encode(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn shell(script: &str) -> Plugin {
+        Plugin {
+            provider: "test".into(),
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: BTreeMap::from([("GIVEN".into(), "yes".into())]),
+            api_version: "client.authentication.k8s.io/v1".into(),
+            info: json!({"spec": {"cluster": {"config": {"clusterName": "c"}}}}),
+        }
+    }
+
+    async fn error(script: &str) -> String {
+        let error = run(&shell(script), Duration::from_millis(500)).await.unwrap_err();
+        assert_eq!(error.reason, Reason::AccessProviderFailed);
+        error.message
+    }
+
+    #[tokio::test]
+    async fn a_token_is_read_and_never_printed() {
+        let script = r#"[ "$GIVEN" = yes ] && echo "$KUBERNETES_EXEC_INFO" | grep -q clusterName && echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"canary","expirationTimestamp":"2030-01-01T00:00:00Z"}}'"#;
+        let credential = run(&shell(script), Duration::from_secs(5)).await.unwrap();
+        assert!(credential.token.is_some() && credential.expires.is_some());
+        assert!(!format!("{credential:?}").contains("canary"));
+    }
+
+    #[tokio::test]
+    async fn what_goes_wrong_is_told_with_the_last_line() {
+        assert!(error("echo first >&2; echo 'no such secret' >&2; exit 1").await.ends_with("ended with status 1: no such secret"));
+        assert!(error("exit 3").await.contains("said nothing"));
+        assert!(error("echo canary").await.contains("no JSON of that form in line 1"));
+        assert!(!error("echo '{\"token\":\"canary\"}'").await.contains("canary"));
+        assert!(error(r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}'"#).await.contains("no status"));
+        assert!(error(r#"echo '{"apiVersion":"x","kind":"ExecCredential"}'"#).await.contains("apiVersion"));
+        assert!(error("head -c 300000 /dev/zero").await.contains("printed more than"));
+        let mut missing = shell("");
+        missing.command = "/nowhere/plugin".into();
+        let error = run(&missing, Duration::from_secs(1)).await.unwrap_err();
+        assert!(error.message.contains("/nowhere/plugin can't be started: No such file"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_plugin_that_hangs_is_killed_with_its_children() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let script = format!("sleep 600 & echo $! > {}; wait", file.path().display());
+        assert!(error(&script).await.contains("did not answer within 500ms and was killed"));
+        let child: i32 = std::fs::read_to_string(file.path()).unwrap().trim().parse().unwrap();
+        let gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |s| s.contains(") Z "));
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
+        while !gone() {
+            assert!(std::time::Instant::now() < deadline, "{child} lives on");
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The loop of one custom resource.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use knative_operator_shared::api::{Knative, KnativeStatus};
+use knative_operator_shared::label::APP_NAME;
+use tokio::sync::{Notify, watch};
+
+use super::Context;
+use super::resolve::Cluster;
+use crate::apply::inventory::Inventory;
+use crate::apply::observer::Observer;
+use crate::apply::throttle::Throttle;
+
+/// How soon a pass that failed is made again, first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// How long changes are gathered before a pass.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// When the next pass is made if nothing happens before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Never: wait for something to happen.
+    Idle,
+    /// After this long.
+    After(Duration),
+    /// Soon, ever later: something failed.
+    Retry,
+    /// The resource is gone.
+    Done,
+}
+
+/// What an actor remembers between passes. All of it can be had again from the clusters.
+pub struct Memory {
+    /// The watches on the cluster that it installs on.
+    pub observer: Option<(u64, Observer)>,
+    /// What is stored in the home: its uid and the inventory.
+    pub home: Option<(String, Inventory)>,
+    /// What was repaired and refused lately.
+    pub throttle: Throttle,
+    /// Whether the cluster may be away.
+    pub suspect: bool,
+    /// The status that was written last, and the resourceVersion that came of it.
+    pub written: Option<(u64, KnativeStatus)>,
+    /// Which plan was announced.
+    pub announced: Option<String>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self { observer: None, home: None, throttle: Throttle::default(), suspect: false, written: None, announced: None }
+    }
+
+    /// The watches on `cluster`, started anew if it is another one than before: then nothing else is remembered either.
+    pub fn on(&mut self, cluster: &Cluster, resource: &Knative) -> &mut Observer {
+        if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
+            let selector = format!("{APP_NAME}={}", resource.component().canonical());
+            self.observer = Some((cluster.serial, Observer::new(cluster.client.clone(), resource.target_namespace(), selector)));
+            self.home = None;
+        }
+        match &mut self.observer {
+            Some((_, observer)) => observer,
+            None => unreachable!("it was set above"),
+        }
+    }
+
+    /// The status as it is now: what was written last, until the watch tells something newer.
+    pub fn status(&self, resource: &Knative) -> KnativeStatus {
+        let version: u64 = resource.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
+        match &self.written {
+            Some((written, status)) if *written > version => status.clone(),
+            _ => resource.status().cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// Runs until the resource is gone. `resource` is the newest state of it; `poke` says that something else has changed.
+pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knative>>>, poke: Arc<Notify>) {
+    let mut memory = Memory::new();
+    let mut failures: u32 = 0;
+    loop {
+        let Some(current) = resource.borrow_and_update().clone() else { return };
+        let started = Instant::now();
+        let pass = AssertUnwindSafe(super::pass::run(&cx, &current, &mut memory)).catch_unwind().await;
+        let next = pass.unwrap_or_else(|_| {
+            // What the pass was about to remember may be half done.
+            memory = Memory::new();
+            cx.metrics.panicked(current.component());
+            tracing::error!(kind = %current.component(), namespace = current.namespace(), name = current.name(), "a pass panicked; it starts anew");
+            Next::Retry
+        });
+        cx.metrics.passed(current.component(), started.elapsed(), next == Next::Retry);
+        failures = if next == Next::Retry { failures + 1 } else { 0 };
+        let pause = match next {
+            Next::Done => return,
+            Next::Idle => None,
+            Next::After(pause) => Some(pause),
+            Next::Retry => Some(backoff(failures)),
+        };
+        let pause = [pause, memory.throttle.due(Instant::now())].into_iter().flatten().min();
+        let seen = memory.observer.as_ref().map(|(_, observer)| Arc::clone(&observer.seen));
+        tokio::select! {
+            changed = resource.changed() => if changed.is_err() { return },
+            () = poke.notified() => {}
+            () = async { match seen { Some(seen) => seen.changed().await, None => std::future::pending().await } } => {}
+            () = async { match pause { Some(pause) => tokio::time::sleep(pause.max(GATHER)).await, None => std::future::pending().await } } => {}
+        }
+        tokio::time::sleep(GATHER).await;
+    }
+}
+
+/// Doubling, with up to a quarter of jitter so that spokes that fail together are not tried together.
+fn backoff(failures: u32) -> Duration {
+    let pause = (RETRY.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(8))).min(RETRY.1);
+    let noise = std::collections::hash_map::RandomState::new();
+    let noise = std::hash::BuildHasher::hash_one(&noise, failures) % 256;
+    pause + pause / 1024 * u32::try_from(noise).unwrap_or_default()
+}

@@ -1,0 +1,118 @@
+//! Takes away what was installed, and lets the custom resource go when it is gone.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::condition::State;
+
+use super::Context;
+use super::actor::{Memory, Next};
+use super::pass::set_finalizers;
+use super::report::{self, Report};
+use super::{resolve, verdict};
+use crate::apply::home::Home;
+use crate::apply::inventory::Inventory;
+use crate::apply::{engine, remove};
+use crate::kinds::Kinds;
+
+/// How soon it is looked again at what is going away.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Makes one step of the removal.
+pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next {
+    let finalizer = resource.component().finalizer();
+    let finalizers = resource.meta().finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|f| f == finalizer) {
+        return Next::Done;
+    }
+    // Whatever is deleted from now on is no drift.
+    memory.observer = None;
+    match remove(cx, resource).await {
+        Ok(true) => {
+            cx.events.normal(resource, "Uninstalled", "Everything that was installed is deleted, but CustomResourceDefinitions");
+            let others: Vec<String> = finalizers.into_iter().filter(|f| f != finalizer).collect();
+            match set_finalizers(cx, resource, &others).await {
+                Ok(()) => Next::After(AGAIN),
+                Err(error) => {
+                    tracing::warn!(name = resource.name(), error = engine::words(&error), "finalizer not removed");
+                    Next::Retry
+                }
+            }
+        }
+        Ok(false) => Next::After(AGAIN),
+        Err(why) => {
+            tell(cx, resource, memory, why).await;
+            Next::Retry
+        }
+    }
+}
+
+/// Whether nothing is left.
+async fn remove(cx: &Context, resource: &Knative) -> Result<bool, Stuck> {
+    // Right after a restart the ClusterProfiles may not have been read yet: that is retried like anything else.
+    let cluster = resolve::cluster(cx, resource, true).await.map_err(Stuck::Unresolved)?;
+    let home = Home::of(resource);
+    let failed = |error| Stuck::Failed(knative_operator_runtime::chain(&error));
+    let Some((_, stored)) = home.load(&cluster.client).await.map_err(failed)? else {
+        // Nothing was installed, or all of it is gone but, on a spoke, the namespace.
+        return home.remove(&cluster.client).await.map_err(failed);
+    };
+    let mut inventory = stored.clone();
+    if cx.siblings.shares(resource) {
+        // Another resource of this kind lives on the same cluster: what both use is its own now.
+        inventory.0.retain(|id, _| !id.namespace.is_empty() && id.namespace == resource.namespace());
+    }
+    let total = inventory.0.keys().filter(|id| !remove::kept(id)).count();
+    let removed = remove::step(&cluster.client, &Kinds::default(), &mut inventory).await;
+    if let Some((id, why)) = removed.refused.first() {
+        return Err(Stuck::Failed(format!("{id} can't be deleted: {why}")));
+    }
+    if !removed.remaining.is_empty() {
+        tracing::info!(name = resource.name(), left = inventory.0.len(), of = total, "uninstalling");
+        return Ok(false);
+    }
+    if only_kept(&inventory) { home.remove(&cluster.client).await.map_err(failed) } else { Ok(false) }
+}
+
+fn only_kept(inventory: &Inventory) -> bool {
+    inventory.0.keys().all(remove::kept)
+}
+
+/// Why a removal does not go on.
+enum Stuck {
+    Unresolved(crate::cluster::Unresolved),
+    Failed(String),
+}
+
+async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, why: Stuck) {
+    let old = memory.status(resource);
+    let before = verdict::stored(&old.conditions);
+    let mut states = before.clone();
+    match why {
+        Stuck::Unresolved(unresolved) => {
+            let message = format!(
+                "{}; the finalizer waits for the cluster, so that nothing is left on it. To let the resource go and leave everything there: \
+                 kubectl patch {} {} -n {} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+                unresolved.message,
+                resource.component().kind().to_ascii_lowercase(),
+                resource.name(),
+                resource.namespace()
+            );
+            states[1] = State::no(unresolved.reason.as_str(), message);
+        }
+        Stuck::Failed(why) => states[2] = State::no("Error", format!("Uninstall failed with message: {why}")),
+    }
+    let report = Report { states, version: None, manifests: None };
+    let status = report::status(&old, resource.meta().generation, &report, Timestamp::now());
+    if status != old {
+        report::tell(&cx.events, resource, &before, &report.states);
+        match report::write(&cx.hub, resource, &status).await {
+            Ok(meta) => {
+                let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
+                memory.written = Some((version, status));
+            }
+            Err(error) => tracing::debug!(error = engine::words(&error), "status not written"),
+        }
+    }
+}

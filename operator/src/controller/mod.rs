@@ -1,0 +1,47 @@
+//! One actor a custom resource: it waits for something to change, makes one pass, tells what is so, and waits again.
+//! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
+//!
+//! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster,
+//! [`finalize`] takes everything away, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
+
+pub mod actor;
+pub mod events;
+pub mod finalize;
+pub mod fleet;
+pub mod pass;
+pub mod profiles;
+pub mod report;
+pub mod resolve;
+pub mod siblings;
+pub mod verdict;
+
+use std::time::Duration;
+
+use kube::Client;
+
+use crate::cluster::connections::Connections;
+use crate::cluster::provider::Providers;
+use crate::metrics::Metrics;
+use crate::release::Bundle;
+
+/// What all actors share.
+pub struct Context {
+    /// The cluster that the operator runs in.
+    pub hub: Client,
+    /// The release bundle.
+    pub bundle: Bundle,
+    /// The provider file; none if multicluster is disabled.
+    pub providers: Option<Providers>,
+    /// The ClusterProfiles.
+    pub profiles: profiles::Profiles,
+    /// The connections to spokes.
+    pub connections: Connections,
+    /// All custom resources.
+    pub siblings: siblings::Siblings,
+    /// Where events go.
+    pub events: events::Events,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// How soon a component that isn't ready is looked at again, if nothing is heard of it.
+    pub poll_interval: Duration,
+}

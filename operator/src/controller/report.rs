@@ -1,0 +1,88 @@
+//! Writes the status, if it has changed, and tells what has changed in events.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
+use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
+use kube::api::{Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::events::Events;
+
+/// What is to be told.
+pub struct Report {
+    /// The states.
+    pub states: States,
+    /// The version, if one was installed.
+    pub version: Option<String>,
+    /// Where its manifests came from, if one was installed.
+    pub manifests: Option<Vec<String>>,
+}
+
+/// The status that tells `report`, where it was `before`.
+pub fn status(before: &KnativeStatus, generation: Option<i64>, report: &Report, now: Timestamp) -> KnativeStatus {
+    KnativeStatus {
+        observed_generation: generation,
+        conditions: condition::tell(&before.conditions, &report.states, now),
+        annotations: before.annotations.clone(),
+        version: report.version.clone().or_else(|| before.version.clone()),
+        manifests: report.manifests.clone().unwrap_or_else(|| before.manifests.clone()),
+    }
+}
+
+/// Writes `status`; the metadata of the resource afterwards.
+pub async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube::Result<ObjectMeta> {
+    // What has gone from the status is set to null: a merge patch would keep it.
+    let mut patch = json!({"observedGeneration": null, "version": null, "manifests": null});
+    if let (Some(patch), Value::Object(fields)) = (patch.as_object_mut(), serde_json::to_value(status).map_err(kube::Error::SerdeError)?) {
+        patch.extend(fields);
+    }
+    let api = metadata_api(hub, resource);
+    let answer = api.patch_status(resource.name(), &PatchParams::default(), &Patch::Merge(json!({"status": patch}))).await?;
+    Ok(answer.metadata)
+}
+
+/// The resource itself, of which only the metadata is read back.
+pub fn metadata_api(hub: &Client, resource: &Knative) -> Api<PartialObjectMeta<DynamicObject>> {
+    let kind = match resource.component() {
+        Component::Serving => ApiResource::erase::<KnativeServing>(&()),
+        Component::Eventing => ApiResource::erase::<KnativeEventing>(&()),
+    };
+    Api::namespaced_with(hub.clone(), resource.namespace(), &kind)
+}
+
+/// Tells each state that has changed.
+pub fn tell(events: &Events, resource: &Knative, before: &States, after: &States) {
+    for (type_, (old, new)) in DEPENDENTS.iter().zip(before.iter().zip(after)) {
+        transition(events, resource, type_, old, new);
+    }
+    transition(events, resource, READY, &condition::ready(before), &condition::ready(after));
+}
+
+fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new: &State) {
+    let name = format!("{} {}", resource.component(), resource.name());
+    match (old, new) {
+        (_, State::True) if old != new => match type_ {
+            condition::TARGET_CLUSTER_RESOLVED => match &resource.common().cluster_profile_ref {
+                Some(reference) => events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}")),
+                None => events.normal(resource, type_, "Installing on the local cluster"),
+            },
+            condition::INSTALL_SUCCEEDED => events.normal(resource, type_, "Every object was accepted and every Job has completed"),
+            condition::DEPLOYMENTS_AVAILABLE => events.normal(resource, type_, "Every Deployment is available"),
+            READY => events.normal(resource, type_, format!("{name} is ready")),
+            _ => {}
+        },
+        // Ready says what one of the others says; waiting for Deployments is no reason to warn until they were there once.
+        (_, State::False { reason, message }) if old != new && type_ != READY => {
+            let (was, same) = (matches!(old, State::True), matches!(old, State::False { reason: r, .. } if r == reason));
+            if reason != "NotReady" || was {
+                events.warning(resource, reason, message.clone());
+            } else if !same {
+                events.normal(resource, "Installing", message.clone());
+            }
+        }
+        _ => {}
+    }
+}

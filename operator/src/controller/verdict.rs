@@ -1,0 +1,189 @@
+//! What a pass found, as conditions. Pure.
+
+use knative_operator_shared::api::Condition;
+use knative_operator_shared::condition::{DEPENDENTS, State, States};
+
+use crate::cluster::Unresolved;
+use crate::object::ObjectId;
+
+/// Objects or deployments named in a message, at most.
+const NAMED: usize = 5;
+
+/// What became of the installation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installation {
+    /// What stops all of it, if something does.
+    pub failed: Option<String>,
+    /// Objects that were refused, and why.
+    pub refused: Vec<(ObjectId, String)>,
+    /// Jobs that failed, and why.
+    pub broken: Vec<(String, String)>,
+    /// What is still to come.
+    pub pending: Vec<String>,
+    /// Deployments that aren't available, and why.
+    pub unavailable: Vec<(String, String)>,
+    /// Whether the Deployments have been looked at: right after a start nobody has.
+    pub seen: bool,
+}
+
+/// How far a pass came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The target version may not follow the installed one: nothing else was tried.
+    Ineligible(String),
+    /// The target cluster is not to be had.
+    Unresolved(Unresolved),
+    /// The installation was looked at.
+    Installation(Installation),
+}
+
+/// The states that the stored conditions tell.
+pub fn stored(conditions: &[Condition]) -> States {
+    DEPENDENTS.map(|type_| {
+        let Some(condition) = conditions.iter().find(|c| c.type_ == type_) else { return State::unknown() };
+        let (reason, message) = (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default());
+        match condition.status.as_str() {
+            "True" => State::True,
+            "False" => State::no(reason, message),
+            _ => State::unclear(reason, message),
+        }
+    })
+}
+
+/// The states after `verdict`, where they were `before`.
+pub fn states(before: States, verdict: &Verdict) -> States {
+    let [_, resolved, installed, dependencies, available] = before;
+    match verdict {
+        Verdict::Ineligible(why) => {
+            let eligible = State::no("Error", format!("Version migration is not eligible with message: {why}"));
+            [eligible, resolved, installed, dependencies, available]
+        }
+        Verdict::Unresolved(Unresolved { reason, message }) => {
+            let unclear = |before: State| match before {
+                // What was True on a cluster that can't be reached is not known any more.
+                State::True => State::unclear(reason.as_str(), "not known while the target cluster is not resolved"),
+                other => other,
+            };
+            let resolved = State::no(reason.as_str(), message.clone());
+            [State::True, resolved, unclear(installed), dependencies, unclear(available)]
+        }
+        Verdict::Installation(found) => {
+            let installed = install(found, installed);
+            let dependencies = if installed == State::True { State::True } else { dependencies };
+            [State::True, State::True, installed, dependencies, deployments(found, available)]
+        }
+    }
+}
+
+fn install(found: &Installation, before: State) -> State {
+    let failed = |why: String| State::no("Error", format!("Install failed with message: {why}"));
+    if let Some(why) = &found.failed {
+        return failed(why.clone());
+    }
+    if let Some(why) = listed(found.refused.iter().map(|(id, why)| format!("failed to apply {id}: {why}"))) {
+        return failed(why);
+    }
+    if let Some(why) = listed(found.broken.iter().map(|(job, why)| format!("Job {job} failed: {why}"))) {
+        return failed(why);
+    }
+    match listed(found.pending.iter().cloned()) {
+        Some(what) => State::unclear("Installing", format!("Waiting for {what}")),
+        None if found.seen || before == State::True => State::True,
+        None => before,
+    }
+}
+
+fn deployments(found: &Installation, before: State) -> State {
+    if found.unavailable.is_empty() {
+        // Not looked at is not known anew: a restart of the operator changes nothing.
+        return if found.seen && found.failed.is_none() { State::True } else { before };
+    }
+    let names: Vec<_> = found.unavailable.iter().map(|(name, _)| name.as_str()).collect();
+    let reasons = listed(found.unavailable.iter().map(|(name, why)| format!("{name}: {why}"))).unwrap_or_default();
+    State::no("NotReady", format!("Waiting on deployments: {} ({reasons})", names.join(", ")))
+}
+
+/// The first few of `texts`, as one; none if there are none.
+fn listed(texts: impl ExactSizeIterator<Item = String>) -> Option<String> {
+    let count = texts.len();
+    let first: Vec<_> = texts.take(NAMED).collect();
+    if first.is_empty() {
+        return None;
+    }
+    let more = if count > NAMED { format!("; and {} more", count - NAMED) } else { String::new() };
+    Some(format!("{}{more}", first.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::condition::ready;
+    use knative_operator_shared::reason::Reason;
+
+    use super::*;
+
+    fn fresh() -> States {
+        std::array::from_fn(|_| State::unknown())
+    }
+
+    fn running() -> States {
+        std::array::from_fn(|_| State::True)
+    }
+
+    fn found(change: impl FnOnce(&mut Installation)) -> Verdict {
+        let mut found = Installation { seen: true, ..Installation::default() };
+        change(&mut found);
+        Verdict::Installation(found)
+    }
+
+    fn message(state: &State) -> &str {
+        match state {
+            State::True => "",
+            State::False { message, .. } | State::Unknown { message, .. } => message,
+        }
+    }
+
+    #[test]
+    fn all_is_well_when_everything_is_there_and_works() {
+        assert_eq!(ready(&states(fresh(), &found(|_| {}))), State::True);
+    }
+
+    #[test]
+    fn what_is_waited_for_is_named() {
+        let after = states(fresh(), &found(|f| f.unavailable = vec![("a".into(), "why".into()), ("b".into(), "so".into())]));
+        assert_eq!(message(&after[4]), "Waiting on deployments: a, b (a: why; b: so)");
+        let after = states(fresh(), &found(|f| f.pending = vec!["Job x".into()]));
+        assert_eq!((message(&after[2]), &after[3]), ("Waiting for Job x", &State::unknown()));
+    }
+
+    #[test]
+    fn one_refused_object_fails_the_install_and_is_named() {
+        let id = ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "n".into(), name: "c".into() };
+        let after = states(running(), &found(|f| f.refused = vec![(id, "forbidden".into())]));
+        assert_eq!(message(&after[2]), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
+        assert_eq!(after[4], State::True);
+    }
+
+    #[test]
+    fn nothing_on_an_unreachable_cluster_is_true() {
+        let unresolved = Verdict::Unresolved(Unresolved::new(Reason::RemoteClusterUnreachable, "gone"));
+        let after = states(running(), &unresolved);
+        assert_eq!(after[1], State::no("RemoteClusterUnreachable", "gone"));
+        assert!(matches!((&after[2], &after[4]), (State::Unknown { .. }, State::Unknown { .. })));
+        assert_eq!(ready(&after), after[1]);
+        assert_eq!(ready(&states(after, &found(|_| {}))), State::True);
+    }
+
+    #[test]
+    fn a_restart_changes_nothing_before_anybody_has_looked() {
+        let unseen = Verdict::Installation(Installation::default());
+        assert_eq!(states(running(), &unseen), running());
+        assert_eq!(states(fresh(), &unseen)[4], State::unknown());
+    }
+
+    #[test]
+    fn an_ineligible_version_leaves_the_rest_as_it_was() {
+        let after = states(running(), &Verdict::Ineligible("too far".into()));
+        assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
+        assert_eq!(after[1..], running()[1..]);
+    }
+}

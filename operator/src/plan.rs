@@ -1,0 +1,137 @@
+//! What is to be on the cluster: objects in phases. Pure.
+
+use kube::core::GroupVersionKind;
+use serde_json::Value;
+
+use crate::kinds::Kinds;
+use crate::object::{Digest, ObjectId, gvk, text};
+
+/// When an object is applied: each phase after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Namespaces.
+    Namespaces,
+    /// CustomResourceDefinitions, waited for until Established.
+    Definitions,
+    /// ServiceAccounts and RBAC.
+    Access,
+    /// ConfigMaps and Secrets.
+    Configuration,
+    /// Workloads, Services and everything else.
+    Workloads,
+    /// Webhook configurations: after the workloads that answer them.
+    Webhooks,
+    /// What the component's own webhooks judge: after its Deployments are available.
+    Dependents,
+    /// Jobs: after everything.
+    Jobs,
+}
+
+impl Phase {
+    /// All phases, first to last.
+    pub const ALL: [Self; 8] = [
+        Self::Namespaces,
+        Self::Definitions,
+        Self::Access,
+        Self::Configuration,
+        Self::Workloads,
+        Self::Webhooks,
+        Self::Dependents,
+        Self::Jobs,
+    ];
+
+    /// The phase of objects of kind `kind` in API group `group`.
+    pub fn of(group: &str, kind: &str) -> Self {
+        match (group, kind) {
+            ("", "Namespace") => Self::Namespaces,
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => Self::Definitions,
+            ("rbac.authorization.k8s.io", _) | ("", "ServiceAccount") => Self::Access,
+            ("", "ConfigMap" | "Secret") => Self::Configuration,
+            ("admissionregistration.k8s.io", _) => Self::Webhooks,
+            ("networking.internal.knative.dev", _) => Self::Dependents,
+            ("batch", "Job") => Self::Jobs,
+            _ => Self::Workloads,
+        }
+    }
+
+    /// Whether this phase waits until the Deployments of the plan are available.
+    pub fn waits_for_deployments(self) -> bool {
+        matches!(self, Self::Dependents | Self::Jobs)
+    }
+}
+
+/// One object of a plan.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Which object.
+    pub id: ObjectId,
+    /// Its group, version and kind.
+    pub gvk: GroupVersionKind,
+    /// The object as it is applied.
+    pub object: Value,
+    /// Its digest.
+    pub digest: Digest,
+}
+
+impl Item {
+    /// An item for `object`.
+    pub fn new(object: Value) -> Self {
+        Self { id: ObjectId::of(&object), gvk: gvk(&object), digest: Digest::of(&object), object }
+    }
+
+    /// When it is applied.
+    pub fn phase(&self) -> Phase {
+        Phase::of(&self.id.group, &self.id.kind)
+    }
+}
+
+/// What is to be on the cluster.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The objects, in apply order.
+    pub items: Vec<Item>,
+    /// How the kinds that its CRDs define are addressed.
+    pub kinds: Kinds,
+}
+
+impl Plan {
+    /// A plan for `objects`, each of which is there once. The order within a phase is kept.
+    pub fn new(objects: Vec<Value>) -> Self {
+        let mut kinds = Kinds::default();
+        for object in objects.iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition") {
+            kinds.learn(object);
+        }
+        let mut items: Vec<Item> = objects.into_iter().map(Item::new).collect();
+        items.sort_by_key(Item::phase);
+        Self { items, kinds }
+    }
+
+    /// The items of `phase`.
+    pub fn phase(&self, phase: Phase) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(move |item| item.phase() == phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_others_need_comes_first() {
+        let object = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}});
+        let plan = Plan::new(vec![
+            object("batch/v1", "Job"),
+            object("networking.internal.knative.dev/v1alpha1", "Certificate"),
+            object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+            object("apps/v1", "Deployment"),
+            object("v1", "ConfigMap"),
+            object("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            object("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+            object("v1", "Namespace"),
+        ]);
+        let phases: Vec<_> = plan.items.iter().map(Item::phase).collect();
+        assert_eq!(phases, Phase::ALL);
+    }
+}

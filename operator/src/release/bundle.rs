@@ -1,0 +1,137 @@
+//! A bundle on disk: which versions it has, and their objects, parsed once.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use knative_operator_shared::api::Component;
+use knative_operator_shared::version::Version;
+use serde_json::Value;
+
+use super::parse;
+
+/// Why a release can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// A directory can't be read.
+    #[error("{path} can't be read: {source}; --releases must name a release bundle")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file can't be read.
+    #[error("{path} can't be read: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file holds no objects.
+    #[error("{path} is broken: {why}")]
+    Broken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and in which line.
+        why: String,
+    },
+    /// A directory holds no objects at all.
+    #[error("there is no resource available in the target manifests {0}")]
+    Empty(PathBuf),
+}
+
+/// The objects of one directory, shared by everyone who installs it.
+type Objects = Arc<Vec<Value>>;
+
+/// A release bundle.
+#[derive(Debug)]
+pub struct Bundle {
+    root: PathBuf,
+    parsed: Mutex<HashMap<PathBuf, Objects>>,
+}
+
+impl Bundle {
+    /// The bundle at `root`. Nothing is read yet.
+    pub fn at(root: PathBuf) -> Self {
+        Self { root, parsed: Mutex::default() }
+    }
+
+    /// The versions of `component` that it has, in no order. Names that are no version are not of Knative and left out.
+    pub fn versions(&self, component: Component) -> Result<Vec<Version>, ReleaseError> {
+        let names = names(&self.root.join(component.canonical()))?;
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// The directory of `version` of `component`.
+    pub fn release(&self, component: Component, version: &Version) -> PathBuf {
+        self.root.join(component.canonical()).join(version.to_string())
+    }
+
+    /// The directory of `name` (an ingress or a source, by `family`) that goes with `version`.
+    pub fn extra(&self, family: &str, version: &Version, name: &str) -> PathBuf {
+        self.root.join(family).join(version.minor()).join(name)
+    }
+
+    /// The objects in the files of `directory`, in the order of file names. Reads and parses on the first call, which
+    /// takes tens of milliseconds: call it where blocking is allowed.
+    pub fn objects(&self, directory: &Path) -> Result<Objects, ReleaseError> {
+        let cached = || self.parsed.lock().unwrap_or_else(PoisonError::into_inner).get(directory).cloned();
+        if let Some(objects) = cached() {
+            return Ok(objects);
+        }
+        let mut objects = Vec::new();
+        for name in names(directory)? {
+            let path = directory.join(name);
+            if !path.is_file() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
+            objects.extend(parse::objects(&text).map_err(|why| ReleaseError::Broken { path, why })?);
+        }
+        if objects.is_empty() {
+            return Err(ReleaseError::Empty(directory.to_owned()));
+        }
+        let objects = Arc::new(objects);
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned(), Arc::clone(&objects));
+        Ok(objects)
+    }
+}
+
+/// The names in `directory`, sorted; hidden ones (as Kubernetes makes them in mounted volumes) left out.
+fn names(directory: &Path) -> Result<Vec<String>, ReleaseError> {
+    let broken = |source| ReleaseError::Directory { path: directory.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(broken)? {
+        let name = entry.map_err(broken)?.file_name();
+        names.extend(name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_that_is_missing_or_broken_says_which_file() {
+        let root = tempfile::tempdir().unwrap();
+        let bundle = Bundle::at(root.path().join("nothing"));
+        let error = bundle.versions(Component::Serving).unwrap_err().to_string();
+        assert!(error.contains("nothing/knative-serving can't be read") && error.contains("--releases"), "{error}");
+
+        let dir = root.path().join("knative-serving/1.2.3");
+        std::fs::create_dir_all(&dir).unwrap();
+        let bundle = Bundle::at(root.path().to_owned());
+        assert!(matches!(bundle.objects(&dir), Err(ReleaseError::Empty(_))));
+        std::fs::write(dir.join("1.yaml"), "a: [").unwrap();
+        let error = bundle.objects(&dir).unwrap_err().to_string();
+        assert!(error.contains("1.yaml is broken"), "{error}");
+        std::fs::write(dir.join("1.yaml"), "{apiVersion: v1, kind: X, metadata: {name: a}}").unwrap();
+        std::fs::write(dir.join("..data"), "[").unwrap();
+        assert_eq!(bundle.objects(&dir).unwrap().len(), 1);
+        assert_eq!(bundle.versions(Component::Serving).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! YAML to objects. Pure.
+
+use serde_json::Value;
+
+/// The objects in `text`, a stream of YAML documents; empty documents and Lists are resolved.
+pub fn objects(text: &str) -> Result<Vec<Value>, String> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?;
+    let mut objects = Vec::with_capacity(documents.len());
+    for document in documents {
+        flatten(document, &mut objects)?;
+    }
+    Ok(objects)
+}
+
+fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
+    match document {
+        Value::Null => Ok(()),
+        Value::Object(mut list) if list.get("kind").is_some_and(|k| k == "List") => {
+            let Some(Value::Array(items)) = list.remove("items") else { return Err("a List without items".to_owned()) };
+            items.into_iter().try_for_each(|item| flatten(item, objects))
+        }
+        Value::Object(fields) => {
+            let named = |key| fields.get(key).and_then(Value::as_str).is_some_and(|v| !v.is_empty());
+            let metadata = fields.get("metadata").and_then(Value::as_object);
+            let name = metadata.is_some_and(|m| ["name", "generateName"].iter().any(|k| m.get(*k).is_some_and(Value::is_string)));
+            if !(named("apiVersion") && named("kind") && name) {
+                return Err(format!("object {} has no apiVersion, kind or metadata.name", objects.len() + 1));
+            }
+            objects.push(Value::Object(fields));
+            Ok(())
+        }
+        other => Err(format!("object {} is no mapping but {}", objects.len() + 1, kind(&other))),
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        _ => "a scalar",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_lists_and_empty_documents_are_read() {
+        let text = "# nothing\n---\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n";
+        let kinds: Vec<_> = objects(text).unwrap().iter().map(|o| o["kind"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(kinds, ["ConfigMap", "Secret"]);
+    }
+
+    #[test]
+    fn an_anchor_may_be_defined_again() {
+        let text = "apiVersion: v1\nkind: X\nmetadata: {name: a}\na: &e [1]\nb: *e\nc: &e [2]\nd: *e\n";
+        let object = &objects(text).unwrap()[0];
+        assert_eq!((&object["b"][0], &object["d"][0]), (&Value::from(1), &Value::from(2)));
+    }
+
+    #[test]
+    fn broken_yaml_says_where() {
+        let error = objects("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a\ndata: [\n").unwrap_err();
+        assert!(error.contains("line"), "{error}");
+        assert!(objects("just text").unwrap_err().contains("no mapping but text"));
+        assert!(objects("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().contains("metadata.name"));
+    }
+}

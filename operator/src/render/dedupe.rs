@@ -1,0 +1,58 @@
+//! Releases repeat objects: each is applied once.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::object::ObjectId;
+
+/// Each object once: the later one wins, in the place of the first; labels and annotations of Namespaces are united.
+pub fn once(objects: Vec<Value>) -> Vec<Value> {
+    let mut places: HashMap<ObjectId, usize> = HashMap::new();
+    let mut kept: Vec<Value> = Vec::with_capacity(objects.len());
+    for mut object in objects {
+        let id = ObjectId::of(&object);
+        let Some(&place) = places.get(&id) else {
+            places.insert(id, kept.len());
+            kept.push(object);
+            continue;
+        };
+        if id.kind == "Namespace" {
+            unite(&mut object, &kept[place]);
+        }
+        kept[place] = object;
+    }
+    kept
+}
+
+fn unite(later: &mut Value, earlier: &Value) {
+    for field in ["labels", "annotations"] {
+        for (key, value) in earlier["metadata"][field].as_object().into_iter().flatten() {
+            let entry = &mut later["metadata"][field][key];
+            if entry.is_null() {
+                *entry = value.clone();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_later_wins_and_namespaces_unite() {
+        let object = |kind: &str, labels: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}});
+        let kept = once(vec![
+            object("Namespace", json!({"a": "1", "b": "1"})),
+            object("ConfigMap", json!({"a": "1"})),
+            object("Namespace", json!({"b": "2", "c": "2"})),
+            object("ConfigMap", json!({"b": "2"})),
+        ]);
+        assert_eq!(kept.len(), 2);
+        assert_eq!(kept[0]["metadata"]["labels"], json!({"a": "1", "b": "2", "c": "2"}));
+        assert_eq!(kept[1]["metadata"]["labels"], json!({"b": "2"}));
+    }
+}

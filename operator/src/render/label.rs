@@ -1,0 +1,16 @@
+//! The label by which a component's objects are found.
+
+use knative_operator_shared::label::APP_NAME;
+use serde_json::{Value, json};
+
+use super::Context;
+
+/// Sets `app.kubernetes.io/name`.
+pub fn set(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let labels = &mut object["metadata"]["labels"];
+    if !labels.is_object() {
+        *labels = json!({});
+    }
+    labels[APP_NAME] = json!(cx.resource.component().canonical());
+    Ok(())
+}

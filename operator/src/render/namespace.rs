@@ -1,0 +1,52 @@
+//! Everything lives in one namespace, and mentions of namespaces follow.
+
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::kinds::cluster_scoped;
+use crate::object::{gvk, text};
+
+/// Puts `object` into the target namespace, and what it refers to as well: subjects of bindings, Services behind
+/// webhooks, CRD conversion and APIServices. All Namespace objects become the target one.
+pub fn inject(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let namespace = json!(cx.namespace);
+    match text(object, "/kind") {
+        "Namespace" => object["metadata"]["name"] = namespace.clone(),
+        "ClusterRoleBinding" | "RoleBinding" => {
+            for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+                replace(subject, "/namespace", &namespace);
+            }
+        }
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            for webhook in object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+                replace(webhook, "/clientConfig/service/namespace", &namespace);
+            }
+        }
+        "CustomResourceDefinition" => replace(object, "/spec/conversion/webhook/clientConfig/service/namespace", &namespace),
+        "APIService" => replace(object, "/spec/service/namespace", &namespace),
+        _ => {}
+    }
+    if !cluster_scoped(&gvk(object), cx.kinds) {
+        object["metadata"]["namespace"] = namespace;
+    }
+    Ok(())
+}
+
+fn replace(object: &mut Value, pointer: &str, with: &Value) {
+    if let Some(found) = object.pointer_mut(pointer) {
+        *found = with.clone();
+    }
+}
+
+/// `spec.namespaceConfiguration`: labels and annotations for the Namespace.
+pub fn configure(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let Some(settings) = cx.resource.common().namespace_settings() else { return Ok(()) };
+    if text(object, "/kind") == "Namespace" {
+        for (field, entries) in [("labels", &settings.labels), ("annotations", &settings.annotations)] {
+            for (key, value) in entries {
+                object["metadata"][field][key] = json!(value);
+            }
+        }
+    }
+    Ok(())
+}

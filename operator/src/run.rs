@@ -1,0 +1,120 @@
+//! The operator itself: builds what [`crate::controller`] needs, waits for the Lease, and runs until it is told to stop.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use knative_operator_runtime::hub::HubError;
+use knative_operator_runtime::ready::Readiness;
+use knative_operator_runtime::{admin, chain, signal};
+
+use crate::args::RunArgs;
+use crate::cluster::connections::Connections;
+use crate::cluster::provider::{ProviderFileError, Providers};
+use crate::controller::events::Events;
+use crate::controller::{Context, fleet};
+use crate::leader;
+use crate::metrics::Metrics;
+use crate::release::Bundle;
+
+/// Name of the Lease.
+const LEASE: &str = "knative-operator";
+
+/// Why the process ended.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    #[error(transparent)]
+    Providers(#[from] ProviderFileError),
+    #[error("{0} can't be listened on")]
+    Bind(SocketAddr, #[source] std::io::Error),
+    #[error("signals can't be received")]
+    Signal(#[source] std::io::Error),
+    #[error("the Lease is lost")]
+    Lost,
+    #[error("the watches on the hub ended")]
+    Ended,
+}
+
+/// Runs the operator.
+pub fn run(args: RunArgs) -> ExitCode {
+    if let Err(error) = args.log.start() {
+        eprintln!("--log-level: {error}");
+        return ExitCode::from(2);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "no runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(serve(args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "ended");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(args: RunArgs) -> Result<(), RunError> {
+    let poll_interval = args.poll_interval();
+    let RunArgs {
+        log: _,
+        hub,
+        clusterprofile_provider_file,
+        remote_deployments_poll_interval: _,
+        releases,
+        exec_timeout,
+        bind_address,
+        metrics_port,
+        namespace,
+        pod_name,
+    } = args;
+    // A file that is of no use is told at once, not when the first resource needs it.
+    let providers = clusterprofile_provider_file.as_deref().map(Providers::read).transpose()?;
+    let stop = signal::stop().map_err(RunError::Signal)?;
+    let client = hub.client().await?;
+    let readiness = Readiness::waiting_for(&["custom resources"]);
+    let (metrics, registry) = Metrics::registered();
+    let identity = pod_name.unwrap_or_else(|| format!("{}-{}", LEASE, std::process::id()));
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        releases = %releases.display(),
+        multicluster = providers.is_some(),
+        remote_deployments_poll_interval = ?poll_interval,
+        "starting"
+    );
+
+    let address = SocketAddr::new(bind_address, metrics_port);
+    let (served, counted) = (admin::serve(address, readiness.clone(), Arc::new(registry), stop.clone()), metrics.clone());
+    let lead = async {
+        let settings = leader::Settings { namespace, name: LEASE.to_owned(), identity: identity.clone() };
+        // A replica that waits for its turn is ready: nothing is sent to it, and a rollout must not wait for the Lease.
+        readiness.set("custom resources", true);
+        let Some(lost) = leader::acquire(client.clone(), settings, stop.clone()).await else { return Ok(()) };
+        readiness.set("custom resources", false);
+        counted.leads(true);
+        let context = Arc::new(Context {
+            hub: client.clone(),
+            bundle: Bundle::at(releases),
+            providers,
+            profiles: Default::default(),
+            connections: Connections::new(exec_timeout),
+            siblings: Default::default(),
+            events: Events::start(client, identity),
+            metrics,
+            poll_interval,
+        });
+        tokio::select! {
+            () = fleet::run(context, readiness.clone()) => Err(RunError::Ended),
+            _ = lost => if stop.is_cancelled() { Ok(()) } else { Err(RunError::Lost) },
+        }
+    };
+    tokio::select! {
+        result = lead => result,
+        result = async { let r = served.await; stop.cancelled().await; r } => result.map_err(|e| RunError::Bind(address, e)),
+    }
+}

@@ -1,0 +1,39 @@
+//! Logs on stderr.
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// Flags for logs.
+#[derive(Args, Clone, Debug)]
+pub struct LogArgs {
+    /// What is logged: a level, or directives such as `info,kube=debug`.
+    #[arg(long, env = "LOG_LEVEL", default_value = "info")]
+    log_level: String,
+    /// The form of log lines.
+    #[arg(long, env = "LOG_FORMAT", default_value = "json")]
+    log_format: Format,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Plain,
+}
+
+impl LogArgs {
+    /// Starts logging. kube's client logs whole bodies that it can't parse at level warn, Secrets among them, so it
+    /// is kept to errors unless the level names it.
+    pub fn start(&self) -> Result<(), tracing_subscriber::filter::ParseError> {
+        let directives = if self.log_level.contains("kube_client") { self.log_level.clone() } else { format!("{},kube_client=error", self.log_level) };
+        let filter: EnvFilter = directives.parse()?;
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        match self.log_format {
+            Format::Json => builder.json().flatten_event(true).init(),
+            Format::Plain => builder.init(),
+        }
+        Ok(())
+    }
+}

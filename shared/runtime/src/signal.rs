@@ -1,0 +1,26 @@
+//! When to stop.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// A token that is cancelled at the first SIGTERM or SIGINT; the second one ends the process.
+pub fn stop() -> std::io::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let token = CancellationToken::new();
+    let stop = token.clone();
+    tokio::spawn(async move {
+        for _ in 0..2 {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if stop.is_cancelled() {
+                tracing::warn!("stopping at once");
+                std::process::exit(130);
+            }
+            tracing::info!("stopping");
+            stop.cancel();
+        }
+    });
+    Ok(token)
+}

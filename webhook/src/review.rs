@@ -1,0 +1,171 @@
+//! What the API server asks and what it is answered (`admission.k8s.io/v1`). Pure: bytes in, an answer out.
+
+use knative_operator_shared::rules::Problem;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A request that could be read. Whatever is left out of it is empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    /// To be given back.
+    pub uid: String,
+    /// What it is about.
+    pub kind: Kind,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// Name of the subresource, if it is about one.
+    pub sub_resource: String,
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// The object as it would be stored.
+    pub object: Value,
+    /// The object as it is stored.
+    pub old_object: Value,
+}
+
+/// A group, version and kind.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Kind {
+    /// API group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+/// Why a request can't be read. It has no uid to give back, so the answer is HTTP 400 with this.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// Not JSON.
+    #[error("the body is not JSON: {0}")]
+    Json(serde_json::Error),
+    /// JSON, but something else.
+    #[error("the body is no AdmissionReview of admission.k8s.io/v1 with a request.uid")]
+    Shape,
+}
+
+/// Reads a review.
+pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
+    let review: Value = serde_json::from_slice(body).map_err(ReviewError::Json)?;
+    if review["kind"] != "AdmissionReview" || review["apiVersion"] != "admission.k8s.io/v1" {
+        return Err(ReviewError::Shape);
+    }
+    let request = review.get("request").cloned().ok_or(ReviewError::Shape)?;
+    let uid = request["uid"].as_str().filter(|u| !u.is_empty()).ok_or(ReviewError::Shape)?.to_owned();
+    // Parts of the wrong type are read as empty: such a request still gets an answer with its uid.
+    Ok(serde_json::from_value(request).unwrap_or(Request { uid, ..Request::default() }))
+}
+
+/// The answer to a review.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Review {
+    api_version: &'static str,
+    kind: &'static str,
+    /// The answer itself.
+    pub response: Response,
+}
+
+/// The answer itself.
+#[derive(Debug, Serialize)]
+pub struct Response {
+    uid: String,
+    /// Whether the request may go on.
+    pub allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    status: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Details,
+}
+
+#[derive(Debug, Serialize)]
+struct Details {
+    group: String,
+    kind: String,
+    name: String,
+    causes: Vec<Cause>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cause {
+    reason: &'static str,
+    message: String,
+    field: String,
+}
+
+impl Review {
+    fn new(uid: String, status: Option<Status>) -> Self {
+        let response = Response { uid, allowed: status.is_none(), status };
+        Self { api_version: "admission.k8s.io/v1", kind: "AdmissionReview", response }
+    }
+
+    /// The request may go on.
+    pub fn allow(request: Request) -> Self {
+        Self::new(request.uid, None)
+    }
+
+    /// The request is refused: 422 Invalid, every problem with its field, as built-in validation does.
+    pub fn refuse(request: Request, problems: &[Problem]) -> Self {
+        let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let cause = |p: &Problem| Cause { reason: "FieldValueInvalid", message: format!("{}; {}", p.message, p.fix), field: p.field.clone() };
+        let details = Details {
+            group: request.kind.group,
+            kind: request.kind.kind,
+            name: request.name,
+            causes: problems.iter().map(cause).collect(),
+        };
+        Self::new(request.uid, Some(Status { status: "Failure", code: 422, reason: "Invalid", message, details }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_review_is_told_so() {
+        for (body, expected) in [
+            ("", "the body is not JSON"),
+            ("{", "the body is not JSON"),
+            ("[]", "no AdmissionReview"),
+            ("{}", "no AdmissionReview"),
+            (r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}"#, "no AdmissionReview"),
+            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no AdmissionReview"),
+            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no AdmissionReview"),
+        ] {
+            let error = read(body.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_with_strange_parts_keeps_its_uid() {
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
+        assert_eq!(read(review.to_string().as_bytes()).unwrap().uid, "42");
+    }
+
+    #[test]
+    fn a_refusal_lists_its_causes() {
+        let problem = Problem { rule: "r", field: "spec.x".into(), message: "is wrong".into(), fix: "make it right".into() };
+        let answer = serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[problem])).unwrap();
+        assert_eq!(answer["response"]["uid"], "1");
+        assert_eq!(answer["response"]["allowed"], false);
+        assert_eq!(answer["response"]["status"]["code"], 422);
+        assert_eq!(answer["response"]["status"]["message"], "spec.x: is wrong; make it right");
+        assert_eq!(answer["response"]["status"]["details"]["causes"][0]["field"], "spec.x");
+    }
+}
