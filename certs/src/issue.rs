@@ -48,7 +48,13 @@ pub fn all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Resul
 }
 
 /// A new certificate for a server with `names`, by the authority that there is.
-pub fn leaf(authority: &str, authority_key: &str, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
+pub fn leaf(
+    authority: &str,
+    authority_key: &str,
+    names: &[String],
+    now: OffsetDateTime,
+    lifetimes: Lifetimes,
+) -> Result<Material, rcgen::Error> {
     let issuer = Issuer::from_ca_cert_pem(authority, KeyPair::from_pem(authority_key)?)?;
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name.push(DnType::CommonName, names.first().cloned().unwrap_or_default());

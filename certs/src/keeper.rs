@@ -115,8 +115,10 @@ impl Keeper {
         let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
         // Each watch has its own back-off; an error is a reason to look again, no more.
         let secret = watcher(Api::<Secret>::namespaced(client.clone(), &s.namespace), only(&s.secret)).default_backoff().map_ok(|_| ());
-        let validating = watcher(Api::<ValidatingWebhookConfiguration>::all(client.clone()), only(&s.validating)).default_backoff().map_ok(|_| ());
-        let mutating = watcher(Api::<MutatingWebhookConfiguration>::all(client.clone()), only(&s.mutating)).default_backoff().map_ok(|_| ());
+        let validating =
+            watcher(Api::<ValidatingWebhookConfiguration>::all(client.clone()), only(&s.validating)).default_backoff().map_ok(|_| ());
+        let mutating =
+            watcher(Api::<MutatingWebhookConfiguration>::all(client.clone()), only(&s.mutating)).default_backoff().map_ok(|_| ());
         select_all([secret.boxed(), validating.boxed(), mutating.boxed()]).map(|_| ()).boxed()
     }
 }

@@ -21,7 +21,9 @@ pub enum Plan {
 pub fn plan(material: Option<&Material>, names: &[String], now: OffsetDateTime) -> Plan {
     let Some(material) = material else { return Plan::Replace("there is none") };
     let Some(authority) = der(&material.authority) else { return Plan::Replace("the authority's certificate is unreadable") };
-    let Ok((_, authority)) = X509Certificate::from_der(&authority) else { return Plan::Replace("the authority's certificate is unreadable") };
+    let Ok((_, authority)) = X509Certificate::from_der(&authority) else {
+        return Plan::Replace("the authority's certificate is unreadable");
+    };
     if PrivateKeyDer::from_pem_slice(material.authority_key.as_bytes()).is_err() {
         return Plan::Replace("the authority's key is unreadable");
     }
@@ -88,8 +90,14 @@ mod tests {
         let material = all(&names(), start, LIVES).unwrap();
         let Plan::Keep(next) = plan(Some(&material), &names(), start) else { panic!("not kept") };
         assert!((Duration::days(19)..=Duration::days(20)).contains(&(next - start)), "{next}");
-        assert_eq!(plan(Some(&material), &names(), start + Duration::days(21)), Plan::RenewLeaf("the server's certificate is past two thirds of its life"));
-        assert_eq!(plan(Some(&material), &names(), start + Duration::days(61)), Plan::Replace("the authority is past two thirds of its life"));
+        assert_eq!(
+            plan(Some(&material), &names(), start + Duration::days(21)),
+            Plan::RenewLeaf("the server's certificate is past two thirds of its life")
+        );
+        assert_eq!(
+            plan(Some(&material), &names(), start + Duration::days(61)),
+            Plan::Replace("the authority is past two thirds of its life")
+        );
     }
 
     #[test]

@@ -113,7 +113,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
         let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
         rest = &rest[digits..];
-        let (unit, seconds) = [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)].into_iter().find(|(u, _)| rest.starts_with(u)).ok_or_else(wrong)?;
+        let (unit, seconds) =
+            [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)].into_iter().find(|(u, _)| rest.starts_with(u)).ok_or_else(wrong)?;
         total += Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
         rest = &rest[unit.len()..];
     }
@@ -133,7 +134,8 @@ mod tests {
 
     #[test]
     fn the_go_operators_flags_are_understood() {
-        let args = Args::try_parse_from(["x", "--clusterprofile-provider-file=/etc/x.json", "--remote-deployments-poll-interval=1m30s"]).unwrap();
+        let args =
+            Args::try_parse_from(["x", "--clusterprofile-provider-file=/etc/x.json", "--remote-deployments-poll-interval=1m30s"]).unwrap();
         assert_eq!(args.run.poll_interval(), Duration::from_secs(90));
         for (given, expected) in [("500ms", 10), ("0s", 10), ("1s", 1), ("1h", 3600), ("1.5s", 1)] {
             let args = Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={given}")]).unwrap();

@@ -93,7 +93,11 @@ fn job(object: &Value) -> Health {
     }
     match condition(object, "Failed").filter(|c| text(c, "/status") == "True") {
         Some(failed) => Health::Broken(why(failed)),
-        None => Health::Waiting(format!("{} of its pods are running, {} have failed", number(object, "/status/active"), number(object, "/status/failed"))),
+        None => Health::Waiting(format!(
+            "{} of its pods are running, {} have failed",
+            number(object, "/status/active"),
+            number(object, "/status/failed")
+        )),
     }
 }
 

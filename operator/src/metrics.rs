@@ -69,7 +69,11 @@ impl Metrics {
         registry.register("objects_written", "Objects applied, by cause: plan or drift", metrics.writes.clone());
         registry.register("reconcile_panics", "Passes that panicked", metrics.panics.clone());
         registry.register("ready", "Whether a custom resource is ready", metrics.ready.clone());
-        registry.register("target_cluster_resolved", "Whether the target cluster of a custom resource is resolved", metrics.resolved.clone());
+        registry.register(
+            "target_cluster_resolved",
+            "Whether the target cluster of a custom resource is resolved",
+            metrics.resolved.clone(),
+        );
         registry.register("leader", "Whether this replica leads", metrics.leading.clone());
         (metrics, registry)
     }

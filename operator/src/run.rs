@@ -115,6 +115,6 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     };
     tokio::select! {
         result = lead => result,
-        result = async { let r = served.await; stop.cancelled().await; r } => result.map_err(|e| RunError::Bind(address, e)),
+        result = async { let r = served.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(address, e)),
     }
 }

@@ -5,7 +5,8 @@ use jiff::{Timestamp, Unit};
 use crate::api::Condition;
 
 /// The five conditions that `Ready` depends on, in the order in which they are reached.
-pub const DEPENDENTS: [&str; 5] = [VERSION_MIGRATION_ELIGIBLE, TARGET_CLUSTER_RESOLVED, INSTALL_SUCCEEDED, DEPENDENCIES_INSTALLED, DEPLOYMENTS_AVAILABLE];
+pub const DEPENDENTS: [&str; 5] =
+    [VERSION_MIGRATION_ELIGIBLE, TARGET_CLUSTER_RESOLVED, INSTALL_SUCCEEDED, DEPENDENCIES_INSTALLED, DEPLOYMENTS_AVAILABLE];
 
 /// All five others are True.
 pub const READY: &str = "Ready";
@@ -129,7 +130,14 @@ mod tests {
         let types: Vec<_> = told.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!(
             types,
-            ["DependenciesInstalled", "DeploymentsAvailable", "InstallSucceeded", "Ready", "TargetClusterResolved", "VersionMigrationEligible"]
+            [
+                "DependenciesInstalled",
+                "DeploymentsAvailable",
+                "InstallSucceeded",
+                "Ready",
+                "TargetClusterResolved",
+                "VersionMigrationEligible"
+            ]
         );
         assert!(told.iter().all(|c| c.status == "Unknown" && c.reason.is_none()));
     }

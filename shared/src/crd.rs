@@ -11,8 +11,17 @@ const UNDESCRIBED: [&str; 7] = ["affinity", "claims", "envVars", "selector", "to
 
 /// Types of Kubernetes that are replaced as a whole, by the field that holds them.
 const ATOMIC_MAPS: [&str; 11] = [
-    "configMapKeyRef", "fieldRef", "fileKeyRef", "labelSelector", "namespaceSelector", "nodeSelectorTerms[]", "preference",
-    "requiredDuringSchedulingIgnoredDuringExecution", "resourceFieldRef", "secretKeyRef", "selector",
+    "configMapKeyRef",
+    "fieldRef",
+    "fileKeyRef",
+    "labelSelector",
+    "namespaceSelector",
+    "nodeSelectorTerms[]",
+    "preference",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "resourceFieldRef",
+    "secretKeyRef",
+    "selector",
 ];
 
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
@@ -80,7 +89,13 @@ fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
         words.retain(|w| !w.is_null());
     }
     let typed = |schema: &Map<String, Value>, wanted: &str| schema.get("type").is_some_and(|t| t == wanted);
-    if kubernetes && typed(schema, "array") && name != "tolerations" && name != "topologySpreadConstraints" && name != "volumeMounts" && name != "envVars" {
+    if kubernetes
+        && typed(schema, "array")
+        && name != "tolerations"
+        && name != "topologySpreadConstraints"
+        && name != "volumeMounts"
+        && name != "envVars"
+    {
         if name == "claims" {
             schema.insert("x-kubernetes-list-map-keys".into(), json!(["name"]));
             schema.insert("x-kubernetes-list-type".into(), json!("map"));

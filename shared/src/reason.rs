@@ -49,7 +49,11 @@ impl Reason {
     pub const fn retried(self) -> bool {
         !matches!(
             self,
-            Self::MulticlusterDisabled | Self::AccessProviderNotConfigured | Self::ClusterProfileNotFound | Self::ClusterProfileNotReady | Self::ClusterProfileUnavailable
+            Self::MulticlusterDisabled
+                | Self::AccessProviderNotConfigured
+                | Self::ClusterProfileNotFound
+                | Self::ClusterProfileNotReady
+                | Self::ClusterProfileUnavailable
         )
     }
 }

@@ -151,9 +151,14 @@ mod tests {
     fn only_neighbouring_minors_follow_each_other() {
         let v = |t: &str| t.parse::<Version>().unwrap();
         assert!(v("1.22.1").may_follow(None, "KnativeServing").is_ok());
-        for (installed, target, fine) in
-            [("1.22.1", "1.22.0", true), ("1.22.1", "1.23.0", true), ("1.22.1", "1.21.4", true), ("1.20.0", "1.22.1", false), ("1.23.0", "1.21.0", false), ("0.26.0", "1.0.0", false)]
-        {
+        for (installed, target, fine) in [
+            ("1.22.1", "1.22.0", true),
+            ("1.22.1", "1.23.0", true),
+            ("1.22.1", "1.21.4", true),
+            ("1.20.0", "1.22.1", false),
+            ("1.23.0", "1.21.0", false),
+            ("0.26.0", "1.0.0", false),
+        ] {
             assert_eq!(v(target).may_follow(Some(&v(installed)), "KnativeServing").is_ok(), fine, "{installed} to {target}");
         }
         let error = v("1.22.1").may_follow(Some(&v("1.20.0")), "KnativeServing").unwrap_err().to_string();

@@ -60,7 +60,12 @@ impl Cluster {
         std::fs::write(path.join("ca.crt"), authority.pem())?;
         let (server, service) = (subnet.address(2), subnet.address(129));
         authority
-            .issue("kube-apiserver", None, &[server, service, Ipv4Addr::LOCALHOST].map(IpAddr::V4), &["localhost", "kubernetes.default.svc"])?
+            .issue(
+                "kube-apiserver",
+                None,
+                &[server, service, Ipv4Addr::LOCALHOST].map(IpAddr::V4),
+                &["localhost", "kubernetes.default.svc"],
+            )?
             .write(path, "server")?;
         let admin = authority.issue("admin", Some("system:masters"), &[], &[])?;
         admin.write(path, "admin")?;
@@ -140,12 +145,21 @@ impl Cluster {
                 ],
             ),
             ("kube-scheduler", vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")]),
-            ("kwok", vec![kubeconfig, format!("--config={}", stages.display()), "--manage-all-nodes=true".to_owned(), "--node-lease-duration-seconds=40".to_owned()]),
+            (
+                "kwok",
+                vec![
+                    kubeconfig,
+                    format!("--config={}", stages.display()),
+                    "--manage-all-nodes=true".to_owned(),
+                    "--node-lease-duration-seconds=40".to_owned(),
+                ],
+            ),
         ])
     }
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
-        let policy = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
+        let policy =
+            json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
         std::fs::write(self.dir.path().join("audit-policy.json"), policy.to_string())?;
         let program = tools::control_plane(component)?;
         let process = Process::start(component, self.dir.path(), &program, flags, &[], KILL)?;
@@ -201,6 +215,11 @@ impl Cluster {
         &self.name
     }
 
+    /// Whether its API server calls admission webhooks.
+    pub fn webhooks(&self) -> bool {
+        self.setup.webhooks
+    }
+
     /// A client with all rights.
     pub fn client(&self) -> Client {
         self.client.clone()
@@ -234,10 +253,8 @@ impl Cluster {
     /// A token of ServiceAccount `name`, valid for `seconds`.
     pub async fn token(&self, namespace: &str, name: &str, seconds: i64) -> Result<String> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }),
-            ..Default::default()
-        };
+        let request =
+            TokenRequest { spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }), ..Default::default() };
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
         answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
     }

@@ -45,6 +45,7 @@ pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Imag
     let address = cluster.subnet().address(64 + number % 64);
     let pod_name = format!("{name}-{number}");
     let dir = cluster.dir().join("pods").join(&pod_name);
+    std::fs::create_dir_all(&dir)?;
     let mounts = mount(cluster, namespace, &pod, container, &dir, images).await?;
 
     let account = pod.service_account_name.as_deref().unwrap_or("default");

@@ -7,10 +7,12 @@
 
 pub mod cluster;
 
-pub mod kubelet;
+pub mod http;
 pub mod kubeconfig;
+pub mod kubelet;
 pub mod pki;
 pub mod process;
+pub mod product;
 pub mod proxy;
 pub mod releases;
 pub mod subnet;

@@ -39,6 +39,10 @@ impl Process {
             .arg(grace.as_secs().to_string())
             .arg(program)
             .args(arguments)
+            // As in a container: nothing of the environment here but where programs are.
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", dir)
             .envs(environment.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)

@@ -57,6 +57,10 @@ where
     };
     match tokio::time::timeout(limit, watch).await {
         Ok(()) => Ok(all()),
-        Err(_) => Err(format!("not {what} after {limit:?}; there are {:?}", all().iter().filter_map(|o| o.meta().name.clone()).collect::<Vec<_>>()).into()),
+        Err(_) => Err(format!(
+            "not {what} after {limit:?}; there are {:?}",
+            all().iter().filter_map(|o| o.meta().name.clone()).collect::<Vec<_>>()
+        )
+        .into()),
     }
 }

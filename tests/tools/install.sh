@@ -91,6 +91,14 @@ stages() {
   mv "$bin/kwok-stages.tmp" "$bin/kwok-stages.yaml"
 }
 
+# profile_crd: the official CRD of ClusterProfile, as its module ships it.
+profile_crd() {
+  local dir
+  [ ! -s "$bin/clusterprofiles.yaml" ] || return 0
+  dir=$(cd secretreader && go list -m -f '{{.Dir}}' sigs.k8s.io/cluster-inventory-api)
+  install -m 0644 "$dir"/config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml "$bin/clusterprofiles.yaml"
+}
+
 provide() {
   local name=$1 tmp
   [ ! -x "$bin/$name" ] || return 0
@@ -109,6 +117,6 @@ tools=("$@")
 [ ${#tools[@]} -gt 0 ] || tools=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin)
 for tool in "${tools[@]}"; do
   provide "$tool"
-  [ "$tool" != kwok ] || stages
+  case $tool in kwok) stages ;; secretreader-plugin) profile_crd ;; esac
 done
 printf '%s\n' "$bin"

@@ -138,10 +138,16 @@ impl Args {
         let admin = admin::serve(admin_address, readiness.clone(), Arc::new(registry), stop.clone());
         tracing::info!(%address, %admin_address, version = env!("CARGO_PKG_VERSION"), "listening");
         let admission = serve::serve(listener, served, routes::router(metrics), stop.clone());
+        let unready = async {
+            stop.cancelled().await;
+            readiness.set("shutdown", false);
+            std::future::pending().await
+        };
         tokio::select! {
-            // Never ends before `stop`.
-            () = async { admission.await; readiness.set("shutdown", false) } => Ok(()),
-            result = async { let r = admin.await; stop.cancelled().await; r } => result.map_err(|e| RunError::Bind(admin_address, e)),
+            // Ends when `stop` has come and what was under way is answered.
+            () = admission => Ok(()),
+            () = unready => Ok(()),
+            result = async { let r = admin.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(admin_address, e)),
             () = keep => Ok(()),
         }
     }

@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused_not_dropped() {
-        let problems = judge(&request("KnativeServing", "CREATE", object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})), Value::Null));
+        let problems =
+            judge(&request("KnativeServing", "CREATE", object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})), Value::Null));
         assert_eq!(problems.len(), 1);
         assert!(problems[0].message.contains("invalid type"), "{problems:?}");
     }

@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 /// Labels of a review. `kind` and `operation` are bounded by what the webhook configurations select.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Review {
+    webhook: &'static str,
     kind: String,
     operation: String,
     outcome: &'static str,
@@ -38,9 +39,9 @@ impl Metrics {
     }
 
     /// Counts a review. `rule` is the first that refused it, empty if none did.
-    pub fn reviewed(&self, kind: &str, operation: &str, rule: Option<&'static str>) {
+    pub fn reviewed(&self, webhook: &'static str, kind: &str, operation: &str, rule: Option<&'static str>) {
         let outcome = if rule.is_some() { "refused" } else { "allowed" };
-        let labels = Review { kind: kind.to_owned(), operation: operation.to_owned(), outcome, rule: rule.unwrap_or_default() };
+        let labels = Review { webhook, kind: kind.to_owned(), operation: operation.to_owned(), outcome, rule: rule.unwrap_or_default() };
         self.reviews.get_or_create(&labels).inc();
     }
 

@@ -119,7 +119,8 @@ impl Review {
     /// The request is refused: 422 Invalid, every problem with its field, as built-in validation does.
     pub fn refuse(request: Request, problems: &[Problem]) -> Self {
         let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        let cause = |p: &Problem| Cause { reason: "FieldValueInvalid", message: format!("{}; {}", p.message, p.fix), field: p.field.clone() };
+        let cause =
+            |p: &Problem| Cause { reason: "FieldValueInvalid", message: format!("{}; {}", p.message, p.fix), field: p.field.clone() };
         let details = Details {
             group: request.kind.group,
             kind: request.kind.kind,
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn a_request_with_strange_parts_keeps_its_uid() {
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
+        let review =
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
         assert_eq!(read(review.to_string().as_bytes()).unwrap().uid, "42");
     }
 

@@ -25,24 +25,27 @@ pub fn router(metrics: Metrics) -> Router {
 }
 
 async fn validate(State(metrics): State<Metrics>, body: Bytes) -> Response {
-    answer(&body, |request| {
-        let problems = judge(&request);
-        // Labels only from a closed set: what a client sends must not grow the metrics.
-        let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
-        let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
-        metrics.reviewed(kind, operation, problems.first().map(|p| p.rule));
-        if problems.is_empty() {
-            return Review::allow(request);
-        }
-        let first = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        tracing::info!(kind, operation, namespace = request.namespace, name = request.name, problems = first, "refused");
-        Review::refuse(request, &problems)
-    })
+    answer(&body, |request| verdict("validate", &metrics, request))
 }
 
-/// Nothing is defaulted yet: what a user wrote is what is stored, so GitOps tools see no drift.
-async fn mutate(body: Bytes) -> Response {
-    answer(&body, Review::allow)
+/// Nothing is defaulted yet: what a user wrote is what is stored, so GitOps tools see no drift. It judges all the same:
+/// the API server checks the CRD's own rules between the mutating and the validating webhooks, and theirs say less.
+async fn mutate(State(metrics): State<Metrics>, body: Bytes) -> Response {
+    answer(&body, |request| verdict("mutate", &metrics, request))
+}
+
+fn verdict(webhook: &'static str, metrics: &Metrics, request: Request) -> Review {
+    let problems = judge(&request);
+    // Labels only from a closed set: what a client sends must not grow the metrics.
+    let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
+    let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
+    metrics.reviewed(webhook, kind, operation, problems.first().map(|p| p.rule));
+    if problems.is_empty() {
+        return Review::allow(request);
+    }
+    let first = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    tracing::info!(kind, operation, namespace = request.namespace, name = request.name, problems = first, "refused");
+    Review::refuse(request, &problems)
 }
 
 fn answer(body: &[u8], judge: impl FnOnce(Request) -> Review) -> Response {

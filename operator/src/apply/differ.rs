@@ -2,6 +2,7 @@
 
 use super::inventory::{Entry, Marker};
 use crate::object::{Digest, ObjectId};
+use crate::plan::Item;
 
 /// How an object that is there already is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +10,7 @@ pub enum Policy {
     /// Whoever changes it, it is put right.
     Exact,
     /// Others may write to it too (webhook rules and bundles by Knative's own webhooks, CRD conversion bundles, replicas
-    /// by a scaler): it is applied again only when the plan changes.
+    /// by a scaler, the rules of an aggregated ClusterRole): it is applied again only when the plan changes.
     Shared,
     /// It runs once: never patched, never run again once done.
     Once,
@@ -19,12 +20,12 @@ pub enum Policy {
 const SCALED: [&str; 4] = ["pingsource-mt-adapter", "kafka-source-dispatcher", "kafka-channel-dispatcher", "kafka-broker-dispatcher"];
 
 impl Policy {
-    /// The policy for object `id`.
-    pub fn of(id: &ObjectId) -> Self {
-        match (id.group.as_str(), id.kind.as_str()) {
+    /// The policy for `item`.
+    pub fn of(item: &Item) -> Self {
+        match (item.id.group.as_str(), item.id.kind.as_str()) {
             ("batch", "Job") => Self::Once,
             ("admissionregistration.k8s.io", _) | ("apiextensions.k8s.io", "CustomResourceDefinition") => Self::Shared,
-            _ if scaled(id) => Self::Shared,
+            _ if scaled(&item.id) || item.object.get("aggregationRule").is_some() => Self::Shared,
             _ => Self::Exact,
         }
     }
@@ -88,7 +89,8 @@ mod tests {
         let marker = |rv: &str| Marker::of(&ObjectMeta { resource_version: Some(rv.into()), ..Default::default() });
         let entry = |digest: &Digest, done: bool| Entry { digest: digest.clone(), marker: marker("1"), done, ..Entry::default() };
         let (same, other) = (Sight::Present(marker("1")), Sight::Present(marker("2")));
-        let (now, before, done, meant) = (entry(&digest, false), entry(&Digest::of(&json!(2)), false), entry(&digest, true), Entry::default());
+        let (now, before, done, meant) =
+            (entry(&digest, false), entry(&Digest::of(&json!(2)), false), entry(&digest, true), Entry::default());
         for (policy, entry, sight, expected) in [
             (Exact, None, &Sight::Missing, Apply),
             (Exact, None, &same, Apply),

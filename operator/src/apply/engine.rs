@@ -53,12 +53,18 @@ pub struct Applied {
 
 /// The items of `plan` that differ, each with what is to be done.
 pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<(&'p Item, Action)> {
-    let action = |item: &Item| decide(Policy::of(&item.id), &item.digest, inventory.0.get(&item.id), &seen.sight(&item.id));
+    let action = |item: &Item| decide(Policy::of(item), &item.digest, inventory.0.get(&item.id), &seen.sight(&item.id));
     plan.items.iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
 /// Applies `todo`, phase by phase, and records in `inventory` what came of it. Nothing stops at the first error.
-pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], available: bool, inventory: &mut Inventory, throttle: &mut Throttle) -> Applied {
+pub async fn run(
+    target: &Target<'_>,
+    todo: &[(&Item, Action)],
+    available: bool,
+    inventory: &mut Inventory,
+    throttle: &mut Throttle,
+) -> Applied {
     let mut outcome = Applied::default();
     for phase in Phase::ALL {
         let mut due: Vec<(&Item, Action)> = Vec::new();
@@ -83,7 +89,8 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], available: bool,
                 Ok(meta) => {
                     throttle.accept(&item.id);
                     target.seen.written(&item.id, &meta);
-                    let entry = Entry { version: item.gvk.version.clone(), digest: item.digest.clone(), marker: Marker::of(&meta), done: false };
+                    let entry =
+                        Entry { version: item.gvk.version.clone(), digest: item.digest.clone(), marker: Marker::of(&meta), done: false };
                     inventory.0.insert(item.id.clone(), entry);
                     if action == Action::Repair { &mut outcome.repaired } else { &mut outcome.applied }.push(item.id.clone());
                 }
@@ -143,7 +150,8 @@ async fn kind(target: &Target<'_>, item: &Item) -> Result<Kind, String> {
         return Ok(kind);
     }
     let found = kube::discovery::pinned_kind(target.client, &item.gvk).await;
-    let (resource, capabilities) = found.map_err(|_| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
+    let (resource, capabilities) =
+        found.map_err(|_| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     Ok(Kind { resource, namespaced: capabilities.scope == kube::discovery::Scope::Namespaced })
 }
 

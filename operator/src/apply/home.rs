@@ -38,7 +38,9 @@ pub enum HomeError {
         source: kube::Error,
     },
     /// What is stored can't be read.
-    #[error("the inventory in ConfigMap {0} can't be read; restore it, or delete its data key \"inventory\" to have everything applied again")]
+    #[error(
+        "the inventory in ConfigMap {0} can't be read; restore it, or delete its data key \"inventory\" to have everything applied again"
+    )]
     Unreadable(String, #[source] serde_json::Error),
 }
 
@@ -67,8 +69,7 @@ impl Home {
             });
         } else {
             let owner = Self::resource_as_owner(resource);
-            metadata["ownerReferences"] =
-                json!([{"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]);
+            metadata["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]);
         }
         let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         Self { namespace, name, base, remote }
@@ -128,7 +129,10 @@ impl Home {
         }
         let failed = |source| HomeError::Api { what: format!("failed to create Namespace {}", self.namespace), source };
         let wanted: Namespace = serde_json::from_value(wanted).map_err(|e| failed(kube::Error::SerdeError(e)))?;
-        match Api::<Namespace>::all(client.clone()).create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() }, &wanted).await {
+        match Api::<Namespace>::all(client.clone())
+            .create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() }, &wanted)
+            .await
+        {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => other.map(drop).map_err(failed),
         }

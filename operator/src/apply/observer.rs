@@ -170,7 +170,11 @@ impl Observer {
     where
         K: Resource<Scope = kube::core::DynamicResourceScope>,
     {
-        if kind.namespaced { Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource) } else { Api::all_with(self.client.clone(), &kind.resource) }
+        if kind.namespaced {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource)
+        } else {
+            Api::all_with(self.client.clone(), &kind.resource)
+        }
     }
 }
 

@@ -39,11 +39,6 @@ impl Throttle {
         *count <= BURST
     }
 
-    /// Whether somebody undoes each repair of `id`.
-    pub fn fought_over(&self, id: &ObjectId) -> bool {
-        self.repairs.get(id).is_some_and(|(count, _)| *count > BURST)
-    }
-
     /// Why `id` with `digest` was refused, while it is too soon to try again.
     pub fn refused(&self, id: &ObjectId, digest: &Digest, now: Instant) -> Option<&str> {
         self.refusals.get(id).filter(|r| r.digest == *digest && now < r.due).map(|r| r.why.as_str())
@@ -84,9 +79,7 @@ mod tests {
         let (mut throttle, start) = (Throttle::default(), Instant::now());
         let made = (0..1000).filter(|i| throttle.repair(&id(), start + Duration::from_millis(i * 10))).count();
         assert_eq!(made, 5);
-        assert!(throttle.fought_over(&id()));
         assert!(throttle.repair(&id(), start + Duration::from_secs(61)));
-        assert!(!throttle.fought_over(&id()));
     }
 
     #[test]

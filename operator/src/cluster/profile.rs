@@ -60,10 +60,16 @@ pub fn access(reference: &ClusterProfileReference, profile: &ClusterProfile, pro
             Some(c) if c.message.is_empty() => format!("has ControlPlaneHealthy={}", c.status),
             Some(c) => format!("has ControlPlaneHealthy={}: {}", c.status, c.message),
         };
-        return Err(Unresolved::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}; its cluster manager has to set it to True")));
+        return Err(Unresolved::new(
+            Reason::ClusterProfileNotReady,
+            format!("ClusterProfile {reference} {why}; its cluster manager has to set it to True"),
+        ));
     }
     if providers.providers.is_empty() {
-        return Err(Unresolved::new(Reason::AccessProviderNotConfigured, "the provider file of the operator names no provider; add one to accessProvidersConfig.providers"));
+        return Err(Unresolved::new(
+            Reason::AccessProviderNotConfigured,
+            "the provider file of the operator names no provider; add one to accessProvidersConfig.providers",
+        ));
     }
     let offered = offered(profile);
     if offered.is_empty() {
@@ -74,13 +80,19 @@ pub fn access(reference: &ClusterProfileReference, profile: &ClusterProfile, pro
     }
     let chosen = providers.providers.iter().find_map(|p| offered.get(p.name.as_str()).map(|o| (p, *o)));
     let Some((provider, accessor)) = chosen else {
-        let (known, has) = (providers.providers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "), offered.keys().copied().collect::<Vec<_>>().join(", "));
+        let (known, has) = (
+            providers.providers.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", "),
+            offered.keys().copied().collect::<Vec<_>>().join(", "),
+        );
         return Err(Unresolved::new(
             Reason::ClusterProfileUnavailable,
-            format!("ClusterProfile {reference} offers the access providers {has}, and the operator's provider file knows {known}; they need one in common"),
+            format!(
+                "ClusterProfile {reference} offers the access providers {has}, and the operator's provider file knows {known}; they need one in common"
+            ),
         ));
     };
-    let broken = |what: &str, why: String| Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"));
+    let broken =
+        |what: &str, why: String| Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"));
     let cluster = &accessor.cluster;
     let server: Uri = cluster.server.parse().map_err(|e| broken("server", format!("\"{}\" is no URL: {e}", cluster.server)))?;
     if server.host().is_none() || !matches!(server.scheme_str(), Some("https" | "http")) {
@@ -113,7 +125,10 @@ fn plugin(reference: &ClusterProfileReference, provider: &Provider, cluster: &Ac
     let exec = provider.exec_config.as_ref().filter(|e| !e.command.is_empty());
     let exec = exec.ok_or_else(|| failed("the provider file gives it no execConfig.command".to_owned()))?;
     if !matches!(exec.api_version.as_str(), "client.authentication.k8s.io/v1" | "client.authentication.k8s.io/v1beta1") {
-        return Err(failed(format!("execConfig.apiVersion \"{}\" is neither client.authentication.k8s.io/v1 nor …/v1beta1", exec.api_version)));
+        return Err(failed(format!(
+            "execConfig.apiVersion \"{}\" is neither client.authentication.k8s.io/v1 nor …/v1beta1",
+            exec.api_version
+        )));
     }
     let extension = |name: &str| cluster.extensions.iter().find(|e| e.name == name).map(|e| &e.extension);
     let mut args = exec.args.clone().unwrap_or_default();
@@ -178,7 +193,9 @@ mod tests {
     fn file(extra: &Value) -> Providers {
         let mut provider = json!({"name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/p", "args": ["own"], "env": [{"name": "A", "value": "own"}], "provideClusterInfo": true}});
         provider.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        providers(&json!({"providers": [{"name": "a", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/a"}}, provider]}))
+        providers(
+            &json!({"providers": [{"name": "a", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/a"}}, provider]}),
+        )
     }
 
     fn healthy(access: &Value) -> Value {
@@ -204,7 +221,12 @@ mod tests {
             (healthy(&json!([])), &two, Reason::ClusterProfileUnavailable, "no status.accessProviders"),
             (healthy(&accessor("z")), &two, Reason::ClusterProfileUnavailable, "knows a, b"),
             (healthy(&json!([{"name": "a", "cluster": {"server": "nonsense"}}])), &two, Reason::RemoteClientCreationFailed, "is no URL"),
-            (healthy(&json!([{"name": "a", "cluster": {"server": "https://h", "certificate-authority-data": "!"}}])), &two, Reason::RemoteClientCreationFailed, "base64"),
+            (
+                healthy(&json!([{"name": "a", "cluster": {"server": "https://h", "certificate-authority-data": "!"}}])),
+                &two,
+                Reason::RemoteClientCreationFailed,
+                "base64",
+            ),
         ] {
             let error = access(&reference(), &profile(&status), providers).unwrap_err();
             assert_eq!(error.reason, reason, "{error}");
@@ -228,7 +250,10 @@ mod tests {
         let ignored = plugin(&json!({}));
         assert_eq!((ignored.args.clone(), env(&ignored)), (vec!["own".to_owned()], vec!["A=own".to_owned()]));
         let appended = plugin(&json!({"profileSourcedCLIArgsPolicy": "Append", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}));
-        assert_eq!((appended.args.clone(), env(&appended)), (vec!["own".to_owned(), "more".to_owned()], vec!["A=own".to_owned(), "B=theirs".to_owned()]));
+        assert_eq!(
+            (appended.args.clone(), env(&appended)),
+            (vec!["own".to_owned(), "more".to_owned()], vec!["A=own".to_owned(), "B=theirs".to_owned()])
+        );
         assert_eq!(env(&plugin(&json!({"profileSourcedEnvVarsPolicy": "Replace"}))), ["A=theirs", "B=theirs"]);
         assert_eq!(ignored.info["spec"]["cluster"]["config"]["clusterName"], "c");
     }

@@ -92,7 +92,9 @@ pub enum ProviderFileError {
         source: std::io::Error,
     },
     /// It is no JSON, or of another shape.
-    #[error("--clusterprofile-provider-file: {path} is no provider file: {source}; it must be JSON such as {{\"providers\":[{{\"name\":\"…\",\"execConfig\":{{…}}}}]}}")]
+    #[error(
+        "--clusterprofile-provider-file: {path} is no provider file: {source}; it must be JSON such as {{\"providers\":[{{\"name\":\"…\",\"execConfig\":{{…}}}}]}}"
+    )]
     Parse {
         /// Its path.
         path: PathBuf,

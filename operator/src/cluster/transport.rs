@@ -161,8 +161,6 @@ fn join(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_server_may_have_a_path() {
         let join = |server: &str, path: &str| super::join(&server.parse().unwrap(), &path.parse().unwrap()).unwrap().to_string();

@@ -45,13 +45,15 @@ pub struct Memory {
     pub suspect: bool,
     /// The status that was written last, and the resourceVersion that came of it.
     pub written: Option<(u64, KnativeStatus)>,
+    /// What is still to be removed, once the resource is being deleted.
+    pub removing: Option<Inventory>,
     /// Which plan was announced.
     pub announced: Option<String>,
 }
 
 impl Memory {
     fn new() -> Self {
-        Self { observer: None, home: None, throttle: Throttle::default(), suspect: false, written: None, announced: None }
+        Self { observer: None, home: None, throttle: Throttle::default(), suspect: false, written: None, removing: None, announced: None }
     }
 
     /// The watches on `cluster`, started anew if it is another one than before: then nothing else is remembered either.

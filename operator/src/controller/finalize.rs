@@ -12,7 +12,6 @@ use super::pass::set_finalizers;
 use super::report::{self, Report};
 use super::{resolve, verdict};
 use crate::apply::home::Home;
-use crate::apply::inventory::Inventory;
 use crate::apply::{engine, remove};
 use crate::kinds::Kinds;
 
@@ -28,7 +27,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
     }
     // Whatever is deleted from now on is no drift.
     memory.observer = None;
-    match remove(cx, resource).await {
+    match remove(cx, resource, memory).await {
         Ok(true) => {
             cx.events.normal(resource, "Uninstalled", "Everything that was installed is deleted, but CustomResourceDefinitions");
             let others: Vec<String> = finalizers.into_iter().filter(|f| f != finalizer).collect();
@@ -42,6 +41,8 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
         }
         Ok(false) => Next::After(AGAIN),
         Err(why) => {
+            memory.suspect = true;
+            memory.removing = None;
             tell(cx, resource, memory, why).await;
             Next::Retry
         }
@@ -49,34 +50,36 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
 }
 
 /// Whether nothing is left.
-async fn remove(cx: &Context, resource: &Knative) -> Result<bool, Stuck> {
+async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result<bool, Stuck> {
     // Right after a restart the ClusterProfiles may not have been read yet: that is retried like anything else.
-    let cluster = resolve::cluster(cx, resource, true).await.map_err(Stuck::Unresolved)?;
+    let cluster = resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
+    memory.suspect = false;
     let home = Home::of(resource);
     let failed = |error| Stuck::Failed(knative_operator_runtime::chain(&error));
-    let Some((_, stored)) = home.load(&cluster.client).await.map_err(failed)? else {
-        // Nothing was installed, or all of it is gone but, on a spoke, the namespace.
-        return home.remove(&cluster.client).await.map_err(failed);
-    };
-    let mut inventory = stored.clone();
-    if cx.siblings.shares(resource) {
-        // Another resource of this kind lives on the same cluster: what both use is its own now.
-        inventory.0.retain(|id, _| !id.namespace.is_empty() && id.namespace == resource.namespace());
+    if memory.removing.is_none() {
+        let stored = home.load(&cluster.client).await.map_err(failed)?;
+        // Nothing stored: nothing was installed, or all of it is gone but, on a spoke, the namespace.
+        let (_, mut inventory) = stored.unwrap_or_default();
+        inventory.0.retain(|id, _| !remove::kept(id));
+        if cx.siblings.shares(resource) {
+            // Another resource of this kind lives on the same cluster: what both use is its own now.
+            inventory.0.retain(|id, _| !id.namespace.is_empty() && id.namespace == resource.namespace());
+        }
+        if !inventory.0.is_empty() {
+            cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
+        }
+        memory.removing = Some(inventory);
     }
-    let total = inventory.0.keys().filter(|id| !remove::kept(id)).count();
-    let removed = remove::step(&cluster.client, &Kinds::default(), &mut inventory).await;
+    let Some(inventory) = &mut memory.removing else { return Ok(false) };
+    let removed = remove::step(&cluster.client, &Kinds::default(), inventory).await;
     if let Some((id, why)) = removed.refused.first() {
         return Err(Stuck::Failed(format!("{id} can't be deleted: {why}")));
     }
-    if !removed.remaining.is_empty() {
-        tracing::info!(name = resource.name(), left = inventory.0.len(), of = total, "uninstalling");
+    if !inventory.0.is_empty() {
+        tracing::info!(name = resource.name(), left = inventory.0.len(), "uninstalling");
         return Ok(false);
     }
-    if only_kept(&inventory) { home.remove(&cluster.client).await.map_err(failed) } else { Ok(false) }
-}
-
-fn only_kept(inventory: &Inventory) -> bool {
-    inventory.0.keys().all(remove::kept)
+    home.remove(&cluster.client).await.map_err(failed)
 }
 
 /// Why a removal does not go on.

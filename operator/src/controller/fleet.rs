@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{BoxStream, select_all};
 use futures::StreamExt;
+use futures::stream::{BoxStream, select_all};
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_shared::api::{ClusterProfile, Component, Knative, KnativeEventing, KnativeServing};
 use kube::core::DeserializeGuard;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::version::{Version, VersionError};
 use knative_operator_shared::rules;
+use knative_operator_shared::version::{Version, VersionError};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -67,12 +67,18 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
         return Outcome::failed(problem.to_string(), Next::Idle);
     }
     if let Some(elder) = cx.siblings.elder(resource) {
-        let why = format!("{} {}/{} is older and installed on the same cluster; delete one of the two", elder.component, elder.namespace, elder.name);
+        let why = format!(
+            "{} {}/{} is older and installed on the same cluster; delete one of the two",
+            elder.component, elder.namespace, elder.name
+        );
         return Outcome::failed(why, Next::Idle);
     }
     let unsupported = render::unsupported(resource);
     if !unsupported.is_empty() {
-        return Outcome::failed(format!("{} can't be installed by this version of the operator yet; remove it from the spec", unsupported.join(", ")), Next::Idle);
+        return Outcome::failed(
+            format!("{} can't be installed by this version of the operator yet; remove it from the spec", unsupported.join(", ")),
+            Next::Idle,
+        );
     }
     let version = match target(cx, resource) {
         Ok(version) => version,
@@ -143,7 +149,11 @@ async fn install(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     let mut inventory = stored.clone();
     let next = match apply(cx, resource, memory, cluster, &plan, &home, &mut inventory, &seen).await {
         Ok(found) => {
-            let next = if found.pending.is_empty() && found.unavailable.is_empty() && found.seen { Next::Idle } else { Next::After(cx.poll_interval) };
+            let next = if found.pending.is_empty() && found.unavailable.is_empty() && found.seen {
+                Next::Idle
+            } else {
+                Next::After(cx.poll_interval)
+            };
             (found, next)
         }
         Err(why) => return Outcome::failed(why, Next::Retry),
@@ -212,7 +222,8 @@ fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, 
     if memory.announced.as_ref() != Some(&what) {
         if installed != Some(version.to_string().as_str()) {
             let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
-            let note = format!("Installing version {version}{from}: {} objects in namespace {}", plan.items.len(), resource.target_namespace());
+            let note =
+                format!("Installing version {version}{from}: {} objects in namespace {}", plan.items.len(), resource.target_namespace());
             cx.events.normal(resource, "Installing", note);
         }
         memory.announced = Some(what);
@@ -337,11 +348,7 @@ async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome: Ou
     // The version is what was installed last: it is told once every object was accepted.
     let done = states[2] == knative_operator_shared::condition::State::True;
     let release = outcome.release.filter(|_| done);
-    let report = Report {
-        version: release.as_ref().map(|r| r.version.to_string()),
-        manifests: release.map(|r| r.manifests),
-        states,
-    };
+    let report = Report { version: release.as_ref().map(|r| r.version.to_string()), manifests: release.map(|r| r.manifests), states };
     cx.metrics.told(resource, &report.states);
     let status = report::status(&old, resource.meta().generation, &report, jiff::Timestamp::now());
     if status == old {

@@ -80,7 +80,7 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
             if reason != "NotReady" || was {
                 events.warning(resource, reason, message.clone());
             } else if !same {
-                events.normal(resource, "Installing", message.clone());
+                events.normal(resource, "WaitingForDeployments", message.clone());
             }
         }
         _ => {}

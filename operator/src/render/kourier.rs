@@ -51,7 +51,9 @@ pub fn service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let type_ = text(object, "/spec/type").to_owned();
     if let Some(address) = kourier.service_load_balancer_ip.as_deref().filter(|a| !a.is_empty()) {
         if type_ != "LoadBalancer" {
-            return Err(format!("spec.ingress.kourier.service-load-balancer-ip: cannot configure LoadBalancerIP for service type \"{type_}\""));
+            return Err(format!(
+                "spec.ingress.kourier.service-load-balancer-ip: cannot configure LoadBalancerIP for service type \"{type_}\""
+            ));
         }
         object["spec"]["loadBalancerIP"] = json!(address);
     }

@@ -27,7 +27,8 @@ impl LogArgs {
     /// Starts logging. kube's client logs whole bodies that it can't parse at level warn, Secrets among them, so it
     /// is kept to errors unless the level names it.
     pub fn start(&self) -> Result<(), tracing_subscriber::filter::ParseError> {
-        let directives = if self.log_level.contains("kube_client") { self.log_level.clone() } else { format!("{},kube_client=error", self.log_level) };
+        let directives =
+            if self.log_level.contains("kube_client") { self.log_level.clone() } else { format!("{},kube_client=error", self.log_level) };
         let filter: EnvFilter = directives.parse()?;
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.log_format {

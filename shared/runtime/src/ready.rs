@@ -16,7 +16,11 @@ impl Readiness {
     /// `part` is there, or missing again.
     pub fn set(&self, part: &'static str, there: bool) {
         let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if there { missing.remove(part) } else { missing.insert(part) };
+        if there {
+            missing.remove(part)
+        } else {
+            missing.insert(part)
+        };
     }
 
     /// What is missing.

@@ -22,9 +22,8 @@ mod tests {
 
     #[test]
     fn both_names_are_fine_only_when_they_agree() {
-        let settings = |value: &str| {
-            Some(NamespaceConfiguration { labels: [("a".to_owned(), value.to_owned())].into(), ..Default::default() })
-        };
+        let settings =
+            |value: &str| Some(NamespaceConfiguration { labels: [("a".to_owned(), value.to_owned())].into(), ..Default::default() });
         let mut eventing = KnativeEventing::default();
         eventing.spec.common.namespace = settings("1");
         assert_eq!(one_meaning(&Knative::Eventing(eventing.clone())), None);

@@ -1,0 +1,69 @@
+{{- define "knative-operator.labels" -}}
+app.kubernetes.io/name: knative-operator
+app.kubernetes.io/version: {{ .Chart.Version | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "knative-operator.container" -}}
+securityContext:
+  {{- with .containerSecurityContext }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  capabilities:
+    drop: [ALL]
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "knative-operator.pod" -}}
+{{- with .securityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What is wrong with the multicluster values is told before anything is installed. */}}
+{{- define "knative-operator.checkMulticluster" -}}
+{{- $mc := .Values.knative_operator.multicluster | default dict }}
+{{- if $mc.enabled }}
+{{- if not $mc.accessProvidersConfig }}
+{{- fail "knative_operator.multicluster.enabled is true but knative_operator.multicluster.accessProvidersConfig is empty; list at least one provider in accessProvidersConfig.providers" }}
+{{- end }}
+{{- $mounts := list }}
+{{- range $i, $plugin := $mc.plugins }}
+{{- $path := $plugin.mountPath | toString | clean }}
+{{- if not (hasPrefix "/" $path) }}
+{{- fail (printf "knative_operator.multicluster.plugins[%d].mountPath must be an absolute path, got %q" $i ($plugin.mountPath | toString)) }}
+{{- end }}
+{{- if or (eq $path "/etc/cluster-inventory") (hasPrefix "/etc/cluster-inventory/" $path) }}
+{{- fail (printf "knative_operator.multicluster.plugins[%d].mountPath must not be below /etc/cluster-inventory, which holds the provider file" $i) }}
+{{- end }}
+{{- $mounts = append $mounts $path }}
+{{- end }}
+{{- range $provider := $mc.accessProvidersConfig.providers }}
+{{- with ($provider.execConfig | default dict).command }}
+{{- $command := . | toString | clean }}
+{{- $found := false }}
+{{- range $mounts }}
+{{- if hasPrefix (printf "%s/" .) $command }}{{- $found = true }}{{- end }}
+{{- end }}
+{{- if not $found }}
+{{- fail (printf "provider %q: command %q is not under any plugins[].mountPath %v" $provider.name . $mounts) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

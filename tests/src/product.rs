@@ -1,0 +1,179 @@
+//! The product on a hub: its chart installed, its two processes running as the chart says, spokes registered.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::kubelet::{self, Images, Pod};
+use crate::proxy::ServicePort;
+use crate::releases::Releases;
+use crate::{Result, http, tools};
+
+/// The namespace that the chart is installed in.
+pub const NAMESPACE: &str = "knative-operator";
+/// The namespace of ClusterProfiles.
+pub const FLEET: &str = "fleet-system";
+/// How long a process may take to be ready.
+const READY: Duration = Duration::from_secs(30);
+
+/// The product on a hub.
+pub struct Product {
+    /// The operator.
+    pub operator: Pod,
+    /// The webhook; none on a hub whose API server calls no webhooks.
+    pub webhook: Option<(Pod, ServicePort)>,
+    images: Images,
+}
+
+/// The values that the chart is installed with: the official secretreader as the only provider, `providers` before it,
+/// and the release bundle as an image.
+pub fn values(providers: &[Value]) -> Value {
+    let mut all = providers.to_vec();
+    all.push(json!({"name": "secretreader", "execConfig": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "/access-plugins/official/secretreader-plugin",
+        "provideClusterInfo": true,
+    }}));
+    json!({"knative_operator": {
+        "multicluster": {
+            "enabled": true,
+            "accessProvidersConfig": {"providers": all},
+            "plugins": [
+                {"name": "official", "image": format!("{}:test", kubelet::PLUGIN_IMAGE), "mountPath": "/access-plugins/official"},
+                {"name": "own", "image": "registry.example/own-plugins:test", "mountPath": "/access-plugins/own"},
+            ],
+        },
+        "releases": {"image": "registry.example/releases:test"},
+        "knative_operator": {"logLevel": "debug,hyper=info,hyper_util=info,rustls=info,h2=info,tower=info"},
+    }})
+}
+
+impl Product {
+    /// Installs the chart on `hub` with `values` and starts what it installed. `plugins`: the folder that stands for
+    /// the image of the test's own plugins.
+    pub async fn install(hub: &Cluster, releases: &Releases, mut values: Value, plugins: &Path) -> Result<Self> {
+        // Below 1024 is for root; the Service can have another port.
+        if TcpListener::bind((hub.subnet().address(1), 443)).is_err() {
+            values["knative_operator"]["operator_webhook"]["servicePort"] = json!(9443);
+        }
+        let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
+        hub.kubectl(&["apply", "-f", "-"], &crd).await?;
+        hub.kubectl(&["create", "namespace", FLEET], "").await?;
+        let file = hub.dir().join("values.json");
+        std::fs::write(&file, values.to_string())?;
+        let chart = tools::project().join("charts/knative-operator");
+        let (chart, file) = (chart.display().to_string(), file.display().to_string());
+        let arguments = [
+            "install",
+            "knative-operator",
+            &chart,
+            "--namespace",
+            NAMESPACE,
+            "--create-namespace",
+            "--values",
+            &file,
+            "--wait",
+            "--timeout",
+            "2m",
+        ];
+        hub.helm(&arguments).await?;
+
+        let mut images = kubelet::images(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?)?;
+        images.insert("registry.example/releases".to_owned(), releases.dir.canonicalize()?);
+        images.insert("registry.example/own-plugins".to_owned(), plugins.to_owned());
+        let webhook = if hub.webhooks() { Some(webhook(hub, &images).await?) } else { None };
+        let operator = operator(hub, &images).await?;
+        Ok(Self { operator, webhook, images })
+    }
+
+    /// Ends the operator with `signal` and starts it again.
+    pub async fn restart_operator(&mut self, hub: &Cluster, signal: rustix::process::Signal) -> Result<()> {
+        self.operator.process.signal(signal)?;
+        self.operator.process.wait()?;
+        self.operator = operator(hub, &self.images).await?;
+        Ok(())
+    }
+
+    /// Where the operator's metrics are.
+    pub fn metrics(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.operator.address), 9090)
+    }
+}
+
+async fn operator(hub: &Cluster, images: &Images) -> Result<Pod> {
+    let mut pod = kubelet::start(hub, NAMESPACE, "knative-operator", images, &[]).await?;
+    ready(&mut pod).await?;
+    Ok(pod)
+}
+
+async fn webhook(hub: &Cluster, images: &Images) -> Result<(Pod, ServicePort)> {
+    let service = Api::<Service>::namespaced(hub.client(), NAMESPACE).get("operator-webhook").await?;
+    let spec = service.spec.ok_or("a Service without spec")?;
+    let address: IpAddr = spec.cluster_ip.as_deref().unwrap_or_default().parse()?;
+    let ports = spec.ports.unwrap_or_default();
+    let port = ports.iter().find(|p| p.name.as_deref() == Some("https-webhook")).ok_or("no port https-webhook")?.port;
+    let entry = ServicePort::open(SocketAddr::new(address, u16::try_from(port)?)).await?;
+    let mut pod = kubelet::start(hub, NAMESPACE, "operator-webhook", images, &[]).await?;
+    entry.to(vec![SocketAddr::new(IpAddr::V4(pod.address), 8443)]);
+    ready(&mut pod).await?;
+    Ok((pod, entry))
+}
+
+async fn ready(pod: &mut Pod) -> Result<()> {
+    let address = SocketAddr::new(IpAddr::V4(pod.address), 9090);
+    let failed = http::ready(address, READY).await;
+    failed.map_err(|error| match pod.process.ended() {
+        Some(code) => format!("it ended with {code}:\n{}", pod.process.log()).into(),
+        None => format!("{error}\n{}", pod.process.log()).into(),
+    })
+}
+
+/// Makes `spoke` known to `hub` as ClusterProfile `name`: a ServiceAccount with all rights on the spoke, its token in a
+/// Secret of the operator's namespace, as the official secretreader wants it, and the profile, healthy.
+pub async fn register(hub: &Cluster, spoke: &Cluster, name: &str) -> Result<()> {
+    let rights = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "knative-hub", "namespace": "kube-system"}},
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "knative-hub"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "knative-hub", "namespace": "kube-system"}]},
+    ]});
+    spoke.kubectl(&["apply", "-f", "-"], &rights.to_string()).await?;
+    let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": {"token": token}});
+    hub.kubectl(&["apply", "-f", "-"], &secret.to_string()).await?;
+    profile(hub, name, &access(spoke, name)).await
+}
+
+/// How `spoke` is reached: the official secretreader, with the token in Secret `secret`.
+pub fn access(spoke: &Cluster, secret: &str) -> Value {
+    use base64::{Engine, prelude::BASE64_STANDARD};
+    json!([{"name": "secretreader", "cluster": {
+        "server": spoke.url(),
+        "certificate-authority-data": BASE64_STANDARD.encode(spoke.authority()),
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": secret}}],
+    }}])
+}
+
+/// Creates ClusterProfile `name` on `hub`, healthy, with `access`.
+pub async fn profile(hub: &Cluster, name: &str, access: &Value) -> Result<()> {
+    let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
+        "metadata": {"name": name, "namespace": FLEET, "labels": {"x-k8s.io/cluster-manager": "tests"}},
+        "spec": {"displayName": name, "clusterManager": {"name": "tests"}}});
+    hub.kubectl(&["apply", "-f", "-"], &profile.to_string()).await?;
+    status(hub, name, "True", access).await
+}
+
+/// Sets the status of ClusterProfile `name`.
+pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) -> Result<()> {
+    let patch = json!({"status": {"accessProviders": access, "conditions": [{
+        "type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    let arguments = ["patch", "clusterprofile", name, "-n", FLEET, "--subresource=status", "--type=merge", "-p", &patch.to_string()];
+    hub.kubectl(&arguments, "").await.map(drop)
+}
