@@ -1,6 +1,6 @@
 //! One control plane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -162,7 +162,10 @@ impl Cluster {
             json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
         std::fs::write(self.dir.path().join("audit-policy.json"), policy.to_string())?;
         let program = tools::control_plane(component)?;
-        let process = Process::start(component, self.dir.path(), &program, flags, &[], KILL)?;
+        // Nobody runs this value's destructor when it is shared by a whole test binary: the first component tidies up.
+        let remove = ("TETHER_REMOVE".to_owned(), self.dir.path().display().to_string());
+        let environment = if component == "etcd" { vec![remove] } else { Vec::new() };
+        let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
         self.components.insert(component, process);
         Ok(())
     }
@@ -299,6 +302,33 @@ fn http_get(path: &str) -> http::Request<Vec<u8>> {
     let mut request = http::Request::new(Vec::new());
     *request.uri_mut() = path.parse().unwrap();
     request
+}
+
+/// What is on a cluster, as `Kind.group namespace/name`: everything that can be listed but CRDs and the APIServices that
+/// they bring, events and leases, and what the API server keeps for itself (addresses of Services).
+pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
+    let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
+    let mut objects = BTreeSet::new();
+    for (resource, capabilities) in discovery.groups().flat_map(|g| g.recommended_resources()) {
+        if !capabilities.supports_operation(kube::discovery::verbs::LIST)
+            || matches!(resource.kind.as_str(), "Event" | "CustomResourceDefinition" | "APIService" | "IPAddress")
+        {
+            continue;
+        }
+        let api: Api<kube::core::PartialObjectMeta<kube::core::DynamicObject>> = Api::all_with(client.clone(), &resource);
+        let listed = loop {
+            match api.list_metadata(&kube::api::ListParams::default()).await {
+                // A kind that was defined a moment ago.
+                Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(Duration::from_millis(200)).await,
+                other => break other?,
+            }
+        };
+        for object in listed {
+            let (namespace, name) = (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
+            objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
+        }
+    }
+    Ok(objects)
 }
 
 /// A client for the kubeconfig at `path`.

@@ -95,6 +95,11 @@ impl Product {
     pub async fn restart_operator(&mut self, hub: &Cluster, signal: rustix::process::Signal) -> Result<()> {
         self.operator.process.signal(signal)?;
         self.operator.process.wait()?;
+        self.start_operator(hub).await
+    }
+
+    /// Starts the operator anew, in place of one that has ended.
+    pub async fn start_operator(&mut self, hub: &Cluster) -> Result<()> {
         self.operator = operator(hub, &self.images).await?;
         Ok(())
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::api;
 use super::differ::{Action, Policy, decide, scaled};
-use super::inventory::{Entry, Inventory, Marker};
+use super::inventory::{Entry, Inventory};
 use super::observer::Seen;
 use super::throttle::Throttle;
 use crate::health::Health;
@@ -21,8 +21,11 @@ use crate::plan::{Item, Phase, Plan};
 
 /// Objects applied at once on one cluster.
 const CONCURRENCY: usize = 16;
-/// How often a write that lost a race is made again at once.
-const CONFLICTS: usize = 3;
+/// How often a write is made at once, at most, if the server asks for it.
+const ATTEMPTS: usize = 4;
+/// How long such a write rests, at least and at most.
+const MOMENT: Duration = Duration::from_millis(250);
+const LONGEST_MOMENT: Duration = Duration::from_secs(5);
 /// How long CRDs may take to be Established before the pass goes on without them.
 const ESTABLISH: Duration = Duration::from_secs(30);
 
@@ -89,9 +92,7 @@ pub async fn run(
                 Ok(meta) => {
                     throttle.accept(&item.id);
                     target.seen.written(&item.id, &meta);
-                    let entry =
-                        Entry { version: item.gvk.version.clone(), digest: item.digest.clone(), marker: Marker::of(&meta), done: false };
-                    inventory.0.insert(item.id.clone(), entry);
+                    inventory.0.insert(item.id.clone(), Entry::applied(item, &meta));
                     if action == Action::Repair { &mut outcome.repaired } else { &mut outcome.applied }.push(item.id.clone());
                 }
                 Err(why) => {
@@ -139,9 +140,26 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
         attempt += 1;
         match api.patch(&item.id.name, &params, &Patch::Apply(object.as_ref())).await {
             Ok(answer) => return Ok(answer.metadata),
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < CONFLICTS => {}
-            Err(error) => return Err(words(&error)),
+            Err(error) => match again(&error).filter(|_| attempt < ATTEMPTS) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(words(&error)),
+            },
         }
+    }
+}
+
+/// After which pause a write is made again at once: a race that was lost, a server that asks for a moment, a kind that
+/// was defined a moment ago and is not served yet. Everything else is for the next pass.
+fn again(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    match status.code {
+        409 => Some(Duration::ZERO),
+        429 | 503 => {
+            let asked = status.details.as_ref().map_or(1, |d| d.retry_after_seconds);
+            Some(Duration::from_secs(u64::from(asked)).clamp(MOMENT, LONGEST_MOMENT))
+        }
+        404 if status.message.contains("could not find the requested resource") || status.message == "404 page not found" => Some(MOMENT),
+        _ => None,
     }
 }
 

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::object::{Digest, ObjectId};
+use crate::plan::Item;
 
 /// What was applied, by identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,10 @@ pub struct Entry {
     /// Whether it is a Job that has completed: it is not run again when it has gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
+    /// Whether it is a ClusterRole whose rules the control plane aggregates: it is removed before those that it takes
+    /// its rules from.
+    #[serde(rename = "agg", default, skip_serializing_if = "std::ops::Not::not")]
+    pub aggregated: bool,
 }
 
 /// Changes whenever somebody changes the object: its uid and generation where it has one, else its resourceVersion.
@@ -55,6 +60,19 @@ struct Row {
     entry: Entry,
 }
 
+impl Entry {
+    /// What is remembered of `item` before it is applied.
+    pub fn meant(item: &Item) -> Self {
+        let aggregated = item.object.get("aggregationRule").is_some();
+        Self { version: item.gvk.version.clone(), aggregated, ..Self::default() }
+    }
+
+    /// What is remembered of `item` once it was applied.
+    pub fn applied(item: &Item, meta: &ObjectMeta) -> Self {
+        Self { digest: item.digest.clone(), marker: Marker::of(meta), ..Self::meant(item) }
+    }
+}
+
 impl Inventory {
     /// As stored: JSON, one row an object.
     pub fn encode(&self) -> String {
@@ -77,7 +95,13 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_again() {
         let id = ObjectId { group: "apps".into(), kind: "Deployment".into(), namespace: "a".into(), name: "b".into() };
-        let entry = Entry { version: "v1".into(), digest: Digest::of(&serde_json::json!({})), marker: Marker("g1@u".into()), done: true };
+        let entry = Entry {
+            version: "v1".into(),
+            digest: Digest::of(&serde_json::json!({})),
+            marker: Marker("g1@u".into()),
+            done: true,
+            aggregated: true,
+        };
         let cluster = ObjectId { group: String::new(), kind: "Namespace".into(), namespace: String::new(), name: "n".into() };
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);

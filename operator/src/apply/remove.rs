@@ -31,13 +31,9 @@ pub fn kept(id: &ObjectId) -> bool {
 /// Deletes what is left of the last phase in `inventory`, and forgets what is gone. Call it again until nothing remains.
 pub async fn step(client: &Client, kinds: &Kinds, inventory: &mut Inventory) -> Removed {
     let mut removed = Removed::default();
-    for phase in Phase::ALL.into_iter().rev() {
-        let due: Vec<(ObjectId, Entry)> = inventory
-            .0
-            .iter()
-            .filter(|(id, _)| !kept(id) && Phase::of(&id.group, &id.kind) == phase)
-            .map(|(id, entry)| (id.clone(), entry.clone()))
-            .collect();
+    while let Some(last) = inventory.0.iter().filter(|(id, _)| !kept(id)).map(turn).max() {
+        let due = inventory.0.iter().filter(|(id, entry)| !kept(id) && turn((id, entry)) == last);
+        let due = due.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         for (id, outcome) in delete(client, kinds, due).await {
             match outcome {
                 Ok(true) => drop(inventory.0.remove(&id)),
@@ -46,10 +42,16 @@ pub async fn step(client: &Client, kinds: &Kinds, inventory: &mut Inventory) -> 
             }
         }
         if !removed.remaining.is_empty() || !removed.refused.is_empty() {
-            return removed;
+            break;
         }
     }
     removed
+}
+
+/// When an object is removed: the highest first. Aggregated ClusterRoles go before those that they take their rules from:
+/// when one of those goes, the control plane writes the aggregate again, and would bring it back.
+fn turn((id, entry): (&ObjectId, &Entry)) -> (Phase, bool) {
+    (Phase::of(&id.group, &id.kind), entry.aggregated)
 }
 
 /// Deletes `objects`; true for each that is gone.
@@ -78,8 +80,9 @@ async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Re
     let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
     let deleted = api(client, &kind, id).delete(&id.name, &params).await;
     match deleted {
-        // An object without finalizers is answered with a Status: it is gone.
-        Ok(either) => Ok(either.is_right()),
+        // An object without finalizers is answered with a Status: it is gone. An aggregate may be brought back by a write
+        // that was under way: it is gone when it isn't there the next time.
+        Ok(either) => Ok(either.is_right() && !entry.aggregated),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
         Err(error) => Err(engine::words(&error)),
     }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 
 use super::Context;
 use super::actor::{Memory, Next};
-use super::pass::set_finalizers;
 use super::report::{self, Report};
 use super::{resolve, verdict};
 use crate::apply::home::Home;
@@ -117,5 +118,16 @@ async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, why: Stuck)
             }
             Err(error) => tracing::debug!(error = engine::words(&error), "status not written"),
         }
+    }
+}
+
+/// Takes our finalizer away, leaving `others`. A conflict is no failure: the watch tells what has changed, and the next
+/// step tries again.
+async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<()> {
+    let patch = json!({"metadata": {"finalizers": others, "resourceVersion": resource.meta().resource_version}});
+    let api = report::metadata_api(&cx.hub, resource);
+    match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        other => other.map(drop),
     }
 }

@@ -30,10 +30,6 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
     if resource.deleting() {
         return finalize::run(cx, resource, memory).await;
     }
-    if let Err(error) = add_finalizer(cx, resource).await {
-        tracing::warn!(name = resource.name(), error = engine::words(&error), "finalizer not added");
-        return Next::Retry;
-    }
     let outcome = look(cx, resource, memory).await;
     tell(cx, resource, memory, outcome).await
 }
@@ -81,8 +77,8 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
         );
     }
     let version = match target(cx, resource) {
-        Ok(version) => version,
-        Err(outcome) => return outcome,
+        Err(Target::Ineligible(why)) => return Outcome::of(Verdict::Ineligible(why), Next::Idle),
+        other => other,
     };
     let suspect = memory.suspect || memory.observer.as_ref().is_some_and(|(_, o)| o.seen.take_trouble());
     let cluster = match resolve::cluster(cx, resource, suspect).await {
@@ -96,19 +92,31 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
         }
     };
     memory.suspect = false;
-    install(cx, resource, memory, &cluster, version).await
+    match version {
+        Ok(version) => install(cx, resource, memory, &cluster, version).await,
+        Err(Target::Ineligible(why)) => Outcome::of(Verdict::Ineligible(why), Next::Idle),
+        Err(Target::Missing(why, next)) => Outcome::failed(why, next),
+    }
 }
 
-/// The version to install, or why there is none.
-fn target(cx: &Context, resource: &Knative) -> Result<Version, Outcome> {
+/// Why there is no version to install.
+enum Target {
+    /// It may not follow the installed one.
+    Ineligible(String),
+    /// It can't be had.
+    Missing(String, Next),
+}
+
+/// The version to install.
+fn target(cx: &Context, resource: &Knative) -> Result<Version, Target> {
     let component = resource.component();
-    let available = cx.bundle.versions(component).map_err(|e| Outcome::failed(e.to_string(), Next::Retry))?;
+    let available = cx.bundle.versions(component).map_err(|e| Target::Missing(e.to_string(), Next::Retry))?;
     let version = Version::resolve(resource.common().version.as_deref(), &available).map_err(|error| match error {
-        VersionError::Unavailable { .. } => Outcome::failed(error.to_string(), Next::Idle),
-        other => Outcome::of(Verdict::Ineligible(other.to_string()), Next::Idle),
+        VersionError::Unavailable { .. } => Target::Missing(error.to_string(), Next::Idle),
+        other => Target::Ineligible(other.to_string()),
     })?;
     let installed = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
-    version.may_follow(installed.as_ref(), component.kind()).map_err(|e| Outcome::of(Verdict::Ineligible(e.to_string()), Next::Idle))?;
+    version.may_follow(installed.as_ref(), component.kind()).map_err(|e| Target::Ineligible(e.to_string()))?;
     Ok(version)
 }
 
@@ -127,6 +135,10 @@ async fn install(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         }
     }
     if memory.home.is_none() {
+        // From now on there may be something to take away: not before, so that what was never installed goes at once.
+        if let Err(error) = add_finalizer(cx, resource).await {
+            return Outcome::failed(format!("the finalizer can't be added: {}", engine::words(&error)), Next::Retry);
+        }
         let namespace = objects.iter().rfind(|o| text(o, "/kind") == "Namespace");
         match home.ensure(&cluster.client, &namespace_of(resource, namespace)).await {
             Ok(found) => memory.home = Some(found),
@@ -246,7 +258,7 @@ async fn apply(
     let todo = engine::differing(plan, inventory, seen);
     // What is to be created is remembered first: whatever happens, it is found again.
     for (item, _) in &todo {
-        inventory.0.entry(item.id.clone()).or_insert_with(|| Entry { version: item.gvk.version.clone(), ..Entry::default() });
+        inventory.0.entry(item.id.clone()).or_insert_with(|| Entry::meant(item));
     }
     let store = |inventory: Inventory| {
         let client = cluster.client.clone();
@@ -369,25 +381,24 @@ async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome: Ou
     }
 }
 
-/// Adds the finalizer, if it isn't there. The write carries the resourceVersion that was read.
+/// Adds the finalizer, if it isn't there. Each write carries the resourceVersion that was read.
 async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()> {
     let finalizer = resource.component().finalizer();
-    let mut finalizers = resource.meta().finalizers.clone().unwrap_or_default();
-    if finalizers.iter().any(|f| f == finalizer) {
-        return Ok(());
+    let api = report::metadata_api(&cx.hub, resource);
+    let mut meta = resource.meta().clone();
+    loop {
+        let mut finalizers = meta.finalizers.unwrap_or_default();
+        if finalizers.iter().any(|f| f == finalizer) {
+            return Ok(());
+        }
+        finalizers.push(finalizer.to_owned());
+        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
+        match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => meta = api.get_metadata(resource.name()).await?.metadata,
+            Err(error) => return Err(error),
+            Ok(_) => break,
+        }
     }
-    finalizers.push(finalizer.to_owned());
-    set_finalizers(cx, resource, &finalizers).await?;
     cx.events.normal(resource, "FinalizerUpdate", format!("Updated \"{}\" finalizers", resource.name()));
     Ok(())
-}
-
-/// Sets the finalizers of `resource`. A conflict is no failure: somebody else was faster, and the watch will tell.
-pub async fn set_finalizers(cx: &Context, resource: &Knative, finalizers: &[String]) -> kube::Result<()> {
-    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": resource.meta().resource_version}});
-    let api = report::metadata_api(&cx.hub, resource);
-    match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        other => other.map(drop),
-    }
 }

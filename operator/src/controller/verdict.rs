@@ -99,8 +99,22 @@ fn deployments(found: &Installation, before: State) -> State {
         return if found.seen && found.failed.is_none() { State::True } else { before };
     }
     let names: Vec<_> = found.unavailable.iter().map(|(name, _)| name.as_str()).collect();
-    let reasons = listed(found.unavailable.iter().map(|(name, why)| format!("{name}: {why}"))).unwrap_or_default();
-    State::no("NotReady", format!("Waiting on deployments: {} ({reasons})", names.join(", ")))
+    State::no("NotReady", format!("Waiting on deployments: {} ({})", names.join(", "), reasons(&found.unavailable)))
+}
+
+/// Why each is unavailable, those with the same reason together.
+fn reasons(unavailable: &[(String, String)]) -> String {
+    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, why) in unavailable {
+        match by_reason.iter_mut().find(|(known, _)| known == why) {
+            Some((_, names)) => names.push(name),
+            None => by_reason.push((why, vec![name])),
+        }
+    }
+    if let [(why, _)] = by_reason.as_slice() {
+        return (*why).to_owned();
+    }
+    listed(by_reason.iter().map(|(why, names)| format!("{}: {why}", names.join(", ")))).unwrap_or_default()
 }
 
 /// The first few of `texts`, as one; none if there are none.
@@ -149,8 +163,11 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_is_named() {
-        let after = states(fresh(), &found(|f| f.unavailable = vec![("a".into(), "why".into()), ("b".into(), "so".into())]));
-        assert_eq!(message(&after[4]), "Waiting on deployments: a, b (a: why; b: so)");
+        let after = states(
+            fresh(),
+            &found(|f| f.unavailable = [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), w.to_owned())).to_vec()),
+        );
+        assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
         let after = states(fresh(), &found(|f| f.pending = vec!["Job x".into()]));
         assert_eq!((message(&after[2]), &after[3]), ("Waiting for Job x", &State::unknown()));
     }

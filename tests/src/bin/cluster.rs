@@ -1,76 +1,145 @@
-//! scratch
-#![allow(missing_docs, clippy::unwrap_used)]
-use knative_operator_tests::{cluster::Cluster, product, releases};
+//! A hub and a spoke to use by hand: `cluster up` starts them and prints their kubeconfigs, `cluster down` ends them.
+//! With `--product`, the chart is installed on the hub, both processes run, and the spoke is registered as `spoke-1`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, Product};
+use knative_operator_tests::{Result, releases, tools};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A hub and a spoke to use by hand.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Starts them.
+    Up {
+        /// Installs the product, too.
+        #[arg(long)]
+        product: bool,
+    },
+    /// Ends them.
+    Down,
+    /// Holds them: what `up` leaves running.
+    #[command(hide = true)]
+    Hold {
+        #[arg(long)]
+        product: bool,
+    },
+}
+
+fn folder() -> PathBuf {
+    tools::project().join("target/cluster")
+}
+
+fn main() -> ExitCode {
+    let outcome = match Args::parse().command {
+        What::Up { product } => up(product),
+        What::Down => down(),
+        What::Hold { product } => hold(product),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn holder() -> Option<Pid> {
+    let pid = std::fs::read_to_string(folder().join("pid")).ok()?.trim().parse().ok().and_then(Pid::from_raw)?;
+    test_kill_process(pid).ok().map(|()| pid)
+}
+
+fn up(product: bool) -> Result<()> {
+    if holder().is_some() {
+        return Err("they are running already: `make cluster-down` ends them".into());
+    }
+    let folder = folder();
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder)?;
+    let log = std::fs::File::create(folder.join("log"))?;
+    let mut hold = Command::new(std::env::current_exe()?);
+    hold.arg("hold").args(product.then_some("--product")).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    let mut hold = hold.spawn()?;
+    std::fs::write(folder.join("pid"), hold.id().to_string())?;
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while !folder.join("ready").exists() {
+        if hold.try_wait()?.is_some() || Instant::now() > deadline {
+            return Err(std::fs::read_to_string(folder.join("log"))?.into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    print!("{}", std::fs::read_to_string(folder.join("ready"))?);
+    Ok(())
+}
+
+fn down() -> Result<()> {
+    let Some(pid) = holder() else {
+        println!("nothing is running");
+        return Ok(());
+    };
+    kill_process(pid, Signal::TERM)?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while holder().is_some() {
+        if Instant::now() > deadline {
+            return Err(format!("process {} does not end", pid.as_raw_nonzero()).into());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = std::fs::remove_dir_all(folder());
+    println!("ended");
+    Ok(())
+}
+
 #[tokio::main]
-async fn main() {
-    let t = Instant::now();
-    let (hub, spoke) = tokio::join!(Cluster::hub("hub"), Cluster::spoke("spoke"));
-    let (hub, spoke) = (hub.unwrap(), spoke.unwrap());
-    println!("{:?} {}", t.elapsed(), hub.kubeconfig().display());
-    let plugins = tempfile::tempdir().unwrap();
-    let rel = if std::env::args().nth(1).as_deref() == Some("small") { releases::small() } else { releases::best() };
-    let p = product::Product::install(&hub, &rel, product::values(&[]), plugins.path()).await.unwrap();
-    println!("installed {:?}", t.elapsed());
-    product::register(&hub, &spoke, "spoke-1").await.unwrap();
-    hub.kubectl(&["create", "namespace", "knative-serving"], "").await.unwrap();
-    let cr = format!(
-        "{{apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {{name: ks, namespace: knative-serving}}, spec: {{version: \"{}\", clusterProfileRef: {{name: spoke-1, namespace: fleet-system}}, ingress: {{kourier: {{enabled: true}}}}}}}}",
-        rel.serving
+async fn hold(product: bool) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (hub, spoke) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"))?;
+    let folder = folder();
+    let kubeconfig = |cluster: &Cluster| -> Result<PathBuf> {
+        let path = folder.join(format!("{}.kubeconfig", cluster.name()));
+        std::fs::copy(cluster.kubeconfig(), &path)?;
+        Ok(path)
+    };
+    let (hub_config, spoke_config) = (kubeconfig(&hub)?, kubeconfig(&spoke)?);
+    let mut told = format!(
+        "kubectl --kubeconfig {}   # the hub\nkubectl --kubeconfig {}   # the spoke\nkubectl and helm: {}\n",
+        hub_config.display(),
+        spoke_config.display(),
+        tools::control_plane("kubectl")?.parent().unwrap_or(Path::new("/")).display(),
     );
-    let s = Instant::now();
-    println!("{}", hub.kubectl(&["apply", "-f", "-"], &cr).await.unwrap_or_else(|e| e.to_string()));
-    println!(
-        "{}",
-        hub.kubectl(&["wait", "--for=condition=Ready", "--timeout=30s", "knativeserving/ks", "-n", "knative-serving"], "")
-            .await
-            .unwrap_or_else(|e| e.to_string())
-    );
-    println!("ready after {:?}", s.elapsed());
-    println!("{}", hub.kubectl(&["get", "knativeserving", "-A"], "").await.unwrap());
-    println!("{}", hub.kubectl(&["describe", "knativeserving", "-A"], "").await.unwrap());
-    println!("{}", spoke.kubectl(&["get", "deploy,job,cm", "-A"], "").await.unwrap());
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    println!(
-        "{}",
-        hub.kubectl(
-            &[
-                "patch",
-                "knativeserving",
-                "ks",
-                "-n",
-                "knative-serving",
-                "--type=merge",
-                "-p",
-                "{\"spec\":{\"clusterProfileRef\":{\"name\":\"other\"}}}"
-            ],
-            ""
-        )
-        .await
-        .unwrap_or_else(|e| e.to_string())
-    );
-    let s = Instant::now();
-    println!(
-        "{}",
-        hub.kubectl(&["delete", "knativeserving", "ks", "-n", "knative-serving", "--timeout=30s"], "")
-            .await
-            .unwrap_or_else(|e| e.to_string())
-    );
-    println!("deleted after {:?}", s.elapsed());
-    println!(
-        "{}",
-        spoke
-            .kubectl(&["get", "ns,deploy,job,cm,clusterroles,validatingwebhookconfigurations", "-A"], "")
-            .await
-            .unwrap()
-            .lines()
-            .filter(|l| !l.contains("system:"))
-            .collect::<Vec<_>>()
-            .join("\n")
-    );
-    let (wh, _) = p.webhook.as_ref().unwrap();
-    std::fs::write("/tmp/operator.log", p.operator.process.log()).unwrap();
-    std::fs::write("/tmp/webhook.log", wh.process.log()).unwrap();
-    std::fs::copy(spoke.dir().join("audit.log"), "/tmp/spoke-audit.log").unwrap();
-    std::fs::copy(hub.dir().join("audit.log"), "/tmp/hub-audit.log").unwrap();
+    let _running = if product {
+        let plugins = folder.join("plugins");
+        std::fs::create_dir_all(&plugins)?;
+        let releases = releases::best();
+        let running = Product::install(&hub, &releases, product::values(&[]), &plugins).await?;
+        product::register(&hub, &spoke, "spoke-1").await?;
+        told += &format!(
+            "the product runs on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\nthe operator's log: {}\n",
+            releases.dir.display(),
+            product::FLEET,
+            running.operator.dir.display(),
+        );
+        Some(running)
+    } else {
+        None
+    };
+    std::fs::write(folder.join("ready.new"), told)?;
+    std::fs::rename(folder.join("ready.new"), folder.join("ready"))?;
+    terminate.recv().await;
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Runs a command, and ends it when standard input closes: that is, when whoever started it is gone, even by SIGKILL.
 //!
-//! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills at once. Exits as the command does.
+//! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills at once. Exits as the command does. With
+//! `TETHER_REMOVE` set to a folder, that is removed in the end, when whoever would remove it is gone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,6 +14,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 fn main() -> ExitCode {
+    let code = run();
+    if let Some(folder) = std::env::var_os("TETHER_REMOVE") {
+        // Others may still be writing there for a moment.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while std::fs::remove_dir_all(&folder).is_err() && std::path::Path::new(&folder).exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    code
+}
+
+fn run() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let pid_file = arguments.next().expect("PID_FILE");
     let grace = arguments.next().and_then(|g| g.to_str()?.parse().ok()).map(Duration::from_secs).expect("GRACE_SECONDS");

@@ -1,0 +1,64 @@
+# The tasks of this project. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Prints how long a step took, and fails as it does.
+step = @started=$$(date +%s); echo "==> $(1)"; if $(2); then echo "    $(1): $$(( $$(date +%s) - started )) s"; else echo "    $(1): FAILED after $$(( $$(date +%s) - started )) s"; exit 1; fi
+
+.PHONY: help
+help: ## Lists the tasks.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: tools ## The main job, once, for real: hub, spoke, chart, KnativeServing, refusal, repair, deletion.
+	$(call step,build release binaries,cargo build --release --workspace --quiet)
+	@target/release/demo
+
+.PHONY: test
+test: lint tools ## Everything a contributor needs to be sure.
+	$(call step,build,cargo build --workspace --quiet)
+	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
+	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling)
+	$(call step,end to end,cargo test --workspace --test e2e)
+
+.PHONY: lint
+lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
+	$(call step,formatting,cargo fmt --all --check)
+	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
+	$(call step,structure,tests/lint.sh)
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
+
+.PHONY: generate
+generate: ## Writes what is generated from the code: the chart's CRDs.
+	@cargo build --quiet -p knative-operator
+	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/templates/crds/knativeservings.yaml
+	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/templates/crds/knativeeventings.yaml
+
+.PHONY: cluster
+cluster: tools ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes installs the product, too.
+	@cargo build --quiet --workspace
+	@target/debug/cluster up $(if $(PRODUCT),--product)
+
+.PHONY: cluster-down
+cluster-down: ## Ends them.
+	@target/debug/cluster down
+
+.PHONY: bundle
+bundle: ## Builds a release bundle from Knative's public releases: make bundle OUT=folder [VERSIONS="1.22.1 1.22.2"].
+	@operator/bundle/build.sh "$(or $(OUT),target/bundle)" $(VERSIONS)
+
+.PHONY: tools
+tools: prerequisites ## Provides the control plane's binaries: cached, downloaded, or built with Go once.
+	$(call step,control plane binaries,tests/tools/install.sh >/dev/null)
+
+.PHONY: prerequisites
+prerequisites:
+	@command -v cargo >/dev/null || { echo "install Rust 1.90 or later: https://rustup.rs"; exit 1; }
+	@command -v cc >/dev/null || { echo "install a C compiler (Debian: apt-get install gcc libc6-dev)"; exit 1; }
+	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+.PHONY: clean
+clean: ## Removes what was built here. Cached control-plane binaries stay.
+	@cargo clean

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds a release bundle: Knative's released manifests, in the layout that the operator reads (--releases).
+#
+#   build.sh OUT [VERSION…]     all of releases.lock, or only what belongs to these versions of Serving and Eventing
+#
+# Every file is held against its checksum in releases.lock. A run that was interrupted goes on where it was: what is
+# there and right is kept, what is there in part is continued. Exits 1 if anything is missing or wrong in the end.
+#
+#   BUNDLE_SOURCE   where to download from (default https://github.com)
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+[ $# -ge 1 ] || { sed -n '2,10p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
+out=$1
+shift
+lock=${BUNDLE_LOCK:-$here/releases.lock}
+source=${BUNDLE_SOURCE:-https://github.com}
+command -v curl >/dev/null || { echo "install curl (Debian: apt-get install curl)" >&2; exit 1; }
+
+wanted() {
+  [ $# -gt 1 ] || return 0
+  local place=$1 version
+  shift
+  for version in "$@"; do
+    version=${version#v}
+    case $place in
+    knative-serving/"$version"/* | knative-eventing/"$version"/*) return 0 ;;
+    ingress/"${version%.*}"/* | eventing-source/"${version%.*}"/*) return 0 ;;
+    esac
+  done
+  return 1
+}
+
+sum() { sha256sum "$1" 2>/dev/null | cut -c1-64; }
+
+rows=()
+while read -r checksum place path; do
+  case $checksum in '' | \#*) continue ;; esac
+  wanted "$place" "$@" && rows+=("$checksum $place $path")
+done <"$lock"
+[ ${#rows[@]} -gt 0 ] || { echo "releases.lock has nothing for version $*; it has $(grep -oE '^[0-9a-f]+ +knative-serving/[^/]+' "$lock" | sed 's|.*/||' | sort -uV | tr '\n' ' ')" >&2; exit 1; }
+
+number=0 failed=0
+for row in "${rows[@]}"; do
+  read -r checksum place path <<<"$row"
+  number=$((number + 1))
+  target=$out/$place part=$out/$place.part
+  printf '[%d/%d] %s' "$number" "${#rows[@]}" "$place"
+  if [ "$(sum "$target")" = "$checksum" ]; then
+    echo ": there already"
+    continue
+  fi
+  mkdir -p "$(dirname "$target")"
+  # A part that is of another file, or can't be continued, is fetched anew, once.
+  for attempt in continue anew; do
+    [ "$attempt" = continue ] || rm -f "$part"
+    curl --fail --silent --show-error --location --proto-redir =https,http --retry 3 --retry-connrefused --connect-timeout 10 --max-time 300 \
+      --continue-at - --output "$part" "$source/$path" 2>"$part.error" || true
+    [ "$(sum "$part")" != "$checksum" ] || break
+  done
+  if [ "$(sum "$part")" = "$checksum" ]; then
+    mv "$part" "$target"
+    rm -f "$part.error"
+    echo ": $(wc -c <"$target") bytes"
+  else
+    failed=$((failed + 1))
+    if [ -s "$part.error" ]; then echo ": FAILED: $(tail -n1 "$part.error")"; else echo ": FAILED: its checksum is $(sum "$part"), not $checksum"; fi
+    rm -f "$part.error"
+  fi
+done
+if [ "$failed" -gt 0 ]; then
+  echo "$failed of ${#rows[@]} files are missing in $out; run the same command again to go on" >&2
+  exit 1
+fi
+echo "the bundle in $out is complete: ${#rows[@]} files"

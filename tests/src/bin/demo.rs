@@ -1,0 +1,168 @@
+//! The main job, once, for real: a hub and a spoke come up, the chart is installed, the spoke is registered, Knative
+//! Serving is asked for on the hub and turns Ready on the spoke, a forbidden change is refused, drift is repaired, and
+//! everything is taken away again.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::apps::v1::Deployment;
+use knative_operator_shared::api::{Condition, KnativeServing};
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::{Result, releases, wait};
+use kube::api::DeleteParams;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+const NAMESPACE: &str = "knative-serving";
+const NAME: &str = "knative-serving-apac";
+/// How long one step may take at most.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What the demo showed.
+#[derive(Default)]
+struct Summary {
+    steps: Vec<(&'static str, Duration)>,
+    refusal: String,
+    left: Vec<String>,
+}
+
+impl Summary {
+    /// Does one step, and tells how long it took.
+    async fn step<T>(&mut self, what: &'static str, step: impl Future<Output = Result<T>>) -> Result<T> {
+        println!("\n==> {what}");
+        let started = Instant::now();
+        let outcome = tokio::time::timeout(LIMIT, step).await.unwrap_or_else(|_| Err(format!("not done after {LIMIT:?}").into()));
+        let took = started.elapsed();
+        match &outcome {
+            Ok(_) => println!("    done in {took:.1?}"),
+            Err(error) => println!("    FAILED after {took:.1?}: {error}"),
+        }
+        self.steps.push((what, took));
+        outcome
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let started = Instant::now();
+    let mut summary = Summary::default();
+    // Whoever interrupts the demo drops what it started, too.
+    let outcome = tokio::select! {
+        outcome = run(&mut summary) => outcome,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+    };
+    println!("\nSummary");
+    for (what, took) in &summary.steps {
+        println!("  {:>6.1} s  {what}", took.as_secs_f64());
+    }
+    println!("  {:>6.1} s  in all", started.elapsed().as_secs_f64());
+    if let Err(error) = outcome {
+        eprintln!("\nThe demo failed: {error}");
+        return ExitCode::FAILURE;
+    }
+    println!("  refused: {}", summary.refusal);
+    println!("  objects left on the spoke after deletion, but CRDs: {}", summary.left.len());
+    ExitCode::SUCCESS
+}
+
+async fn run(summary: &mut Summary) -> Result<()> {
+    let releases = releases::best();
+    println!("Knative Serving {} from {}", releases.serving, releases.dir.display());
+    if !releases.real {
+        println!("(the project's own small release: Knative's are not beside the project)");
+    }
+    let clusters = async { tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke")) };
+    let (hub, spoke) = summary.step("start a hub and a spoke", clusters).await?;
+    let plugins = tempfile::tempdir()?;
+    let install = Product::install(&hub, &releases, product::values(&[]), plugins.path());
+    let _product = summary.step("helm install knative-operator on the hub, and start what it installed", install).await?;
+    summary.step("register the spoke as ClusterProfile fleet-system/spoke-1", product::register(&hub, &spoke, "spoke-1")).await?;
+
+    let before = objects(&spoke.client()).await?;
+    let cr = json!({
+        "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {"version": releases.serving, "clusterProfileRef": {"name": "spoke-1", "namespace": FLEET}, "ingress": {"kourier": {"enabled": true}}},
+    });
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    summary
+        .step("kubectl apply a KnativeServing with clusterProfileRef; it turns Ready on the spoke", ready(&hub, &cr.to_string()))
+        .await?;
+    println!("\n{}", indent(&hub.kubectl(&["get", "knativeserving", "-A"], "").await?));
+    println!("{}", indent(&spoke.kubectl(&["get", "deployments", "-n", NAMESPACE], "").await?));
+    println!("{}", indent(&hub.kubectl(&["events", "-n", NAMESPACE, "--for", &format!("knativeserving/{NAME}")], "").await?));
+
+    summary.refusal = summary.step("try to move it to another cluster: refused by the webhook", refused(&hub)).await?;
+    println!("    {}", summary.refusal);
+    summary.step("delete a Deployment on the spoke: it is put back", repaired(&spoke)).await?;
+    let delete = async { hub.kubectl(&["delete", "knativeserving", NAME, "-n", NAMESPACE], "").await };
+    summary.step("kubectl delete the KnativeServing; everything leaves the spoke", delete).await?;
+    summary.left = summary.step("look what is left", left(&spoke, &before)).await?;
+    if !summary.left.is_empty() {
+        return Err(format!("left behind: {:?}", summary.left).into());
+    }
+    Ok(())
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("    {}\n", line.chars().take(150).collect::<String>())).collect()
+}
+
+/// Applies `cr` and shows its conditions as they change, until it is Ready.
+async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
+    let started = Instant::now();
+    hub.kubectl(&["apply", "-f", "-"], cr).await?;
+    let stream = watch_object(Api::<KnativeServing>::namespaced(hub.client(), NAMESPACE), NAME);
+    pin_mut!(stream);
+    let mut shown: Vec<Condition> = Vec::new();
+    while let Some(event) = stream.next().await {
+        let conditions = event?.and_then(|s| s.status).map(|s| s.conditions).unwrap_or_default();
+        for condition in
+            conditions.iter().filter(|c| !shown.iter().any(|s| s.type_ == c.type_ && s.status == c.status && s.message == c.message))
+        {
+            let why = condition.message.as_deref().map(|m| format!(": {}", m.chars().take(110).collect::<String>())).unwrap_or_default();
+            println!("    {:>5.1} s  {} is {}{why}", started.elapsed().as_secs_f64(), condition.type_, condition.status);
+        }
+        shown = conditions;
+        if shown.iter().any(|c| c.type_ == "Ready" && c.status == "True") {
+            return Ok(());
+        }
+    }
+    Err("the watch ended".into())
+}
+
+async fn refused(hub: &Cluster) -> Result<String> {
+    let patch = json!({"spec": {"clusterProfileRef": {"name": "elsewhere"}}}).to_string();
+    let outcome = hub.kubectl(&["patch", "knativeserving", NAME, "-n", NAMESPACE, "--type=merge", "-p", &patch], "").await;
+    match outcome {
+        Ok(_) => Err("the change was not refused".into()),
+        Err(said) if said.to_string().contains("cannot be changed after creation") => Ok(said.to_string()),
+        Err(other) => Err(other),
+    }
+}
+
+async fn repaired(spoke: &Cluster) -> Result<()> {
+    let deployments = Api::<Deployment>::namespaced(spoke.client(), NAMESPACE);
+    let uid = deployments.get("controller").await?.uid();
+    deployments.delete("controller", &DeleteParams::default()).await?;
+    let back = |d: Option<&Deployment>| d.is_some_and(|d| d.uid() != uid);
+    wait::until(&deployments, "controller", LIMIT, "put back", back).await.map(drop)
+}
+
+/// What is there that was not there `before`. Other controllers collect what hung on what was deleted a moment later.
+async fn left(spoke: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let left: Vec<String> = objects(&spoke.client()).await?.difference(before).cloned().collect();
+        if left.is_empty() || Instant::now() > deadline {
+            return Ok(left);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! What is refused at `kubectl apply`, in the words that a user reads.
+
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::Cluster;
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use crate::support::{apply, delete, fleet, namespace, resource, run};
+
+/// The three forbidden changes of a resource, as merge patches, and what the refusal says of each.
+pub fn changes() -> [(&'static str, Option<&'static str>, Value, &'static str); 3] {
+    let reference = |name: Value| json!({"spec": {"clusterProfileRef": name}});
+    [
+        (
+            "changed",
+            Some("nowhere"),
+            reference(json!({"name": "elsewhere"})),
+            "cannot be changed after creation (from \"fleet-system/nowhere\" to \"fleet-system/elsewhere\")",
+        ),
+        (
+            "removed",
+            Some("nowhere"),
+            reference(Value::Null),
+            "cannot be removed after creation (from \"fleet-system/nowhere\" to none, the local cluster)",
+        ),
+        (
+            "added",
+            None,
+            reference(json!({"name": "a", "namespace": "b"})),
+            "cannot be added after creation (from none, the local cluster to \"b/a\")",
+        ),
+    ]
+}
+
+/// What kubectl says to `patch` of `resource`.
+pub async fn refusal(hub: &Cluster, resource: &Value, patch: &Value) -> String {
+    let (kind, metadata) = (resource["kind"].as_str().unwrap(), &resource["metadata"]);
+    let (namespace, name) = (metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap());
+    match hub.kubectl(&["patch", kind, name, "-n", namespace, "--type=merge", "-p", &patch.to_string()], "").await {
+        Ok(out) => panic!("{patch} was not refused: {out}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn the_reference_cannot_be_changed_added_or_removed() {
+    run(async {
+        let fleet = fleet().await?;
+        let hub = &fleet.hub;
+        namespace(hub, "admission").await?;
+        for component in Component::ALL {
+            for (name, profile, patch, expected) in changes() {
+                // A version that the bundle lacks: nothing is installed.
+                let stored = resource(component, "admission", name, profile, json!({"version": "0.0.1"}));
+                apply(hub, &stored).await?;
+                let said = refusal(hub, &stored, &patch).await;
+                assert!(said.contains("spec.clusterProfileRef") && said.contains(expected), "{said}");
+                assert!(said.contains("delete it, wait until it is gone, and create it again"), "{said}");
+
+                // What only touches metadata passes, and so does another field of the spec.
+                hub.kubectl(&["label", component.kind(), name, "-n", "admission", "a=b"], "").await?;
+                hub.kubectl(
+                    &["patch", component.kind(), name, "-n", "admission", "--type=merge", "-p", r#"{"spec":{"version":"0.0.2"}}"#],
+                    "",
+                )
+                .await?;
+                delete(hub, &stored).await?;
+            }
+        }
+        let both = json!({"namespace": {"labels": {"a": "1"}}, "namespaceConfiguration": {"labels": {"a": "2"}}});
+        let said = apply(hub, &resource(Component::Serving, "admission", "both", Some("nowhere"), both)).await.unwrap_err().to_string();
+        assert!(said.contains("spec.namespaceConfiguration") && said.contains("remove spec.namespace"), "{said}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_review_that_cannot_be_read_is_told_so() {
+    run(async {
+        let fleet = fleet().await?;
+        let (pod, _) = fleet.product.webhook.as_ref().ok_or("no webhook")?;
+        let mut config = Config::new(format!("https://{}:8443", pod.address).parse()?);
+        config.accept_invalid_certs = true;
+        config.default_retry = false;
+        let client = Client::try_from(config)?;
+        for (body, expected) in [
+            ("", "not JSON"),
+            ("{\"kind\":", "not JSON"),
+            ("[]", "no AdmissionReview"),
+            ("{\"kind\":\"AdmissionReview\"}", "no AdmissionReview"),
+        ] {
+            for path in ["/validate", "/mutate"] {
+                let request = http::Request::post(path).header("content-type", "application/json").body(body.as_bytes().to_vec())?;
+                let error = client.request_text(request).await.unwrap_err();
+                assert!(matches!(&error, kube::Error::Api(status) if status.code == 400), "{error:?}");
+                assert!(error.to_string().contains(expected), "{error}");
+            }
+        }
+        // A review about anything else is allowed, with its own uid.
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7", "kind": {"kind": "Pod"}, "operation": "CREATE"}});
+        let request = http::Request::post("/validate").header("content-type", "application/json").body(review.to_string().into_bytes())?;
+        let answer: Value = client.request(request).await?;
+        assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("7"), &json!(true)));
+        Ok(())
+    });
+}

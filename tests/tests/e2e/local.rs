@@ -1,0 +1,55 @@
+//! Installing on the cluster that the operator runs in.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::product::{Product, values};
+use knative_operator_tests::releases;
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
+
+use crate::support::{apply, delete, eventing, namespace, nothing_left, ready, run, says, serving};
+
+#[test]
+fn both_kinds_install_locally_with_the_charts_own_rights() {
+    run(async {
+        // Knative's own webhooks have no pods behind them here and fail closed: this API server calls none.
+        let cluster = Cluster::spoke("local").await?;
+        let releases = releases::best();
+        let plugins = tempfile::tempdir()?;
+        let product = Product::install(&cluster, &releases, values(&[]), plugins.path()).await?;
+        for name in ["knative-serving", "knative-eventing", "other"] {
+            namespace(&cluster, name).await?;
+        }
+        let before = objects(&cluster.client()).await?;
+        let (serving_cr, eventing_cr) =
+            (serving("knative-serving", "ks", None, &releases), eventing("knative-eventing", "ke", None, &releases));
+        tokio::try_join!(apply(&cluster, &serving_cr), apply(&cluster, &eventing_cr))?;
+        tokio::try_join!(ready(&cluster, &serving_cr), ready(&cluster, &eventing_cr))?;
+
+        let deployments = Api::<Deployment>::namespaced(cluster.client(), "knative-serving");
+        let controller = deployments.get("controller").await?;
+        let owner = &controller.owner_references()[0];
+        assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("KnativeServing", "ks"));
+        deployments.delete("controller", &DeleteParams::default()).await?;
+        let back = |d: Option<&Deployment>| d.is_some_and(|d| d.uid() != controller.uid());
+        knative_operator_tests::wait::until(&deployments, "controller", Duration::from_secs(10), "back", back).await?;
+
+        // A second one on the same cluster would fight with the first over everything that has no namespace.
+        let second = serving("other", "ks", None, &releases);
+        apply(&cluster, &second).await?;
+        says(&cluster, &second, "InstallSucceeded", "Error", "KnativeServing knative-serving/ks is older").await?;
+        delete(&cluster, &second).await?;
+
+        tokio::try_join!(delete(&cluster, &serving_cr), delete(&cluster, &eventing_cr))?;
+        nothing_left(&cluster, &before).await?;
+        let log = product.operator.process.log();
+        assert!(
+            !log.contains("orbidden") && !log.contains("cannot patch"),
+            "rights are missing:\n{}",
+            log.lines().filter(|l| l.contains("orbidden")).take(5).collect::<Vec<_>>().join("\n")
+        );
+        Ok(())
+    });
+}

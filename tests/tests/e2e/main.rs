@@ -1,0 +1,13 @@
+//! The product through its real binaries, against real control planes.
+//!
+//! Most tests share one hub with three spokes ([`support::fleet`]); those that break something have their own.
+
+#![allow(missing_docs)]
+
+mod admission;
+mod failures;
+mod local;
+mod processes;
+mod remote;
+mod restart;
+mod support;

@@ -1,0 +1,132 @@
+//! Installing on spokes.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::objects;
+use knative_operator_tests::wait;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::support::{apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, serving, status};
+
+/// How soon drift is put right: 2 s is the promise, the rest is for a loaded machine.
+const REPAIR: Duration = Duration::from_secs(10);
+
+#[test]
+fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
+    run(async {
+        let fleet = fleet().await?;
+        let (hub, spoke) = (&fleet.hub, &fleet.spokes[0]);
+        let before = objects(&spoke.client()).await?;
+        namespace(hub, "both").await?;
+        let (serving, eventing) =
+            (serving("both", "ks", Some("spoke-0"), &fleet.releases), eventing("both", "ke", Some("spoke-0"), &fleet.releases));
+        tokio::try_join!(apply(hub, &serving), apply(hub, &eventing))?;
+        let (serving_status, eventing_status) = tokio::try_join!(ready(hub, &serving), ready(hub, &eventing))?;
+
+        // The status tells what is installed, from where, and of which generation it speaks.
+        assert_eq!(serving_status.version.as_deref(), Some(fleet.releases.serving));
+        assert_eq!(eventing_status.version.as_deref(), Some(fleet.releases.eventing));
+        assert_eq!(serving_status.observed_generation, Some(1));
+        assert!(
+            serving_status.manifests.iter().any(|m| m.ends_with(&format!("knative-serving/{}", fleet.releases.serving))),
+            "{:?}",
+            serving_status.manifests
+        );
+        assert!(serving_status.manifests.iter().any(|m| m.ends_with("/kourier")));
+        assert_eq!(serving_status.conditions.len(), 6);
+        assert!(serving_status.conditions.iter().all(|c| c.status == "True" && c.reason.is_none()), "{serving_status:#?}");
+        let shown = hub.kubectl(&["get", "knativeserving,knativeeventing", "-n", "both"], "").await?;
+        let columns = shown.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(columns, "NAME TARGET CLUSTER VERSION READY REASON AGE", "{shown}");
+
+        // Namespaced objects are owned by the anchor, cluster-scoped ones by nobody.
+        let anchor = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving").get("knativeserving-ks-root-owner").await?;
+        assert_eq!(anchor.annotations().get("operator.knative.dev/protected").map(String::as_str), Some("true"));
+        let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+        for deployment in deployments.list(&ListParams::default()).await? {
+            let owners = deployment.owner_references();
+            assert_eq!((owners.len(), owners[0].uid.clone()), (1, anchor.uid().unwrap()), "{}", deployment.name_any());
+        }
+
+        // A Deployment that somebody deletes comes back; a ConfigMap that somebody edits is put right; a key that
+        // nobody asked for is left alone.
+        let name = if fleet.releases.real { "activator" } else { "controller" };
+        let uid = deployments.get(name).await?.uid();
+        deployments.delete(name, &DeleteParams::default()).await?;
+        wait::until(&deployments, name, REPAIR, "back", |d| d.is_some_and(|d| d.uid() != uid)).await?;
+        let maps = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
+        let released = maps.get("config-defaults").await?.data.unwrap_or_default();
+        let key = released.keys().next().unwrap().clone();
+        let edit = json!({"data": {key.clone(): "edited by hand", "extra": "mine"}});
+        maps.patch("config-defaults", &PatchParams::default(), &Patch::Merge(edit)).await?;
+        let right = |m: Option<&ConfigMap>| {
+            m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get(&key) == released.get(&key) && d.contains_key("extra"))
+        };
+        wait::until(&maps, "config-defaults", REPAIR, "put right", right).await?;
+        ready(hub, &serving).await?;
+
+        // Each step is told in an event.
+        let events = Api::<Event>::namespaced(hub.client(), "both").list(&ListParams::default()).await?;
+        let reasons: Vec<_> = events.iter().filter_map(|e| e.reason.clone()).collect();
+        for reason in
+            ["FinalizerUpdate", "Installing", "TargetClusterResolved", "DeploymentsAvailable", "InstallSucceeded", "Ready", "DriftRepaired"]
+        {
+            assert!(reasons.iter().any(|r| r == reason), "no event {reason} in {reasons:?}");
+        }
+
+        let asked = Instant::now();
+        tokio::try_join!(delete(hub, &serving), delete(hub, &eventing))?;
+        eprintln!("both were gone after {:.1?}", asked.elapsed());
+        // Endpoints, ReplicaSets and the like are collected by their own controllers, a moment later.
+        nothing_left(spoke, &before).await
+    });
+}
+
+#[test]
+fn two_resources_on_two_spokes_at_once() {
+    run(async {
+        let fleet = fleet().await?;
+        let hub = &fleet.hub;
+        namespace(hub, "two").await?;
+        let mut first = serving("two", "ks-1", Some("spoke-1"), &fleet.releases);
+        first["spec"]["namespaceConfiguration"] = json!({"labels": {"example.com/team": "a"}, "annotations": {"example.com/owner": "b"}});
+        let mut second = serving("two", "ks-2", Some("spoke-2"), &fleet.releases);
+        second["spec"]["config"] = json!({"network": {"ingress-class": "kourier.ingress.networking.knative.dev"}});
+        tokio::try_join!(apply(hub, &first), apply(hub, &second))?;
+        tokio::try_join!(ready(hub, &first), ready(hub, &second))?;
+
+        // The settings of the namespace are there, on the spoke they were given for; so is the configuration.
+        let created = Api::<Namespace>::all(fleet.spokes[1].client()).get("knative-serving").await?;
+        assert_eq!(created.labels().get("example.com/team").map(String::as_str), Some("a"));
+        assert_eq!(created.annotations().get("example.com/owner").map(String::as_str), Some("b"));
+        let class = |spoke: usize| async move {
+            let maps = Api::<ConfigMap>::namespaced(fleet.spokes[spoke].client(), "knative-serving");
+            knative_operator_tests::Result::Ok(maps.get("config-network").await?.data.unwrap_or_default().get("ingress-class").cloned())
+        };
+        assert_eq!(class(2).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
+        assert_ne!(class(1).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
+
+        // A second resource for a spoke that has one is not installed, and says whose it is.
+        let rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);
+        apply(hub, &rival).await?;
+        let told = status(hub, &rival, Duration::from_secs(30), "refused", |s| {
+            condition(s, "InstallSucceeded").is_some_and(|c| c.status == "False")
+        })
+        .await?;
+        let message = condition(&told, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default();
+        assert!(message.contains("KnativeServing two/ks-1 is older and installed on the same cluster"), "{message}");
+        delete(hub, &rival).await?;
+        let still = ready(hub, &first).await?;
+        assert_eq!(still.version.as_deref(), Some(fleet.releases.serving));
+
+        // A component that isn't installed anywhere yet is no reason to touch the other's namespace.
+        assert!(Api::<Namespace>::all(fleet.spokes[1].client()).get_opt(Component::Eventing.canonical()).await?.is_none());
+        tokio::try_join!(delete(hub, &first), delete(hub, &second))?;
+        Ok(())
+    });
+}

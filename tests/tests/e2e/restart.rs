@@ -1,0 +1,95 @@
+//! The operator ends at a bad time and goes on where it was; the bundle breaks and heals; the webhook is away and the
+//! CRD's own rules hold.
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::product::{self, Product, values};
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::{Result, wait};
+use kube::Api;
+use kube::api::ListParams;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::admission::{changes, refusal};
+use crate::support::{apply, delete, namespace, nothing_left, ready, resource, run, says, serving};
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() { copy(&entry.path(), &target)? } else { std::fs::copy(entry.path(), target).map(drop)? }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_a_restart() {
+    run(async {
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("restart"), Cluster::spoke("restart-spoke"))?;
+        let bundle = tempfile::tempdir()?;
+        copy(&releases::small().dir, bundle.path())?;
+        let releases = Releases { dir: bundle.path().to_owned(), ..releases::small() };
+        let mut product = Product::install(&hub, &releases, values(&[]), bundle.path()).await?;
+        product::register(&hub, &spoke, "spoke").await?;
+        namespace(&hub, "restart").await?;
+        let before = objects(&spoke.client()).await?;
+        let wanted = serving("restart", "ks", Some("spoke"), &releases);
+
+        // A bundle that is broken says which file; mended, it is installed with no restart.
+        let file = bundle.path().join("knative-serving/1.1.0/2-core.yaml");
+        let whole = std::fs::read_to_string(&file)?;
+        std::fs::write(&file, format!("{whole}\n---\nkind: [broken\n"))?;
+        apply(&hub, &wanted).await?;
+        says(&hub, &wanted, "InstallSucceeded", "Error", "2-core.yaml is broken").await?;
+        std::fs::write(&file, &whole)?;
+
+        // Killed as soon as the first Deployment is there: the Jobs can't have run yet.
+        let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+        wait::until_all(&deployments, "", Duration::from_secs(60), "one Deployment there", |d| !d.is_empty()).await?;
+        product.restart_operator(&hub, Signal::KILL).await?;
+        ready(&hub, &wanted).await?;
+        let jobs =
+            Api::<k8s_openapi::api::batch::v1::Job>::namespaced(spoke.client(), "knative-serving").list(&ListParams::default()).await?;
+        assert_eq!(jobs.items.len(), 1);
+
+        // With the webhooks away, the rules of the CRD itself refuse what they would have refused.
+        for configuration in [
+            "validatingwebhookconfiguration/validation.operator.knative.dev",
+            "mutatingwebhookconfiguration/defaulting.operator.knative.dev",
+        ] {
+            hub.kubectl(&["delete", configuration], "").await?;
+        }
+        for component in Component::ALL {
+            for (name, profile, patch, _) in changes() {
+                let stored = resource(component, "restart", name, profile, json!({"version": "0.0.1"}));
+                apply(&hub, &stored).await?;
+                let said = refusal(&hub, &stored, &patch).await;
+                let expected = if name == "changed" {
+                    "spec.clusterProfileRef is immutable"
+                } else {
+                    "spec.clusterProfileRef cannot be added or removed after creation"
+                };
+                assert!(said.contains(expected), "{said}");
+                delete(&hub, &stored).await?;
+            }
+        }
+
+        // Told to end, it ends well; started again, it can uninstall at once.
+        product.operator.process.signal(Signal::TERM)?;
+        assert_eq!(product.operator.process.wait()?, 0, "{}", product.operator.process.log());
+        hub.kubectl(&["delete", "knativeserving", "ks", "-n", "restart", "--wait=false"], "").await?;
+        let deleted =
+            hub.kubectl(&["get", "knativeserving", "ks", "-n", "restart", "-o", "jsonpath={.metadata.deletionTimestamp}"], "").await?;
+        assert!(!deleted.is_empty());
+        product.start_operator(&hub).await?;
+        let resources = Api::<knative_operator_shared::api::KnativeServing>::namespaced(hub.client(), "restart");
+        wait::until(&resources, "ks", Duration::from_secs(60), "gone", |s| s.is_none()).await?;
+        nothing_left(&spoke, &before).await
+    });
+}

@@ -1,0 +1,157 @@
+//! What the tests share.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use knative_operator_shared::api::{Component, Condition, KnativeEventing, KnativeServing, KnativeStatus};
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::{Result, wait};
+use kube::Api;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+/// How long an installation may take. Far more than it does: a loaded machine must not fail a test.
+pub const INSTALL: Duration = Duration::from_secs(120);
+
+/// Runs a test on the runtime that all tests share, so that what they share lives on.
+pub fn run(test: impl Future<Output = Result<()>>) {
+    static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+        LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
+    if let Err(error) = RUNTIME.block_on(test) {
+        panic!("{error}");
+    }
+}
+
+/// A hub with the product and three spokes that it knows as `spoke-0` to `spoke-2`.
+pub struct Fleet {
+    pub hub: Cluster,
+    pub spokes: Vec<Cluster>,
+    pub product: Product,
+    pub releases: Releases,
+    /// The folder of the test's own plugins.
+    pub plugins: PathBuf,
+}
+
+/// The fleet that most tests share.
+pub async fn fleet() -> Result<&'static Fleet> {
+    static FLEET: OnceCell<Fleet> = OnceCell::const_new();
+    FLEET.get_or_try_init(start).await
+}
+
+async fn start() -> Result<Fleet> {
+    let (hub, a, b, c) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("a"), Cluster::spoke("b"), Cluster::spoke("c"))?;
+    let (releases, plugins) = (releases::best(), hub.dir().join("own-plugins"));
+    std::fs::create_dir_all(&plugins)?;
+    let providers: Vec<Value> = crate::failures::PLUGINS.iter().map(|name| provider(name)).collect();
+    let product = Product::install(&hub, &releases, product::values(&providers), &plugins).await?;
+    let spokes = vec![a, b, c];
+    for (number, spoke) in spokes.iter().enumerate() {
+        product::register(&hub, spoke, &format!("spoke-{number}")).await?;
+    }
+    Ok(Fleet { hub, spokes, product, releases, plugins })
+}
+
+/// A provider whose plugin is the test's own.
+pub fn provider(name: &str) -> Value {
+    json!({"name": name, "execConfig": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": format!("/access-plugins/own/{name}"), "provideClusterInfo": true,
+    }})
+}
+
+/// Writes an executable script.
+pub fn script(path: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, text)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
+    Ok(std::fs::rename(fresh, path)?)
+}
+
+/// A custom resource; `profile` is its ClusterProfile, none for the local cluster.
+pub fn resource(component: Component, namespace: &str, name: &str, profile: Option<&str>, spec: Value) -> Value {
+    let mut spec = spec;
+    if let Some(profile) = profile {
+        spec["clusterProfileRef"] = json!({"name": profile, "namespace": FLEET});
+    }
+    json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"namespace": namespace, "name": name}, "spec": spec})
+}
+
+/// Serving with Kourier.
+pub fn serving(namespace: &str, name: &str, profile: Option<&str>, releases: &Releases) -> Value {
+    resource(Component::Serving, namespace, name, profile, json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}))
+}
+
+/// Eventing.
+pub fn eventing(namespace: &str, name: &str, profile: Option<&str>, releases: &Releases) -> Value {
+    resource(Component::Eventing, namespace, name, profile, json!({"version": releases.eventing}))
+}
+
+pub async fn namespace(cluster: &Cluster, name: &str) -> Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    apply(cluster, &namespace).await
+}
+
+pub async fn apply(cluster: &Cluster, object: &Value) -> Result<()> {
+    cluster.kubectl(&["apply", "-f", "-"], &object.to_string()).await.map(drop)
+}
+
+/// Deletes `resource` and waits until it is gone.
+pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
+    cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)
+}
+
+/// Waits until `holds` of the status of `resource`; that status.
+pub async fn status(
+    cluster: &Cluster,
+    resource: &Value,
+    limit: Duration,
+    what: &str,
+    holds: impl Fn(&KnativeStatus) -> bool,
+) -> Result<KnativeStatus> {
+    let (namespace, name) = (resource["metadata"]["namespace"].as_str().unwrap(), resource["metadata"]["name"].as_str().unwrap());
+    if resource["kind"] == "KnativeServing" {
+        let api: Api<KnativeServing> = Api::namespaced(cluster.client(), namespace);
+        let found = wait::until(&api, name, limit, what, |s| s.and_then(|s| s.status.as_ref()).is_some_and(&holds)).await?;
+        return found.and_then(|s| s.status).ok_or_else(|| "no status".into());
+    }
+    let api: Api<KnativeEventing> = Api::namespaced(cluster.client(), namespace);
+    let found = wait::until(&api, name, limit, what, |s| s.and_then(|s| s.status.as_ref()).is_some_and(&holds)).await?;
+    found.and_then(|s| s.status).ok_or_else(|| "no status".into())
+}
+
+pub fn condition<'a>(status: &'a KnativeStatus, type_: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// Checks that nothing is on `cluster` that was not there `before`. What belongs to what was deleted (ReplicaSets,
+/// EndpointSlices, addresses) is collected by other controllers, a moment later: there is no one thing to watch.
+pub async fn nothing_left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let left: Vec<_> = objects(&cluster.client()).await?.difference(before).cloned().collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("left behind: {left:#?}").into());
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Waits until `resource` is Ready.
+pub async fn ready(cluster: &Cluster, resource: &Value) -> Result<KnativeStatus> {
+    status(cluster, resource, INSTALL, "Ready", |s| condition(s, "Ready").is_some_and(|c| c.status == "True")).await
+}
+
+/// Waits until condition `type_` of `resource` has `reason`, and checks that its message says `part`.
+pub async fn says(cluster: &Cluster, resource: &Value, type_: &str, reason: &str, part: &str) -> Result<()> {
+    let what = format!("{type_} with reason {reason} and \"{part}\"");
+    let has = |c: &Condition| c.reason.as_deref() == Some(reason) && c.message.as_deref().unwrap_or_default().contains(part);
+    status(cluster, resource, Duration::from_secs(60), &what, |s| condition(s, type_).is_some_and(has)).await.map(drop)
+}
