@@ -22,15 +22,12 @@ pub fn material(secret: &Secret) -> Option<Material> {
 pub async fn store(secrets: &Api<Secret>, name: &str, seen: Option<Secret>, material: &Material) -> kube::Result<Secret> {
     let values = [&material.authority, &material.authority_key, &material.leaf, &material.leaf_key];
     let data: BTreeMap<_, _> = KEYS.iter().zip(values).map(|(k, v)| ((*k).to_owned(), ByteString(v.clone().into_bytes()))).collect();
-    match seen {
-        Some(mut secret) => {
-            secret.data.get_or_insert_default().extend(data);
-            secret.metadata.managed_fields = None;
-            secrets.replace(name, &PostParams::default(), &secret).await
-        }
-        None => {
-            let metadata = ObjectMeta { name: Some(name.to_owned()), ..Default::default() };
-            secrets.create(&PostParams::default(), &Secret { metadata, data: Some(data), ..Default::default() }).await
-        }
+    if let Some(mut secret) = seen {
+        secret.data.get_or_insert_default().extend(data);
+        secret.metadata.managed_fields = None;
+        secrets.replace(name, &PostParams::default(), &secret).await
+    } else {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..Default::default() };
+        secrets.create(&PostParams::default(), &Secret { metadata, data: Some(data), ..Default::default() }).await
     }
 }

@@ -50,8 +50,8 @@ for row in "${rows[@]}"; do
     continue
   fi
   mkdir -p "$(dirname "$target")"
-  # A part that is of another file, or can't be continued, is fetched anew, once.
-  for attempt in continue anew; do
+  # What breaks off is continued; a part that is of another file, or can't be continued, is fetched anew, once.
+  for attempt in continue continue anew; do
     [ "$attempt" = continue ] || rm -f "$part"
     curl --fail --silent --show-error --location --proto-redir =https,http --retry 3 --retry-connrefused --connect-timeout 10 --max-time 300 \
       --continue-at - --output "$part" "$source/$path" 2>"$part.error" || true

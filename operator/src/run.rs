@@ -12,6 +12,8 @@ use crate::args::RunArgs;
 use crate::cluster::connections::Connections;
 use crate::cluster::provider::{ProviderFileError, Providers};
 use crate::controller::events::Events;
+use crate::controller::profiles::Profiles;
+use crate::controller::siblings::Siblings;
 use crate::controller::{Context, fleet};
 use crate::leader;
 use crate::metrics::Metrics;
@@ -101,9 +103,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             hub: client.clone(),
             bundle: Bundle::at(releases),
             providers,
-            profiles: Default::default(),
+            profiles: Profiles::default(),
             connections: Connections::new(exec_timeout),
-            siblings: Default::default(),
+            siblings: Siblings::default(),
             events: Events::start(client, identity),
             metrics,
             poll_interval,

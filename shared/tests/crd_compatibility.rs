@@ -1,6 +1,8 @@
 //! The CRDs against those of the Go operator (`../shared/crds`): the same field paths, types, required fields, list and
 //! map kinds, patterns and rules. The test says "skipped" where that material is absent.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // these are tests
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

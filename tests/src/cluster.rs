@@ -309,7 +309,7 @@ fn http_get(path: &str) -> http::Request<Vec<u8>> {
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
     let mut objects = BTreeSet::new();
-    for (resource, capabilities) in discovery.groups().flat_map(|g| g.recommended_resources()) {
+    for (resource, capabilities) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
         if !capabilities.supports_operation(kube::discovery::verbs::LIST)
             || matches!(resource.kind.as_str(), "Event" | "CustomResourceDefinition" | "APIService" | "IPAddress")
         {

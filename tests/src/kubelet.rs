@@ -101,7 +101,7 @@ async fn mount(
         }
         std::fs::create_dir_all(to)?;
         for (file, bytes) in contents(cluster, namespace, volume).await? {
-            let text = String::from_utf8(bytes).map(|t| rewrite(&t, &mounts).into_bytes()).unwrap_or_else(|e| e.into_bytes());
+            let text = String::from_utf8(bytes).map_or_else(std::string::FromUtf8Error::into_bytes, |t| rewrite(&t, &mounts).into_bytes());
             std::fs::write(to.join(file), text)?;
         }
     }

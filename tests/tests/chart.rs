@@ -1,6 +1,6 @@
 //! The chart: what is generated is fresh, and bad values are told before anything is installed.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
 use std::process::Command;
 

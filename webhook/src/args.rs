@@ -141,7 +141,7 @@ impl Args {
         let unready = async {
             stop.cancelled().await;
             readiness.set("shutdown", false);
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             // Ends when `stop` has come and what was under way is answered.

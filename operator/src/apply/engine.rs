@@ -130,10 +130,10 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let api = api(target.client, &kind, &item.id);
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let mut object = std::borrow::Cow::Borrowed(&item.object);
-    if scaled(&item.id) {
-        if let Some(replicas) = live_replicas(target.client, &kind, &item.id).await {
-            object.to_mut()["spec"]["replicas"] = replicas;
-        }
+    if scaled(&item.id)
+        && let Some(replicas) = live_replicas(target.client, &kind, &item.id).await
+    {
+        object.to_mut()["spec"]["replicas"] = replicas;
     }
     let mut attempt = 0;
     loop {

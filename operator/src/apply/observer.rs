@@ -166,9 +166,9 @@ impl Observer {
         self.watches.insert(kind.clone(), task);
     }
 
-    fn api<K: Resource<DynamicType = kube::core::ApiResource>>(&self, kind: &Kind) -> Api<K>
+    fn api<K>(&self, kind: &Kind) -> Api<K>
     where
-        K: Resource<Scope = kube::core::DynamicResourceScope>,
+        K: Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
     {
         if kind.namespaced {
             Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource)

@@ -92,18 +92,18 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
 
 /// What an error of a spoke's API server means for the cluster as a whole.
 fn unreachable(reference: &ClusterProfileReference, server: &str, error: &kube::Error) -> Unresolved {
-    if let kube::Error::Api(status) = error {
-        if matches!(status.code, 401 | 403) {
-            return Unresolved::new(
-                Reason::RemoteClusterUnauthorized,
-                format!("the API server {server} of ClusterProfile {reference} refuses the credential: {}", status.message),
-            );
-        }
+    if let kube::Error::Api(status) = error
+        && matches!(status.code, 401 | 403)
+    {
+        return Unresolved::new(
+            Reason::RemoteClusterUnauthorized,
+            format!("the API server {server} of ClusterProfile {reference} refuses the credential: {}", status.message),
+        );
     }
-    if let kube::Error::Service(source) = error {
-        if let Some(transport::TransportError::Credential(unresolved)) = source.downcast_ref() {
-            return unresolved.clone();
-        }
+    if let kube::Error::Service(source) = error
+        && let Some(transport::TransportError::Credential(unresolved)) = source.downcast_ref()
+    {
+        return unresolved.clone();
     }
     Unresolved::new(
         Reason::RemoteClusterUnreachable,

@@ -159,7 +159,7 @@ fn info(exec: &ExecConfig, cluster: &AccessCluster, config: Option<&Value>) -> V
         let mut told = json!({"server": cluster.server});
         let optional = [
             ("tls-server-name", cluster.tls_server_name.as_ref().map(|v| json!(v))),
-            ("insecure-skip-tls-verify", cluster.insecure_skip_tls_verify.then(|| json!(true))),
+            ("insecure-skip-tls-verify", cluster.insecure_skip_tls_verify.then_some(json!(true))),
             ("certificate-authority-data", cluster.certificate_authority_data.as_ref().map(|v| json!(v))),
             ("proxy-url", cluster.proxy_url.as_ref().map(|v| json!(v))),
             ("config", config.cloned()),

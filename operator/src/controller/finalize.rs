@@ -131,3 +131,25 @@ async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> 
         other => other.map(drop),
     }
 }
+
+/// Adds the finalizer, if it isn't there. Each write carries the resourceVersion that was read.
+pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()> {
+    let finalizer = resource.component().finalizer();
+    let api = report::metadata_api(&cx.hub, resource);
+    let mut meta = resource.meta().clone();
+    loop {
+        let mut finalizers = meta.finalizers.unwrap_or_default();
+        if finalizers.iter().any(|f| f == finalizer) {
+            return Ok(());
+        }
+        finalizers.push(finalizer.to_owned());
+        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
+        match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => meta = api.get_metadata(resource.name()).await?.metadata,
+            Err(error) => return Err(error),
+            Ok(_) => break,
+        }
+    }
+    cx.events.normal(resource, "FinalizerUpdate", format!("Updated \"{}\" finalizers", resource.name()));
+    Ok(())
+}

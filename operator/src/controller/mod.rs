@@ -2,12 +2,13 @@
 //! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
 //!
 //! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster,
-//! [`finalize`] takes everything away, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
+//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
 
 pub mod actor;
 pub mod events;
 pub mod finalize;
 pub mod fleet;
+pub mod install;
 pub mod pass;
 pub mod profiles;
 pub mod report;

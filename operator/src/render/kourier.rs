@@ -31,10 +31,9 @@ pub fn gateway_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), Str
 
 /// Envoy's bootstrap names the controller's Service with its namespace.
 pub fn bootstrap(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    if enabled(cx).is_some() && is(object, "ConfigMap", &["kourier-bootstrap"]) {
-        if let Some(Value::String(envoy)) = object.pointer_mut("/data/envoy-bootstrap.yaml") {
-            *envoy = envoy.replace("knative-serving", cx.namespace);
-        }
+    let ours = enabled(cx).is_some() && is(object, "ConfigMap", &["kourier-bootstrap"]);
+    if let Some(Value::String(envoy)) = object.pointer_mut("/data/envoy-bootstrap.yaml").filter(|_| ours) {
+        *envoy = envoy.replace("knative-serving", cx.namespace);
     }
     Ok(())
 }

@@ -12,10 +12,8 @@ pub fn leave_to_autoscalers(objects: &mut [Value]) {
     let scaled: HashSet<_> = objects.iter().filter(|o| text(o, "/kind") == "HorizontalPodAutoscaler").map(target).collect();
     for object in objects {
         let own = (text(object, "/kind").to_owned(), text(object, "/metadata/name").to_owned());
-        if scaled.contains(&own) {
-            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-                spec.remove("replicas");
-            }
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut).filter(|_| scaled.contains(&own)) {
+            spec.remove("replicas");
         }
     }
 }

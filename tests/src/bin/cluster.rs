@@ -128,12 +128,13 @@ async fn hold(product: bool) -> Result<()> {
         let releases = releases::best();
         let running = Product::install(&hub, &releases, product::values(&[]), &plugins).await?;
         product::register(&hub, &spoke, "spoke-1").await?;
-        told += &format!(
+        let product = format!(
             "the product runs on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\nthe operator's log: {}\n",
             releases.dir.display(),
             product::FLEET,
             running.operator.dir.display(),
         );
+        told.push_str(&product);
         Some(running)
     } else {
         None

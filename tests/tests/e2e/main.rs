@@ -2,7 +2,7 @@
 //!
 //! Most tests share one hub with three spokes ([`support::fleet`]); those that break something have their own.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
 mod admission;
 mod failures;

@@ -1,0 +1,257 @@
+//! Makes the target cluster equal to what a resource asks for, as far as that goes in one pass.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use knative_operator_shared::api::{IngressConfigs, Knative, SourceConfigs};
+use knative_operator_shared::version::Version;
+use kube::Client;
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::actor::{Memory, Next};
+use super::finalize::add_finalizer;
+use super::pass::{Outcome, Release};
+use super::resolve::Cluster;
+use super::verdict::{Installation, Verdict};
+use crate::apply::differ::Sight;
+use crate::apply::home::{self, Home};
+use crate::apply::inventory::{Entry, Inventory};
+use crate::apply::observer::{Observer, Seen};
+use crate::apply::throttle::Throttle;
+use crate::apply::{engine, remove};
+use crate::health::Health;
+use crate::object::{ObjectId, text};
+use crate::plan::{Item, Phase, Plan};
+use crate::release::ReleaseError;
+use crate::render;
+
+/// Installs `version` on `cluster`.
+pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
+    let (objects, manifests) = match objects(cx, resource, &version) {
+        Ok(found) => found,
+        Err(error) => return Outcome::failed(error.to_string(), Next::Retry),
+    };
+    let home = Home::of(resource);
+    let seen = Arc::clone(&memory.on(cluster, resource).seen);
+    forget_lost_home(memory, &home, &seen);
+    if memory.home.is_none() {
+        // From now on there may be something to take away: not before, so that what was never installed goes at once.
+        if let Err(error) = add_finalizer(cx, resource).await {
+            return Outcome::failed(format!("the finalizer can't be added: {}", engine::words(&error)), Next::Retry);
+        }
+        let released = objects.iter().rfind(|o| text(o, "/kind") == "Namespace");
+        match home.ensure(&cluster.client, &namespace_of(resource, released)).await {
+            Ok(found) => memory.home = Some(found),
+            Err(error) => return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
+        }
+    }
+    // Taken out of the memory: if the pass breaks off, the inventory is read again from where it is stored.
+    let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed("there is no inventory", Next::Retry) };
+    let mut plan = match render::plan(resource, &version, objects, &home::owner(resource, &uid)) {
+        Ok(plan) => plan,
+        Err(error) => return Outcome::failed(error.to_string(), Next::Idle),
+    };
+    if resource.common().cluster_profile_ref.is_some() {
+        // A spoke's namespace is created with the anchor, and never changed.
+        plan.items.retain(|item| item.phase() != Phase::Namespaces);
+    }
+    observe(memory.on(cluster, resource), &plan, &home);
+    announce(cx, resource, memory, &plan, &version);
+
+    let mut site = Site { cx, resource, client: &cluster.client, plan: &plan, home: &home, seen: &seen, inventory };
+    let found = match site.apply(&mut memory.throttle).await {
+        Ok(found) => found,
+        Err(why) => return Outcome::failed(why, Next::Retry),
+    };
+    memory.home = Some((uid, site.inventory));
+    let settled = found.pending.is_empty() && found.unavailable.is_empty() && found.seen;
+    let next = if settled { Next::Idle } else { Next::After(cx.poll_interval) };
+    Outcome { verdict: Verdict::Installation(found), release: Some(Release { version, manifests }), next }
+}
+
+/// An anchor that somebody deleted, or made anew, owns nothing: everything is applied again with the one that is.
+fn forget_lost_home(memory: &mut Memory, home: &Home, seen: &Seen) {
+    let Some((uid, _)) = &memory.home else { return };
+    let other = seen.uid(&home.id()).is_some_and(|found| found != *uid);
+    if other || seen.sight(&home.id()) == Sight::Missing {
+        memory.home = None;
+    }
+}
+
+/// The Namespace to create on a spoke: the release's, with the settings of the spec.
+fn namespace_of(resource: &Knative, released: Option<&Value>) -> Value {
+    let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
+    for field in ["labels", "annotations"] {
+        if let Some(entries) = released.and_then(|n| n["metadata"].get(field)) {
+            namespace["metadata"][field] = entries.clone();
+        }
+    }
+    if let Some(settings) = resource.common().namespace_settings() {
+        for (field, entries) in [("labels", &settings.labels), ("annotations", &settings.annotations)] {
+            for (key, value) in entries {
+                namespace["metadata"][field][key] = json!(value);
+            }
+        }
+    }
+    namespace
+}
+
+/// The objects of the release with the ingresses or sources that the spec enables, and where they came from.
+fn objects(cx: &Context, resource: &Knative, version: &Version) -> Result<(Vec<Value>, Vec<String>), ReleaseError> {
+    let (component, bundle) = (resource.component(), &cx.bundle);
+    let mut directories = vec![bundle.release(component, version)];
+    match resource {
+        Knative::Serving(serving) => {
+            // No ingress given means Istio, as with the Go operator.
+            let enabled = serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled);
+            directories.extend(enabled.into_iter().map(|name| bundle.extra("ingress", version, name)));
+        }
+        Knative::Eventing(eventing) => {
+            let enabled = eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default();
+            directories.extend(enabled.into_iter().map(|name| bundle.extra("eventing-source", version, name)));
+        }
+    }
+    // Parsing takes tens of milliseconds, once a directory.
+    let all = tokio::task::block_in_place(|| directories.iter().map(|d| bundle.objects(d)).collect::<Result<Vec<_>, _>>())?;
+    let objects = all.iter().flat_map(|objects| objects.iter().cloned()).collect();
+    Ok((objects, directories.iter().map(|d| d.display().to_string()).collect()))
+}
+
+fn observe(observer: &mut Observer, plan: &Plan, home: &Home) {
+    let mut gvks: Vec<_> = plan.items.iter().map(|item| item.gvk.clone()).collect();
+    let map = GroupVersionKind::gvk("", "v1", &home.id().kind);
+    gvks.push(map);
+    for gvk in gvks {
+        if let Some(kind) = plan.kinds.get(&gvk) {
+            observer.watch(&kind);
+        }
+    }
+}
+
+fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, version: &Version) {
+    let installed = resource.status().and_then(|s| s.version.as_deref());
+    let what = format!("{}@{version}", resource.meta().generation.unwrap_or_default());
+    if memory.announced.as_ref() != Some(&what) {
+        if installed != Some(version.to_string().as_str()) {
+            let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
+            let note =
+                format!("Installing version {version}{from}: {} objects in namespace {}", plan.items.len(), resource.target_namespace());
+            cx.events.normal(resource, "Installing", note);
+        }
+        memory.announced = Some(what);
+    }
+}
+
+/// One installation, while it is worked on.
+struct Site<'a> {
+    cx: &'a Context,
+    resource: &'a Knative,
+    client: &'a Client,
+    plan: &'a Plan,
+    home: &'a Home,
+    seen: &'a Seen,
+    inventory: Inventory,
+}
+
+impl Site<'_> {
+    /// Makes the cluster equal to the plan; what was found.
+    async fn apply(&mut self, throttle: &mut Throttle) -> Result<Installation, String> {
+        let stored = self.inventory.clone();
+        let todo = engine::differing(self.plan, &self.inventory, self.seen);
+        // What is to be created is remembered first: whatever happens, it is found again.
+        for (item, _) in &todo {
+            self.inventory.0.entry(item.id.clone()).or_insert_with(|| Entry::meant(item));
+        }
+        self.store(&stored).await?;
+        let meant = self.inventory.clone();
+        let available = self.unavailable().is_empty();
+        let target = engine::Target { client: self.client, kinds: &self.plan.kinds, seen: self.seen };
+        let applied = engine::run(&target, &todo, available, &mut self.inventory, throttle).await;
+        self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
+        if !applied.repaired.is_empty() {
+            self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired)));
+        }
+        for id in &applied.fought {
+            let note = format!("{id} is changed again and again by somebody else; it is put right less often");
+            self.cx.events.warning(self.resource, "DriftFight", note);
+        }
+        let mut found = Installation { refused: applied.refused, ..Installation::default() };
+        if found.refused.is_empty() && !applied.held {
+            self.prune(&mut found).await;
+        }
+        self.jobs(&mut found);
+        if applied.held {
+            found.pending.push("the Deployments, before what depends on them is applied".to_owned());
+        }
+        self.store(&meant).await?;
+        found.unavailable = self.unavailable();
+        found.seen = self.workloads().all(|item| self.seen.sight(&item.id) != Sight::Unknown);
+        Ok(found)
+    }
+
+    /// Stores the inventory if it is not as `stored`.
+    async fn store(&self, stored: &Inventory) -> Result<(), String> {
+        if self.inventory == *stored {
+            return Ok(());
+        }
+        self.home.store(self.client, &self.inventory).await.map_err(|e| knative_operator_runtime::chain(&e))
+    }
+
+    /// Deletes what was applied once and is not in the plan any more.
+    async fn prune(&mut self, found: &mut Installation) {
+        let planned: HashSet<_> = self.plan.items.iter().map(|i| &i.id).collect();
+        let stale = self.inventory.0.iter().filter(|(id, _)| !planned.contains(id) && !remove::kept(id));
+        let stale: Vec<(ObjectId, Entry)> = stale.map(|(id, entry)| (id.clone(), entry.clone())).collect();
+        let mut gone = Vec::new();
+        for (id, outcome) in remove::delete(self.client, &self.plan.kinds, stale).await {
+            match outcome {
+                Ok(true) => {
+                    self.inventory.0.remove(&id);
+                    gone.push(id);
+                }
+                Ok(false) => found.pending.push(format!("{id} to be deleted")),
+                Err(why) => found.refused.push((id, format!("it is obsolete and can't be deleted: {why}"))),
+            }
+        }
+        if !gone.is_empty() {
+            self.cx.events.normal(self.resource, "Pruned", format!("Deleted what is not part of it any more: {}", names(&gone)));
+        }
+    }
+
+    /// What the Jobs are doing; those that are done are remembered as done.
+    fn jobs(&mut self, found: &mut Installation) {
+        for item in self.plan.phase(Phase::Jobs) {
+            let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done && !e.digest.is_none()) else { continue };
+            match self.seen.health(&item.id) {
+                Some(Health::Ready) => entry.done = true,
+                Some(Health::Broken(why)) => found.broken.push((item.id.name.clone(), why)),
+                Some(Health::Waiting(why)) => found.pending.push(format!("Job {} ({why})", item.id.name)),
+                None => found.pending.push(format!("Job {}", item.id.name)),
+            }
+        }
+    }
+
+    fn workloads(&self) -> impl Iterator<Item = &Item> {
+        self.plan.items.iter().filter(|i| i.id.group == "apps" && matches!(i.id.kind.as_str(), "Deployment" | "StatefulSet"))
+    }
+
+    /// The workloads of the plan that aren't available, and why, as far as anybody has looked.
+    fn unavailable(&self) -> Vec<(String, String)> {
+        let why = |item: &Item| match (self.seen.health(&item.id), self.seen.sight(&item.id)) {
+            (Some(Health::Ready), _) => None,
+            (Some(Health::Waiting(why) | Health::Broken(why)), _) => Some(why),
+            (None, Sight::Unknown) if self.inventory.0.get(&item.id).is_some_and(|e| e.digest == item.digest) => None,
+            (None, Sight::Present(_)) => Some("its status is not known yet".to_owned()),
+            (None, _) => Some("it isn't there".to_owned()),
+        };
+        self.workloads().filter_map(|item| Some((item.id.name.clone(), why(item)?))).collect()
+    }
+}
+
+fn names(ids: &[ObjectId]) -> String {
+    let shown: Vec<_> = ids.iter().take(8).map(ToString::to_string).collect();
+    let more = if ids.len() > 8 { format!(" and {} more", ids.len() - 8) } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}
