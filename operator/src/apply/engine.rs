@@ -13,7 +13,7 @@ use super::api;
 use super::differ::{Action, Policy, decide, scaled};
 use super::inventory::{Entry, Inventory};
 use super::observer::Seen;
-use super::throttle::Throttle;
+use super::throttle::{Leave, Throttle};
 use crate::health::Health;
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
@@ -76,8 +76,12 @@ pub async fn run(
                 outcome.held = true;
             } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
                 outcome.refused.push((item.id.clone(), why.to_owned()));
-            } else if *action == Action::Repair && !throttle.repair(&item.id, Instant::now()) {
-                outcome.fought.push(item.id.clone());
+            } else if *action == Action::Repair {
+                match throttle.repair(&item.id, Instant::now()) {
+                    Leave::Granted => due.push((item, *action)),
+                    Leave::Exhausted => outcome.fought.push(item.id.clone()),
+                    Leave::Resting => {}
+                }
             } else {
                 due.push((item, *action));
             }

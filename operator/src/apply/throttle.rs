@@ -13,6 +13,17 @@ const REST: Duration = Duration::from_secs(60);
 /// How soon what was refused is tried again, first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// Whether an object may be repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It may.
+    Granted,
+    /// It may not any more: somebody undoes each repair.
+    Exhausted,
+    /// It may not yet.
+    Resting,
+}
+
 /// What was repaired and refused lately.
 #[derive(Debug, Default)]
 pub struct Throttle {
@@ -29,14 +40,18 @@ struct Refusal {
 }
 
 impl Throttle {
-    /// Whether `id` may be repaired now; counts it if so.
-    pub fn repair(&mut self, id: &ObjectId, now: Instant) -> bool {
+    /// Whether `id` may be repaired now; counts it.
+    pub fn repair(&mut self, id: &ObjectId, now: Instant) -> Leave {
         let (count, since) = self.repairs.entry(id.clone()).or_insert((0, now));
         if now.duration_since(*since) >= REST {
             (*count, *since) = (0, now);
         }
         *count += 1;
-        *count <= BURST
+        match *count {
+            n if n <= BURST => Leave::Granted,
+            n if n == BURST + 1 => Leave::Exhausted,
+            _ => Leave::Resting,
+        }
     }
 
     /// Why `id` with `digest` was refused, while it is too soon to try again.
@@ -56,11 +71,11 @@ impl Throttle {
         self.refusals.remove(id);
     }
 
-    /// When something is due to be tried again.
+    /// When something that rests now is due again. What is due already was tried, or waits for something else.
     pub fn due(&self, now: Instant) -> Option<Duration> {
         let refused = self.refusals.values().map(|r| r.due);
         let fought = self.repairs.values().filter(|(count, _)| *count > BURST).map(|(_, since)| *since + REST);
-        refused.chain(fought).map(|due| due.saturating_duration_since(now)).min()
+        refused.chain(fought).filter(|due| *due > now).map(|due| due - now).min()
     }
 }
 
@@ -77,9 +92,12 @@ mod tests {
     #[test]
     fn a_fight_costs_a_handful_of_repairs_a_minute() {
         let (mut throttle, start) = (Throttle::default(), Instant::now());
-        let made = (0..1000).filter(|i| throttle.repair(&id(), start + Duration::from_millis(i * 10))).count();
-        assert_eq!(made, 5);
-        assert!(throttle.repair(&id(), start + Duration::from_secs(61)));
+        let leaves: Vec<_> = (0..1000).map(|i| throttle.repair(&id(), start + Duration::from_millis(i * 10))).collect();
+        let count = |leave| leaves.iter().filter(|l| **l == leave).count();
+        assert_eq!((count(Leave::Granted), count(Leave::Exhausted)), (5, 1));
+        assert_eq!(throttle.due(start + Duration::from_secs(10)), Some(Duration::from_secs(50)));
+        assert_eq!(throttle.due(start + Duration::from_secs(60)), None);
+        assert_eq!(throttle.repair(&id(), start + Duration::from_secs(61)), Leave::Granted);
     }
 
     #[test]

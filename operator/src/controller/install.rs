@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use knative_operator_shared::api::{IngressConfigs, Knative, SourceConfigs};
+use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use kube::Client;
 use kube::core::GroupVersionKind;
@@ -24,12 +24,14 @@ use crate::apply::{engine, remove};
 use crate::health::Health;
 use crate::object::{ObjectId, text};
 use crate::plan::{Item, Phase, Plan};
-use crate::release::ReleaseError;
+use crate::release;
 use crate::render;
 
 /// Installs `version` on `cluster`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
-    let (objects, manifests) = match objects(cx, resource, &version) {
+    // Parsing takes tens of milliseconds, once a directory.
+    let released = tokio::task::block_in_place(|| release::objects(&cx.bundle, resource, &version));
+    let (objects, manifests) = match released {
         Ok(found) => found,
         Err(error) => return Outcome::failed(error.to_string(), Next::Retry),
     };
@@ -96,27 +98,6 @@ fn namespace_of(resource: &Knative, released: Option<&Value>) -> Value {
         }
     }
     namespace
-}
-
-/// The objects of the release with the ingresses or sources that the spec enables, and where they came from.
-fn objects(cx: &Context, resource: &Knative, version: &Version) -> Result<(Vec<Value>, Vec<String>), ReleaseError> {
-    let (component, bundle) = (resource.component(), &cx.bundle);
-    let mut directories = vec![bundle.release(component, version)];
-    match resource {
-        Knative::Serving(serving) => {
-            // No ingress given means Istio, as with the Go operator.
-            let enabled = serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled);
-            directories.extend(enabled.into_iter().map(|name| bundle.extra("ingress", version, name)));
-        }
-        Knative::Eventing(eventing) => {
-            let enabled = eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default();
-            directories.extend(enabled.into_iter().map(|name| bundle.extra("eventing-source", version, name)));
-        }
-    }
-    // Parsing takes tens of milliseconds, once a directory.
-    let all = tokio::task::block_in_place(|| directories.iter().map(|d| bundle.objects(d)).collect::<Result<Vec<_>, _>>())?;
-    let objects = all.iter().flat_map(|objects| objects.iter().cloned()).collect();
-    Ok((objects, directories.iter().map(|d| d.display().to_string()).collect()))
 }
 
 fn observe(observer: &mut Observer, plan: &Plan, home: &Home) {

@@ -7,6 +7,7 @@ use knative_operator_shared::version::{Version, VersionError};
 
 use super::actor::{Memory, Next};
 use super::report::{self, Report};
+use super::siblings::Key;
 use super::verdict::{self, Installation, Verdict};
 use super::{Context, finalize, install, resolve};
 use crate::apply::engine;
@@ -52,23 +53,6 @@ pub struct Release {
 }
 
 async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome {
-    if let Some(problem) = rules::faults(resource).into_iter().next() {
-        return Outcome::failed(problem.to_string(), Next::Idle);
-    }
-    if let Some(elder) = cx.siblings.elder(resource) {
-        let why = format!(
-            "{} {}/{} is older and installed on the same cluster; delete one of the two",
-            elder.component, elder.namespace, elder.name
-        );
-        return Outcome::failed(why, Next::Idle);
-    }
-    let unsupported = render::unsupported(resource);
-    if !unsupported.is_empty() {
-        return Outcome::failed(
-            format!("{} can't be installed by this version of the operator yet; remove it from the spec", unsupported.join(", ")),
-            Next::Idle,
-        );
-    }
     let version = match target(cx, resource) {
         Err(Target::Ineligible(why)) => return Outcome::of(Verdict::Ineligible(why), Next::Idle),
         other => other,
@@ -85,11 +69,28 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
         }
     };
     memory.suspect = false;
+    if let Some(why) = obstacle(cx, resource) {
+        return Outcome::failed(why, Next::Idle);
+    }
     match version {
         Ok(version) => install::run(cx, resource, memory, &cluster, version).await,
         Err(Target::Ineligible(why)) => Outcome::of(Verdict::Ineligible(why), Next::Idle),
         Err(Target::Missing(why, next)) => Outcome::failed(why, next),
     }
+}
+
+/// What stands in the way of installing `resource` at all, until it or another resource changes.
+fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
+    if let Some(problem) = rules::faults(resource).first() {
+        return Some(problem.to_string());
+    }
+    if let Some(elder) = cx.siblings.elder(resource) {
+        let Key { component, namespace, name } = elder;
+        return Some(format!("{component} {namespace}/{name} is older and installed on the same cluster; delete one of the two"));
+    }
+    let unsupported = render::unsupported(resource);
+    (!unsupported.is_empty())
+        .then(|| format!("{} can't be installed by this version of the operator yet; remove it from the spec", unsupported.join(", ")))
 }
 
 /// Why there is no version to install.

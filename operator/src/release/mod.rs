@@ -3,7 +3,9 @@
 //! `knative-serving/<version>/`, `knative-eventing/<version>/`, `ingress/<minor>/<name>/`, `eventing-source/<minor>/<name>/`;
 //! every file of a directory is read, in the order of names.
 
+mod assemble;
 mod bundle;
 mod parse;
 
-pub use bundle::{Bundle, ReleaseError};
+pub use assemble::objects;
+pub use bundle::Bundle;

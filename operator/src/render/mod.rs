@@ -6,11 +6,15 @@ mod aggregation;
 mod broker;
 mod config;
 mod dedupe;
+mod empty;
 mod fields;
+mod istio;
 mod jobs;
 mod kourier;
 mod label;
 mod namespace;
+#[cfg(test)]
+mod oracle;
 mod owner;
 mod replicas;
 mod sink_binding;
@@ -59,6 +63,8 @@ const TRANSFORMS: &[Transform] = &[
     kourier::bootstrap,
     kourier::service,
     kourier::bootstrap_configmap,
+    istio::local_gateway,
+    empty::values,
 ];
 
 /// Why a spec can't be rendered.

@@ -123,10 +123,8 @@ async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
     let mut shown: Vec<Condition> = Vec::new();
     while let Some(event) = stream.next().await {
         let conditions = event?.and_then(|s| s.status).map(|s| s.conditions).unwrap_or_default();
-        for condition in
-            conditions.iter().filter(|c| !shown.iter().any(|s| s.type_ == c.type_ && s.status == c.status && s.message == c.message))
-        {
-            let why = condition.message.as_deref().map(|m| format!(": {}", m.chars().take(110).collect::<String>())).unwrap_or_default();
+        for condition in conditions.iter().filter(|c| news(&shown, c)) {
+            let why = condition.message.as_deref().map(|m| format!(": {}", m.chars().take(100).collect::<String>())).unwrap_or_default();
             println!("    {:>5.1} s  {} is {}{why}", started.elapsed().as_secs_f64(), condition.type_, condition.status);
         }
         shown = conditions;
@@ -135,6 +133,12 @@ async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
         }
     }
     Err("the watch ended".into())
+}
+
+/// Whether `condition` is not as it was shown. Ready says in other words what one of the others says.
+fn news(shown: &[Condition], condition: &Condition) -> bool {
+    let before = shown.iter().find(|s| s.type_ == condition.type_);
+    before.is_none_or(|s| s.status != condition.status || (condition.type_ != "Ready" && s.message != condition.message))
 }
 
 async fn refused(hub: &Cluster) -> Result<String> {

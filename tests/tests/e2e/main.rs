@@ -7,6 +7,7 @@
 mod admission;
 mod failures;
 mod local;
+mod outage;
 mod processes;
 mod remote;
 mod restart;
