@@ -20,7 +20,9 @@ test: lint tools ## Everything a contributor needs to be sure.
 	$(call step,build,cargo build --workspace --quiet)
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling)
-	$(call step,end to end,cargo test --workspace --test e2e)
+	@echo "==> end to end"
+	@cargo test --workspace --quiet --test e2e --no-run
+	@cargo test --workspace --test e2e
 
 .PHONY: lint
 lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
