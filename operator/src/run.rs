@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use knative_operator_runtime::hub::HubError;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{admin, chain, signal};
+use knative_operator_runtime::{admin, process, signal};
 
 use crate::args::RunArgs;
 use crate::cluster::connections::Connections;
@@ -41,24 +41,8 @@ enum RunError {
 
 /// Runs the operator.
 pub fn run(args: RunArgs) -> ExitCode {
-    if let Err(error) = args.log.start() {
-        eprintln!("--log-level: {error}");
-        return ExitCode::from(2);
-    }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!(%error, "no runtime");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(serve(args)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(error = chain(&error), "ended");
-            ExitCode::FAILURE
-        }
-    }
+    let log = args.log.clone();
+    process::run(&log, serve(args))
 }
 
 async fn serve(args: RunArgs) -> Result<(), RunError> {

@@ -75,6 +75,11 @@ impl Version {
         format!("{}.{next}", self.0.major)
     }
 
+    /// Whether `asked` (`spec.version`) can mean a version: exact, `major.minor`, `latest` or nothing.
+    pub fn is_well_formed(asked: &str) -> bool {
+        asked.is_empty() || asked.eq_ignore_ascii_case("latest") || major_minor(asked).is_some() || asked.parse::<Self>().is_ok()
+    }
+
     /// The version that `asked` (`spec.version`) means among `available`: exact, `major.minor` (its newest patch),
     /// `latest` or nothing (the newest).
     pub fn resolve(asked: Option<&str>, available: &[Self]) -> Result<Self, VersionError> {

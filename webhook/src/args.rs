@@ -10,7 +10,7 @@ use knative_operator_certs::{Keeper, Served, Settings};
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{admin, chain, signal};
+use knative_operator_runtime::{admin, chain, process, signal};
 use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
@@ -70,24 +70,8 @@ enum RunError {
 impl Args {
     /// Runs the webhook until it is told to stop.
     pub fn run(self) -> ExitCode {
-        if let Err(error) = self.log.start() {
-            eprintln!("--log-level: {error}");
-            return ExitCode::from(2);
-        }
-        let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                tracing::error!(%error, "no runtime");
-                return ExitCode::FAILURE;
-            }
-        };
-        match runtime.block_on(self.serve()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                tracing::error!(error = chain(&error), "ended");
-                ExitCode::FAILURE
-            }
-        }
+        let log = self.log.clone();
+        process::run(&log, self.serve())
     }
 
     async fn serve(self) -> Result<(), RunError> {

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use crate::review::Request;
 
+/// The rule that an object has the types that its CRD says.
+const UNREADABLE: &str = "readable";
+
 /// What is wrong with the request; nothing if it may go on. Only `CREATE` and `UPDATE` of our own kinds are judged, and
 /// an update that leaves the spec as it is always passes, so that finalizers, labels and status can never be stuck.
 pub fn judge(request: &Request) -> Vec<Problem> {
@@ -29,6 +32,14 @@ pub fn judge(request: &Request) -> Vec<Problem> {
     }
 }
 
+/// What is wrong with the request, as far as the API server itself doesn't say it better: it checks types and required
+/// fields against the CRD after the mutating webhooks, and lists every fault.
+pub fn judge_early(request: &Request) -> Vec<Problem> {
+    let mut problems = judge(request);
+    problems.retain(|p| p.rule != UNREADABLE);
+    problems
+}
+
 fn decode(component: Component, object: &Value) -> Result<Knative, Problem> {
     match component {
         Component::Serving => read(object).map(Knative::Serving),
@@ -38,7 +49,7 @@ fn decode(component: Component, object: &Value) -> Result<Knative, Problem> {
 
 fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(object).map_err(|error| Problem {
-        rule: "readable",
+        rule: UNREADABLE,
         field: match error.path().to_string() {
             path if path == "." => "spec".to_owned(),
             path => path,
@@ -113,5 +124,7 @@ mod tests {
             judge(&request("KnativeServing", "CREATE", object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})), Value::Null));
         assert_eq!(problems.len(), 1);
         assert!(problems[0].message.contains("invalid type"), "{problems:?}");
+        let early = request("KnativeServing", "CREATE", object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})), Value::Null);
+        assert!(judge_early(&early).is_empty());
     }
 }

@@ -7,8 +7,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use knative_operator_shared::api::Component;
+use knative_operator_shared::rules::Problem;
 
-use crate::judge::judge;
+use crate::judge::{judge, judge_early};
 use crate::metrics::Metrics;
 use crate::review::{self, Request, Review};
 
@@ -25,17 +26,16 @@ pub fn router(metrics: Metrics) -> Router {
 }
 
 async fn validate(State(metrics): State<Metrics>, body: Bytes) -> Response {
-    answer(&body, |request| verdict("validate", &metrics, request))
+    answer(&body, |request| verdict("validate", &metrics, &judge(&request), request))
 }
 
 /// Nothing is defaulted yet: what a user wrote is what is stored, so GitOps tools see no drift. It judges all the same:
 /// the API server checks the CRD's own rules between the mutating and the validating webhooks, and theirs say less.
 async fn mutate(State(metrics): State<Metrics>, body: Bytes) -> Response {
-    answer(&body, |request| verdict("mutate", &metrics, request))
+    answer(&body, |request| verdict("mutate", &metrics, &judge_early(&request), request))
 }
 
-fn verdict(webhook: &'static str, metrics: &Metrics, request: Request) -> Review {
-    let problems = judge(&request);
+fn verdict(webhook: &'static str, metrics: &Metrics, problems: &[Problem], request: Request) -> Review {
     // Labels only from a closed set: what a client sends must not grow the metrics.
     let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
     let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
@@ -45,7 +45,7 @@ fn verdict(webhook: &'static str, metrics: &Metrics, request: Request) -> Review
     }
     let first = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     tracing::info!(kind, operation, namespace = request.namespace, name = request.name, problems = first, "refused");
-    Review::refuse(request, &problems)
+    Review::refuse(request, problems)
 }
 
 fn answer(body: &[u8], judge: impl FnOnce(Request) -> Review) -> Response {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::actor::{Memory, Next};
 use super::finalize::add_finalizer;
-use super::pass::{Outcome, Release};
+use super::pass::{Outcome, Release, tell};
 use super::resolve::Cluster;
 use super::verdict::{Installation, Verdict};
 use crate::apply::differ::Sight;
@@ -60,7 +60,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         plan.items.retain(|item| item.phase() != Phase::Namespaces);
     }
     observe(memory.on(cluster, resource), &plan, &home);
-    announce(cx, resource, memory, &plan, &version);
+    announce(cx, resource, memory, &plan, &version).await;
 
     let mut site = Site { cx, resource, client: &cluster.client, plan: &plan, home: &home, seen: &seen, inventory };
     let found = match site.apply(&mut memory.throttle).await {
@@ -111,18 +111,20 @@ fn observe(observer: &mut Observer, plan: &Plan, home: &Home) {
     }
 }
 
-fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, version: &Version) {
+/// Tells that a version is going to be installed that wasn't yet, once: in the conditions, and in an event.
+async fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, version: &Version) {
     let installed = resource.status().and_then(|s| s.version.as_deref());
     let what = format!("{}@{version}", resource.meta().generation.unwrap_or_default());
-    if memory.announced.as_ref() != Some(&what) {
-        if installed != Some(version.to_string().as_str()) {
-            let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
-            let note =
-                format!("Installing version {version}{from}: {} objects in namespace {}", plan.items.len(), resource.target_namespace());
-            cx.events.normal(resource, "Installing", note);
-        }
-        memory.announced = Some(what);
+    if memory.announced.as_ref() == Some(&what) || installed == Some(version.to_string().as_str()) {
+        return;
     }
+    memory.announced = Some(what);
+    let pending = vec![format!("{} objects to be applied", plan.items.len())];
+    let coming = Installation { pending, ..Installation::default() };
+    tell(cx, resource, memory, Outcome::of(Verdict::Installation(coming), Next::Idle)).await;
+    let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
+    let note = format!("Installing version {version}{from}: {} objects in namespace {}", plan.items.len(), resource.target_namespace());
+    cx.events.normal(resource, "Installing", note);
 }
 
 /// One installation, while it is worked on.

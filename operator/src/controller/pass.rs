@@ -114,7 +114,8 @@ fn target(cx: &Context, resource: &Knative) -> Result<Version, Target> {
     Ok(version)
 }
 
-async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome: Outcome) -> Next {
+/// Tells what a pass came to; when the next one is made.
+pub async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome: Outcome) -> Next {
     let old = memory.status(resource);
     let before = verdict::stored(&old.conditions);
     let states = verdict::states(before.clone(), &outcome.verdict);

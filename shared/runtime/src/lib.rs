@@ -1,9 +1,10 @@
 //! What both processes need to run: [`admin`] serves health and metrics, [`ready`] says whether there is work to be
-//! sent here, [`log`] and [`signal`] set a process up, [`hub`] builds the client for the cluster that it runs in.
+//! sent here, [`process`], [`log`] and [`signal`] set a process up, [`hub`] builds the client for the cluster that it runs in.
 
 pub mod admin;
 pub mod hub;
 pub mod log;
+pub mod process;
 pub mod ready;
 pub mod signal;
 

@@ -3,6 +3,7 @@
 
 mod namespace;
 mod reference;
+mod version;
 
 use crate::api::Knative;
 
@@ -41,5 +42,6 @@ pub fn judge(new: &Knative, old: Option<&Knative>) -> Vec<Problem> {
 pub fn faults(resource: &Knative) -> Vec<Problem> {
     let mut problems = reference::names(resource);
     problems.extend(namespace::one_meaning(resource));
+    problems.extend(version::syntax(resource));
     problems
 }

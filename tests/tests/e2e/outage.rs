@@ -1,4 +1,4 @@
-//! A spoke goes away, and comes back.
+//! The webhook goes away; a spoke goes away, and comes back.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,25 @@ use kube::Api;
 use crate::support::{apply, condition, namespace, nothing_left, ready, run, says, serving, status};
 
 #[test]
-fn a_spoke_that_goes_away_is_told_and_a_deletion_waits_for_it() {
+fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
     run(async {
         let (hub, mut spoke) = tokio::try_join!(Cluster::hub("outage"), Cluster::spoke("outage-spoke"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
-        let product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "outage").await?;
         let before = objects(&spoke.client()).await?;
         let wanted = serving("outage", "ks", Some("spoke"), &releases);
         apply(&hub, &wanted).await?;
         ready(&hub, &wanted).await?;
+
+        // The webhook dies: what it would judge is refused, what it would not goes on.
+        product.webhook = None;
+        hub.kubectl(&["label", "knativeserving", "ks", "-n", "outage", "a=b"], "").await?;
+        let patch = r#"{"spec":{"config":{"network":{"a":"b"}}}}"#;
+        let said =
+            hub.kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", patch], "").await.unwrap_err().to_string();
+        assert!(said.contains("failed calling webhook"), "{said}");
 
         // Its API server dies: nothing is called True that nobody can know.
         spoke.stop_apiserver();

@@ -70,6 +70,16 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         wait::until(&maps, "config-defaults", REPAIR, "put right", right).await?;
         ready(hub, &serving).await?;
 
+        // The anchor, deleted by hand, takes everything that it owns with it: all of it comes back, owned by a new one.
+        let anchors = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
+        anchors.delete(&anchor.name_any(), &DeleteParams::default()).await?;
+        let renewed = wait::until(&anchors, &anchor.name_any(), REPAIR, "back", |a| a.is_some_and(|a| a.uid() != anchor.uid())).await?;
+        let owner = renewed.and_then(|a| a.uid());
+        let owned =
+            |d: Option<&Deployment>| d.is_some_and(|d| d.owner_references().iter().map(|o| Some(o.uid.clone())).eq([owner.clone()]));
+        wait::until(&deployments, name, REPAIR, "owned by the new anchor", owned).await?;
+        ready(hub, &serving).await?;
+
         // Each step is told in an event.
         let events = Api::<Event>::namespaced(hub.client(), "both").list(&ListParams::default()).await?;
         let reasons: Vec<_> = events.iter().filter_map(|e| e.reason.clone()).collect();
