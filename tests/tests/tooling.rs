@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
@@ -217,4 +218,32 @@ fn a_control_plane_binary_is_downloaded_only_if_its_checksum_is_right() {
     let output = install("wrong", &Server::of(wrong, &[]));
     let said = told(&output);
     assert!(!output.status.success() && said.contains("does not match its published checksum") && said.contains("install Go"), "{said}");
+}
+
+#[test]
+fn what_is_started_ends_with_whoever_started_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pid_file, ended) = (dir.path().join("pid"), dir.path().join("to-remove"));
+    std::fs::create_dir(&ended).unwrap();
+    // The shell that starts the tether is killed: it can't tidy up.
+    let tether = knative_operator_tests::tools::sibling("tether").unwrap();
+    let script = format!("sleep 600 | TETHER_REMOVE={} {} {} 0 sleep 601", ended.display(), tether.display(), pid_file.display());
+    let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let within = |what: &str| assert!(std::time::Instant::now() < deadline, "{what}");
+    let pid = loop {
+        if let Some(pid) = std::fs::read_to_string(&pid_file).ok().and_then(|p| p.parse::<i32>().ok()) {
+            break pid;
+        }
+        within("it did not start");
+        std::thread::yield_now();
+    };
+    // The tether itself is in the shell's group, but what holds its standard input is what counts: end that.
+    let holder = Command::new("pkill").args(["-KILL", "-x", "-P", &shell.id().to_string(), "sleep"]).status().unwrap();
+    assert!(holder.success());
+    while Path::new(&format!("/proc/{pid}")).exists() || ended.exists() {
+        within("it lives on, or its folder is still there");
+        std::thread::yield_now();
+    }
+    let _ = shell.wait();
 }

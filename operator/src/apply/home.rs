@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, GROUP, MANAGED_BY, PROTECTED, VERSION};
 use knative_operator_shared::name;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -24,6 +24,7 @@ pub struct Home {
     name: String,
     base: Value,
     remote: bool,
+    kind: &'static str,
 }
 
 /// Why the home can't be used.
@@ -36,6 +37,18 @@ pub enum HomeError {
         what: String,
         /// Why not.
         source: kube::Error,
+    },
+    /// The namespace on the spoke is somebody else's.
+    #[error(
+        "namespace {namespace} of the target cluster belongs to another installation, whose anchor is ConfigMap {anchor}; delete its {kind} first, on the hub that it was made on"
+    )]
+    Occupied {
+        /// The namespace.
+        namespace: String,
+        /// The anchor of the other installation.
+        anchor: String,
+        /// The kind of custom resource.
+        kind: String,
     },
     /// What is stored can't be read.
     #[error(
@@ -72,7 +85,7 @@ impl Home {
             metadata["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]);
         }
         let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-        Self { namespace, name, base, remote }
+        Self { namespace, name, base, remote, kind: component.kind() }
     }
 
     fn resource_as_owner(resource: &Knative) -> Owner {
@@ -114,11 +127,28 @@ impl Home {
             return Ok(found);
         }
         if self.remote {
+            self.ensure_alone(client).await?;
             self.ensure_namespace(client, namespace).await?;
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let map = self.maps(client).patch(&self.name, &params, &Patch::Apply(&self.base)).await.map_err(self.failed("create"))?;
         Ok((map.metadata.uid.unwrap_or_default(), Inventory::default()))
+    }
+
+    /// Two resources, or two hubs, may reach the same cluster by different ways: the first one stays.
+    async fn ensure_alone(&self, client: &Client) -> Result<(), HomeError> {
+        let labels = &self.base["metadata"]["labels"];
+        let selector = format!("{MANAGED_BY}={FIELD_MANAGER},{APP_NAME}={}", labels[APP_NAME].as_str().unwrap_or_default());
+        let found = self
+            .maps(client)
+            .list_metadata(&ListParams::default().labels(&selector))
+            .await
+            .map_err(self.failed("look for others beside"))?;
+        let anchor =
+            |meta: &ObjectMeta| meta.annotations.as_ref().is_some_and(|a| a.contains_key(ANCHOR)) && meta.deletion_timestamp.is_none();
+        let other = found.items.into_iter().map(|m| m.metadata).find(|meta| meta.name.as_deref() != Some(&self.name) && anchor(meta));
+        let Some(other) = other else { return Ok(()) };
+        Err(HomeError::Occupied { namespace: self.namespace.clone(), anchor: other.name.unwrap_or_default(), kind: self.kind.to_owned() })
     }
 
     async fn ensure_namespace(&self, client: &Client, namespace: &Value) -> Result<(), HomeError> {
@@ -156,7 +186,10 @@ impl Home {
         let failed = |source| HomeError::Api { what: format!("failed to delete Namespace {}", self.namespace), source };
         let namespaces = Api::<Namespace>::all(client.clone());
         let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(true) };
-        if found.metadata.labels.as_ref().and_then(|l| l.get(MANAGED_BY)).is_none_or(|m| m != FIELD_MANAGER) {
+        // Only the resource that it was created for takes it away.
+        let labels = found.metadata.labels.unwrap_or_default();
+        let ours = [MANAGED_BY, CR_NAME].iter().all(|l| labels.get(*l).map(String::as_str) == self.base["metadata"]["labels"][*l].as_str());
+        if !ours {
             return Ok(true);
         }
         if found.metadata.deletion_timestamp.is_none() {

@@ -6,12 +6,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::objects;
-use knative_operator_tests::wait;
+use knative_operator_tests::{product, wait};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::support::{apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, serving, status};
+use crate::support::{apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status};
 
 /// How soon drift is put right: 2 s is the promise, the rest is for a loaded machine.
 const REPAIR: Duration = Duration::from_secs(10);
@@ -133,6 +133,21 @@ fn two_resources_on_two_spokes_at_once() {
         delete(hub, &rival).await?;
         let still = ready(hub, &first).await?;
         assert_eq!(still.version.as_deref(), Some(fleet.releases.serving));
+
+        // Nor is one that reaches the same spoke by another way.
+        product::profile(hub, "alias", &product::access(&fleet.spokes[1], "spoke-1")).await?;
+        let alias = serving("two", "alias", Some("alias"), &fleet.releases);
+        apply(hub, &alias).await?;
+        says(
+            hub,
+            &alias,
+            "InstallSucceeded",
+            "Error",
+            "belongs to another installation, whose anchor is ConfigMap knativeserving-ks-1-root-owner",
+        )
+        .await?;
+        delete(hub, &alias).await?;
+        ready(hub, &first).await?;
 
         // A component that isn't installed anywhere yet is no reason to touch the other's namespace.
         assert!(Api::<Namespace>::all(fleet.spokes[1].client()).get_opt(Component::Eventing.canonical()).await?.is_none());

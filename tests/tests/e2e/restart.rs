@@ -41,11 +41,15 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
         let before = objects(&spoke.client()).await?;
         let wanted = serving("restart", "ks", Some("spoke"), &releases);
 
-        // A bundle that is broken says which file; mended, it is installed with no restart.
+        // A bundle that isn't there, or is broken, says what and where; mended, it is installed with no restart.
+        let (there, away) = (bundle.path().join("knative-serving"), bundle.path().join("away"));
+        std::fs::rename(&there, &away)?;
+        apply(&hub, &wanted).await?;
+        says(&hub, &wanted, "InstallSucceeded", "Error", "knative-serving can't be read").await?;
+        std::fs::rename(&away, &there)?;
         let file = bundle.path().join("knative-serving/1.1.0/2-core.yaml");
         let whole = std::fs::read_to_string(&file)?;
         std::fs::write(&file, format!("{whole}\n---\nkind: [broken\n"))?;
-        apply(&hub, &wanted).await?;
         says(&hub, &wanted, "InstallSucceeded", "Error", "2-core.yaml is broken").await?;
         std::fs::write(&file, &whole)?;
 
