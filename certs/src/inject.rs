@@ -43,5 +43,5 @@ fn patch<'a>(hooks: impl Iterator<Item = (&'a str, &'a WebhookClientConfig)>, wa
         return None;
     }
     // Every operation above is well-formed, so the patch is.
-    serde_json::from_value(operations.into()).ok().map(Patch::Json)
+    serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json)
 }

@@ -73,7 +73,12 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
         return Outcome::failed(why, Next::Idle);
     }
     match version {
-        Ok(version) => install::run(cx, resource, memory, &cluster, version).await,
+        Ok(version) => {
+            let outcome = install::run(cx, resource, memory, &cluster, version).await;
+            // What went wrong may be the cluster itself: the next pass asks whether it answers before it tries again.
+            memory.suspect = outcome.next == Next::Retry || matches!(&outcome.verdict, Verdict::Installation(i) if !i.refused.is_empty());
+            outcome
+        }
         Err(Target::Ineligible(why)) => Outcome::of(Verdict::Ineligible(why), Next::Idle),
         Err(Target::Missing(why, next)) => Outcome::failed(why, next),
     }
