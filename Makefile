@@ -12,7 +12,7 @@ help: ## Lists the tasks.
 
 .PHONY: demo
 demo: tools ## The main job, once, for real: hub, spoke, chart, KnativeServing, refusal, repair, deletion.
-	$(call step,build release binaries,cargo build --release --workspace --quiet)
+	$(call step,build release binaries,cargo build --release --workspace --quiet --bin knative-operator --bin knative-operator-webhook --bin demo --bin tether)
 	@target/release/demo
 
 .PHONY: test
