@@ -1,5 +1,7 @@
 //! Logs on stderr.
 
+use std::io::IsTerminal;
+
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
@@ -30,7 +32,8 @@ impl LogArgs {
         let directives =
             if self.log_level.contains("kube_client") { self.log_level.clone() } else { format!("{},kube_client=error", self.log_level) };
         let filter: EnvFilter = directives.parse()?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let builder =
+            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         match self.log_format {
             Format::Json => builder.json().flatten_event(true).init(),
             Format::Plain => builder.init(),
