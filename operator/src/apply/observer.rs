@@ -30,6 +30,8 @@ struct Observed {
     version: u64,
     marker: Marker,
     health: Option<Health>,
+    /// Whether it was written by ourselves and no watch has told of it yet.
+    unconfirmed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -90,16 +92,18 @@ impl Seen {
             Some(_) if have.marker != Marker::of(meta) => Some(Health::Waiting("its newest generation is not observed yet".to_owned())),
             same => same.clone(),
         });
-        let observed = observed(meta, health);
-        if before.is_none_or(|have| have.version <= observed.version) {
+        let observed = Observed { unconfirmed: true, ..observed(meta, health) };
+        if before.is_none_or(|have| have.version < observed.version) {
             sights.objects.insert(id.clone(), observed);
         }
     }
 
-    fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>) {
+    /// A watch told of `id`. An event about an earlier state than the known one is late; a list is how things are, but
+    /// for what was written while it was made.
+    fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
         let mut sights = self.lock();
         let observed = observed(meta, health);
-        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || have.uid != observed.uid) {
+        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
             sights.objects.insert(id, observed);
         }
     }
@@ -119,6 +123,7 @@ fn observed(meta: &ObjectMeta, health: Option<Health>) -> Observed {
         version: meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default(),
         marker: Marker::of(meta),
         health,
+        unconfirmed: false,
     }
 }
 
@@ -199,16 +204,17 @@ where
             Ok(Event::Init) => listing.clear(),
             Ok(Event::InitApply(object)) => {
                 listing.insert(of(object.meta()));
-                seen.told(of(object.meta()), object.meta(), health(&object));
+                seen.told(of(object.meta()), object.meta(), health(&object), true);
                 continue;
             }
             Ok(Event::InitDone) => {
                 let mut sights = seen.lock();
-                sights.objects.retain(|id, _| (id.group != key.0 || id.kind != key.1) || listing.contains(id));
+                // What was written while the list was made may be missing in it; the watch that follows tells of it.
+                sights.objects.retain(|id, have| (id.group != key.0 || id.kind != key.1) || listing.contains(id) || have.unconfirmed);
                 sights.listed.insert(key.clone());
                 listing = HashSet::new();
             }
-            Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(&object)),
+            Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(&object), false),
             Ok(Event::Delete(object)) => seen.gone(&of(object.meta()), object.meta()),
             Err(error) if missing(&error) => {
                 // The kind itself isn't there (yet): so are none of its objects.
@@ -247,5 +253,43 @@ impl Iterator for Pause {
 impl kube::runtime::utils::Backoff for Pause {
     fn reset(&mut self) {
         self.0 = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> ObjectId {
+        ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "a".into(), name: "b".into() }
+    }
+
+    fn meta(uid: &str, version: u64) -> ObjectMeta {
+        ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.to_string()), ..ObjectMeta::default() }
+    }
+
+    fn present(uid: &str, version: u64) -> Sight {
+        Sight::Present(Marker::of(&meta(uid, version)))
+    }
+
+    #[test]
+    fn what_a_watch_tells_late_does_not_undo_a_write() {
+        let seen = Seen::default();
+        seen.told(id(), &meta("1", 10), None, true);
+        seen.gone(&id(), &meta("1", 11));
+        seen.written(&id(), &meta("2", 20));
+        // The end of the first one, told late.
+        seen.told(id(), &meta("1", 12), None, false);
+        seen.gone(&id(), &meta("1", 13));
+        assert_eq!(seen.sight(&id()), present("2", 20));
+        // A list that was made before the write.
+        seen.told(id(), &meta("1", 10), None, true);
+        assert_eq!(seen.sight(&id()), present("2", 20));
+        // Confirmed, it follows the watch, and a later list even to lower versions (a cluster that was restored).
+        seen.told(id(), &meta("2", 20), None, false);
+        seen.told(id(), &meta("3", 5), None, true);
+        assert_eq!(seen.sight(&id()), present("3", 5));
+        seen.gone(&id(), &meta("3", 6));
+        assert_eq!(seen.sight(&id()), Sight::Unknown);
     }
 }
