@@ -29,7 +29,7 @@ lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
 	$(call step,formatting,cargo fmt --all --check)
 	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
 	$(call step,structure,tests/lint.sh)
-	@if cargo deny --version >/dev/null 2>&1; then cargo deny --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
 
 .PHONY: generate
 generate: ## Writes what is generated from the code: the chart's CRDs.
