@@ -1,6 +1,7 @@
 //! Processes that end with the one that started them.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,6 +45,8 @@ impl Process {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", dir)
             .envs(environment.iter().cloned())
+            // Ctrl-C in a terminal goes to whoever is in its group: the tether must outlive that to do its work.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)
             .stderr(out)
