@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
 use kube::api::{Patch, PatchParams};
@@ -90,9 +89,7 @@ enum Stuck {
 }
 
 async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, why: Stuck) {
-    let old = memory.status(resource);
-    let before = verdict::stored(&old.conditions);
-    let mut states = before.clone();
+    let mut states = verdict::stored(&memory.status(resource).conditions);
     match why {
         Stuck::Unresolved(unresolved) => {
             let message = format!(
@@ -107,18 +104,8 @@ async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, why: Stuck)
         }
         Stuck::Failed(why) => states[2] = State::no("Error", format!("Uninstall failed with message: {why}")),
     }
-    let report = Report { states, version: None, manifests: None };
-    let status = report::status(&old, resource.meta().generation, &report, Timestamp::now());
-    if status != old {
-        report::tell(&cx.events, resource, &before, &report.states);
-        match report::write(&cx.hub, resource, &status).await {
-            Ok(meta) => {
-                let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
-                memory.written = Some((version, status));
-            }
-            Err(error) => tracing::debug!(error = engine::words(&error), "status not written"),
-        }
-    }
+    // Whether that could be written or not, the removal is tried again.
+    report::publish(cx, resource, memory, &Report { states, version: None, manifests: None }).await;
 }
 
 /// Takes our finalizer away, leaving `others`. A conflict is no failure: the watch tells what has changed, and the next

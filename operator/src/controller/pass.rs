@@ -10,7 +10,6 @@ use super::report::{self, Report};
 use super::siblings::Key;
 use super::verdict::{self, Installation, Verdict};
 use super::{Context, finalize, install, resolve};
-use crate::apply::engine;
 use crate::render;
 
 /// Makes one pass over `resource`.
@@ -121,29 +120,10 @@ fn target(cx: &Context, resource: &Knative) -> Result<Version, Target> {
 
 /// Tells what a pass came to; when the next one is made.
 pub async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome: Outcome) -> Next {
-    let old = memory.status(resource);
-    let before = verdict::stored(&old.conditions);
-    let states = verdict::states(before.clone(), &outcome.verdict);
+    let states = verdict::states(verdict::stored(&memory.status(resource).conditions), &outcome.verdict);
     // The version is what was installed last: it is told once every object was accepted.
     let done = states[2] == State::True;
     let release = outcome.release.filter(|_| done);
     let report = Report { version: release.as_ref().map(|r| r.version.to_string()), manifests: release.map(|r| r.manifests), states };
-    cx.metrics.told(resource, &report.states);
-    let status = report::status(&old, resource.meta().generation, &report, jiff::Timestamp::now());
-    if status == old {
-        return outcome.next;
-    }
-    match report::write(&cx.hub, resource, &status).await {
-        Ok(meta) => {
-            let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
-            memory.written = Some((version, status));
-            report::tell(&cx.events, resource, &before, &report.states);
-            outcome.next
-        }
-        Err(kube::Error::Api(status)) if status.code == 404 => Next::Idle,
-        Err(error) => {
-            tracing::warn!(name = resource.name(), error = engine::words(&error), "status not written");
-            Next::Retry
-        }
-    }
+    if report::publish(cx, resource, memory, &report).await { outcome.next } else { Next::Retry }
 }

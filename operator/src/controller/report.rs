@@ -9,7 +9,10 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::actor::Memory;
 use super::events::Events;
+use super::{Context, verdict};
+use crate::apply::engine;
 
 /// What is to be told.
 pub struct Report {
@@ -21,8 +24,33 @@ pub struct Report {
     pub manifests: Option<Vec<String>>,
 }
 
+/// Tells `report` in the status, if that changes, in metrics, and in an event for each state that has changed. False if
+/// the status could not be written: then it is to be told again.
+pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, report: &Report) -> bool {
+    cx.metrics.told(resource, &report.states);
+    let old = memory.status(resource);
+    let new = status(&old, resource.meta().generation, report, Timestamp::now());
+    if new == old {
+        return true;
+    }
+    match write(&cx.hub, resource, &new).await {
+        Ok(meta) => {
+            let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
+            memory.written = Some((version, new));
+            tell(&cx.events, resource, &verdict::stored(&old.conditions), &report.states);
+            true
+        }
+        // The resource is gone.
+        Err(kube::Error::Api(answer)) if answer.code == 404 => true,
+        Err(error) => {
+            tracing::warn!(name = resource.name(), error = engine::words(&error), "status not written");
+            false
+        }
+    }
+}
+
 /// The status that tells `report`, where it was `before`.
-pub fn status(before: &KnativeStatus, generation: Option<i64>, report: &Report, now: Timestamp) -> KnativeStatus {
+fn status(before: &KnativeStatus, generation: Option<i64>, report: &Report, now: Timestamp) -> KnativeStatus {
     KnativeStatus {
         observed_generation: generation,
         conditions: condition::tell(&before.conditions, &report.states, now),
@@ -33,7 +61,7 @@ pub fn status(before: &KnativeStatus, generation: Option<i64>, report: &Report, 
 }
 
 /// Writes `status`; the metadata of the resource afterwards.
-pub async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube::Result<ObjectMeta> {
+async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube::Result<ObjectMeta> {
     // What has gone from the status is set to null: a merge patch would keep it.
     let mut patch = json!({"observedGeneration": null, "version": null, "manifests": null});
     if let (Some(patch), Value::Object(fields)) = (patch.as_object_mut(), serde_json::to_value(status).map_err(kube::Error::SerdeError)?) {
@@ -54,7 +82,7 @@ pub fn metadata_api(hub: &Client, resource: &Knative) -> Api<PartialObjectMeta<D
 }
 
 /// Tells each state that has changed.
-pub fn tell(events: &Events, resource: &Knative, before: &States, after: &States) {
+fn tell(events: &Events, resource: &Knative, before: &States, after: &States) {
     for (type_, (old, new)) in DEPENDENTS.iter().zip(before.iter().zip(after)) {
         transition(events, resource, type_, old, new);
     }
