@@ -1,30 +1,37 @@
 //! Tells the API server which authority the webhook's certificate is of: the caBundle of its configurations.
 
+use std::fmt::Debug;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Puts `authority` (PEM) into every webhook of both configurations called `name`. Writes only what differs; a
-/// configuration that isn't there is left to whoever will create it.
+/// Puts `authority` (PEM) into every webhook of both configurations. Writes only what differs; a configuration that isn't
+/// there is left to whoever will create it.
 pub async fn inject(client: &Client, validating: &str, mutating: &str, authority: &str) -> kube::Result<()> {
     let wanted = ByteString(authority.as_bytes().to_vec());
-    let configurations = Api::<ValidatingWebhookConfiguration>::all(client.clone());
-    if let Some(found) = configurations.get_opt(validating).await? {
-        let hooks = found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config));
-        if let Some(patch) = patch(hooks, &wanted) {
-            configurations.patch(validating, &PatchParams::default(), &patch).await?;
-            tracing::info!(configuration = validating, "caBundle set");
-        }
-    }
-    let configurations = Api::<MutatingWebhookConfiguration>::all(client.clone());
-    if let Some(found) = configurations.get_opt(mutating).await? {
-        let hooks = found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config));
-        if let Some(patch) = patch(hooks, &wanted) {
-            configurations.patch(mutating, &PatchParams::default(), &patch).await?;
-            tracing::info!(configuration = mutating, "caBundle set");
-        }
+    one(client, validating, |found: &ValidatingWebhookConfiguration| {
+        patch(found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config)), &wanted)
+    })
+    .await?;
+    one(client, mutating, |found: &MutatingWebhookConfiguration| {
+        patch(found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config)), &wanted)
+    })
+    .await
+}
+
+/// Writes what `patch` says of configuration `name`.
+async fn one<K>(client: &Client, name: &str, patch: impl Fn(&K) -> Option<Patch<()>>) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let configurations = Api::<K>::all(client.clone());
+    if let Some(patch) = configurations.get_opt(name).await?.and_then(|found| patch(&found)) {
+        configurations.patch(name, &PatchParams::default(), &patch).await?;
+        tracing::info!(configuration = name, "caBundle set");
     }
     Ok(())
 }

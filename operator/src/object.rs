@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -55,6 +55,11 @@ pub fn gvk(object: &Value) -> GroupVersionKind {
 /// The text at `pointer`; empty if there is none.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The resourceVersion of an object with `meta`, as a number: those of one kind can be compared (KEP-5504).
+pub fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default()
 }
 
 /// A digest of what is applied: the first 128 bits of SHA-256 over a version and the object's JSON, whose keys are sorted.

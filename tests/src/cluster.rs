@@ -331,6 +331,19 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     Ok(objects)
 }
 
+/// What is on a cluster that was not there `before`, once it has come to rest. What belongs to what was deleted
+/// (ReplicaSets, EndpointSlices) is collected by other controllers, a moment later: there is no one thing to watch.
+pub async fn left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let left: Vec<String> = objects(&cluster.client()).await?.difference(before).cloned().collect();
+        if left.is_empty() || Instant::now() > deadline {
+            return Ok(left);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
 /// A client for the kubeconfig at `path`.
 pub async fn client(path: &Path) -> Result<Client> {
     let kubeconfig = kube::config::Kubeconfig::read_from(path)?;

@@ -9,18 +9,16 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
-use super::api;
 use super::differ::{Action, Policy, decide, scaled};
 use super::inventory::{Entry, Inventory};
 use super::observer::Seen;
 use super::throttle::{Leave, Throttle};
+use super::{CONCURRENCY, address, api};
 use crate::health::Health;
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
 
-/// Objects applied at once on one cluster.
-const CONCURRENCY: usize = 16;
 /// How often a write is made at once, at most, if the server asks for it.
 const ATTEMPTS: usize = 4;
 /// How long such a write rests, at least and at most.
@@ -130,7 +128,8 @@ async fn established(seen: &Seen, due: &[(&Item, Action)]) {
 
 /// Server-side apply of one object; its metadata afterwards, or the server's words.
 async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
-    let kind = kind(target, item).await?;
+    let found = address(target.client, target.kinds, &item.gvk).await.ok().flatten();
+    let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let mut object = std::borrow::Cow::Borrowed(&item.object);
@@ -165,16 +164,6 @@ fn again(error: &kube::Error) -> Option<Duration> {
         404 if status.message.contains("could not find the requested resource") || status.message == "404 page not found" => Some(MOMENT),
         _ => None,
     }
-}
-
-async fn kind(target: &Target<'_>, item: &Item) -> Result<Kind, String> {
-    if let Some(kind) = target.kinds.get(&item.gvk) {
-        return Ok(kind);
-    }
-    let found = kube::discovery::pinned_kind(target.client, &item.gvk).await;
-    let (resource, capabilities) =
-        found.map_err(|_| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
-    Ok(Kind { resource, namespaced: capabilities.scope == kube::discovery::Scope::Namespaced })
 }
 
 /// The replicas that another controller has set.

@@ -81,8 +81,7 @@ impl Home {
                 ),
             });
         } else {
-            let owner = Self::resource_as_owner(resource);
-            metadata["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": true, "blockOwnerDeletion": true}]);
+            metadata["ownerReferences"] = json!([Self::resource_as_owner(resource).reference()]);
         }
         let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         Self { namespace, name, base, remote, kind: component.kind() }

@@ -13,9 +13,27 @@ pub mod throttle;
 
 use kube::Api;
 use kube::Client;
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::discovery::Scope;
 
+use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
+
+/// Objects written or deleted at once on one cluster.
+const CONCURRENCY: usize = 16;
+
+/// How `gvk` is addressed, asking the cluster where `kinds` doesn't know; none if it has no such kind.
+async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
+    if let Some(kind) = kinds.get(gvk) {
+        return Ok(Some(kind));
+    }
+    match kube::discovery::pinned_kind(client, gvk).await {
+        Ok((resource, capabilities)) => Ok(Some(Kind { resource, namespaced: capabilities.scope == Scope::Namespaced })),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// Objects of `kind`, where `id` lives, of which only the metadata is read.
 pub fn api(client: &Client, kind: &Kind, id: &ObjectId) -> Api<PartialObjectMeta<DynamicObject>> {

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::differ::Sight;
 use super::inventory::Marker;
 use crate::health::{self, Health};
-use crate::object::{Kind, ObjectId};
+use crate::object::{Kind, ObjectId, version};
 
 /// How long a watch lasts at most, in seconds: a silent spoke shows within this and five more.
 const WATCH_SECONDS: u32 = 240;
@@ -117,14 +117,7 @@ impl Seen {
 }
 
 fn observed(meta: &ObjectMeta, health: Option<Health>) -> Observed {
-    Observed {
-        uid: meta.uid.clone().unwrap_or_default(),
-        // Versions of one kind can be compared as numbers (KEP-5504).
-        version: meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default(),
-        marker: Marker::of(meta),
-        health,
-        unconfirmed: false,
-    }
+    Observed { uid: meta.uid.clone().unwrap_or_default(), version: version(meta), marker: Marker::of(meta), health, unconfirmed: false }
 }
 
 /// The watches of one component on one cluster. Dropping it ends them.

@@ -6,13 +6,10 @@ use kube::api::{DeleteParams, PropagationPolicy};
 use kube::core::GroupVersionKind;
 
 use super::inventory::{Entry, Inventory};
-use super::{api, engine};
+use super::{CONCURRENCY, address, api, engine};
 use crate::kinds::Kinds;
-use crate::object::{Kind, ObjectId};
+use crate::object::ObjectId;
 use crate::plan::Phase;
-
-/// Objects deleted at once on one cluster.
-const CONCURRENCY: usize = 16;
 
 /// How far a removal has come.
 #[derive(Debug, Default)]
@@ -65,16 +62,8 @@ pub async fn delete(client: &Client, kinds: &Kinds, objects: Vec<(ObjectId, Entr
 
 async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Result<bool, String> {
     let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
-    let kind = match kinds.get(&gvk) {
-        Some(kind) => kind,
-        None => match kube::discovery::pinned_kind(client, &gvk).await {
-            Ok((resource, capabilities)) => Kind { resource, namespaced: capabilities.scope == kube::discovery::Scope::Namespaced },
-            // Where there is no such kind there is no such object.
-            Err(kube::Error::Discovery(_)) => return Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
-            Err(error) => return Err(engine::words(&error)),
-        },
-    };
+    // Where there is no such kind there is no such object.
+    let Some(kind) = address(client, kinds, &gvk).await.map_err(|e| engine::words(&e))? else { return Ok(true) };
     // Pods go before their Deployment does, so that what is gone is really gone.
     let policy = if matches!(id.group.as_str(), "apps" | "batch") { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
     let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };

@@ -14,6 +14,7 @@ use super::resolve::Cluster;
 use crate::apply::inventory::Inventory;
 use crate::apply::observer::Observer;
 use crate::apply::throttle::Throttle;
+use crate::object::version;
 
 /// How soon a pass that failed is made again, first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
@@ -59,21 +60,20 @@ impl Memory {
     /// The watches on `cluster`, started anew if it is another one than before: then nothing else is remembered either.
     pub fn on(&mut self, cluster: &Cluster, resource: &Knative) -> &mut Observer {
         if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
-            let selector = format!("{APP_NAME}={}", resource.component().canonical());
-            self.observer = Some((cluster.serial, Observer::new(cluster.client.clone(), resource.target_namespace(), selector)));
+            self.observer = None;
             self.home = None;
         }
-        match &mut self.observer {
-            Some((_, observer)) => observer,
-            None => unreachable!("it was set above"),
-        }
+        let start = || {
+            let selector = format!("{APP_NAME}={}", resource.component().canonical());
+            (cluster.serial, Observer::new(cluster.client.clone(), resource.target_namespace(), selector))
+        };
+        &mut self.observer.get_or_insert_with(start).1
     }
 
     /// The status as it is now: what was written last, until the watch tells something newer.
     pub fn status(&self, resource: &Knative) -> KnativeStatus {
-        let version: u64 = resource.meta().resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
         match &self.written {
-            Some((written, status)) if *written > version => status.clone(),
+            Some((written, status)) if *written > version(resource.meta()) => status.clone(),
             _ => resource.status().cloned().unwrap_or_default(),
         }
     }

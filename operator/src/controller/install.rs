@@ -90,13 +90,7 @@ fn namespace_of(resource: &Knative, released: Option<&Value>) -> Value {
             namespace["metadata"][field] = entries.clone();
         }
     }
-    if let Some(settings) = resource.common().namespace_settings() {
-        for (field, entries) in [("labels", &settings.labels), ("annotations", &settings.annotations)] {
-            for (key, value) in entries {
-                namespace["metadata"][field][key] = json!(value);
-            }
-        }
-    }
+    render::settle_namespace(&mut namespace, resource);
     namespace
 }
 

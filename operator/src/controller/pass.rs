@@ -52,9 +52,9 @@ pub struct Release {
 }
 
 async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome {
-    let version = match target(cx, resource) {
-        Err(Target::Ineligible(why)) => return Outcome::of(Verdict::Ineligible(why), Next::Idle),
-        other => other,
+    let target = match target(cx, resource) {
+        Ok(target) => target,
+        Err(why) => return Outcome::of(Verdict::Ineligible(why), Next::Idle),
     };
     let suspect = memory.suspect || memory.observer.as_ref().is_some_and(|(_, o)| o.seen.take_trouble());
     let cluster = match resolve::cluster(cx, resource, suspect).await {
@@ -71,15 +71,14 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
     if let Some(why) = obstacle(cx, resource) {
         return Outcome::failed(why, Next::Idle);
     }
-    match version {
-        Ok(version) => {
+    match target {
+        Target::Version(version) => {
             let outcome = install::run(cx, resource, memory, &cluster, version).await;
             // What went wrong may be the cluster itself: the next pass asks whether it answers before it tries again.
             memory.suspect = outcome.next == Next::Retry || matches!(&outcome.verdict, Verdict::Installation(i) if !i.refused.is_empty());
             outcome
         }
-        Err(Target::Ineligible(why)) => Outcome::of(Verdict::Ineligible(why), Next::Idle),
-        Err(Target::Missing(why, next)) => Outcome::failed(why, next),
+        Target::Missing(why, next) => Outcome::failed(why, next),
     }
 }
 
@@ -97,25 +96,29 @@ fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
         .then(|| format!("{} can't be installed by this version of the operator yet; remove it from the spec", unsupported.join(", ")))
 }
 
-/// Why there is no version to install.
+/// What there is to install.
 enum Target {
-    /// It may not follow the installed one.
-    Ineligible(String),
-    /// It can't be had.
+    /// This version.
+    Version(Version),
+    /// Nothing: the version that is asked for can't be had.
     Missing(String, Next),
 }
 
-/// The version to install.
-fn target(cx: &Context, resource: &Knative) -> Result<Version, Target> {
+/// The version to install; the error says why it may not follow the installed one.
+fn target(cx: &Context, resource: &Knative) -> Result<Target, String> {
     let component = resource.component();
-    let available = cx.bundle.versions(component).map_err(|e| Target::Missing(e.to_string(), Next::Retry))?;
-    let version = Version::resolve(resource.common().version.as_deref(), &available).map_err(|error| match error {
-        VersionError::Unavailable { .. } => Target::Missing(error.to_string(), Next::Idle),
-        other => Target::Ineligible(other.to_string()),
-    })?;
+    let available = match cx.bundle.versions(component) {
+        Ok(available) => available,
+        Err(error) => return Ok(Target::Missing(error.to_string(), Next::Retry)),
+    };
+    let version = match Version::resolve(resource.common().version.as_deref(), &available) {
+        Ok(version) => version,
+        Err(error @ VersionError::Unavailable { .. }) => return Ok(Target::Missing(error.to_string(), Next::Idle)),
+        Err(error) => return Err(error.to_string()),
+    };
     let installed = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
-    version.may_follow(installed.as_ref(), component.kind()).map_err(|e| Target::Ineligible(e.to_string()))?;
-    Ok(version)
+    version.may_follow(installed.as_ref(), component.kind()).map_err(|e| e.to_string())?;
+    Ok(Target::Version(version))
 }
 
 /// Tells what a pass came to; when the next one is made.

@@ -13,6 +13,7 @@ use super::actor::Memory;
 use super::events::Events;
 use super::{Context, verdict};
 use crate::apply::engine;
+use crate::object::version;
 
 /// What is to be told.
 pub struct Report {
@@ -35,8 +36,7 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
     }
     match write(&cx.hub, resource, &new).await {
         Ok(meta) => {
-            let version = meta.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default();
-            memory.written = Some((version, new));
+            memory.written = Some((version(&meta), new));
             tell(&cx.events, resource, &verdict::stored(&old.conditions), &report.states);
             true
         }

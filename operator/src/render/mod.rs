@@ -29,6 +29,7 @@ use crate::object::{ObjectId, text};
 use crate::plan::Plan;
 
 pub use fields::unsupported;
+pub use namespace::settle as settle_namespace;
 pub use owner::Owner;
 
 /// What a transform may know.

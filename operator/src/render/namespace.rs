@@ -1,5 +1,6 @@
 //! Everything lives in one namespace, and mentions of namespaces follow.
 
+use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -40,13 +41,18 @@ fn replace(object: &mut Value, pointer: &str, with: &Value) {
 
 /// `spec.namespaceConfiguration`: labels and annotations for the Namespace.
 pub fn configure(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let Some(settings) = cx.resource.common().namespace_settings() else { return Ok(()) };
     if text(object, "/kind") == "Namespace" {
-        for (field, entries) in [("labels", &settings.labels), ("annotations", &settings.annotations)] {
-            for (key, value) in entries {
-                object["metadata"][field][key] = json!(value);
-            }
-        }
+        settle(object, cx.resource);
     }
     Ok(())
+}
+
+/// Puts the settings of `resource` into `namespace`, over what it has.
+pub fn settle(namespace: &mut Value, resource: &Knative) {
+    let Some(settings) = resource.common().namespace_settings() else { return };
+    for (field, entries) in [("labels", &settings.labels), ("annotations", &settings.annotations)] {
+        for (key, value) in entries {
+            namespace["metadata"][field][key] = json!(value);
+        }
+    }
 }

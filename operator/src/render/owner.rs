@@ -18,12 +18,18 @@ pub struct Owner {
     pub uid: String,
 }
 
+impl Owner {
+    /// The reference to it, as its objects carry it.
+    pub fn reference(&self) -> Value {
+        let Self { api_version, kind, name, uid } = self;
+        json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true})
+    }
+}
+
 /// Makes the owner the only owner of a namespaced object.
 pub fn set(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if !text(object, "/metadata/namespace").is_empty() {
-        let Owner { api_version, kind, name, uid } = cx.owner;
-        object["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true}]);
+        object["metadata"]["ownerReferences"] = json!([cx.owner.reference()]);
     }
     Ok(())
 }

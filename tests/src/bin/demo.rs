@@ -4,14 +4,13 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::large_futures)] // it runs once
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::Deployment;
 use knative_operator_shared::api::{Condition, KnativeServing};
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::{Cluster, left, objects};
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::{Result, releases, wait};
 use kube::api::DeleteParams;
@@ -157,16 +156,4 @@ async fn repaired(spoke: &Cluster) -> Result<()> {
     deployments.delete("controller", &DeleteParams::default()).await?;
     let back = |d: Option<&Deployment>| d.is_some_and(|d| d.uid() != uid);
     wait::until(&deployments, "controller", LIMIT, "put back", back).await.map(drop)
-}
-
-/// What is there that was not there `before`. Other controllers collect what hung on what was deleted a moment later.
-async fn left(spoke: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let left: Vec<String> = objects(&spoke.client()).await?.difference(before).cloned().collect();
-        if left.is_empty() || Instant::now() > deadline {
-            return Ok(left);
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use knative_operator_shared::api::{Component, Condition, KnativeEventing, KnativeServing, KnativeStatus};
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::{Cluster, left};
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::{Result, wait};
@@ -128,20 +128,10 @@ pub fn condition<'a>(status: &'a KnativeStatus, type_: &str) -> Option<&'a Condi
     status.conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// Checks that nothing is on `cluster` that was not there `before`. What belongs to what was deleted (ReplicaSets,
-/// EndpointSlices, addresses) is collected by other controllers, a moment later: there is no one thing to watch.
+/// Checks that nothing is on `cluster` that was not there `before`.
 pub async fn nothing_left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let left: Vec<_> = objects(&cluster.client()).await?.difference(before).cloned().collect();
-        if left.is_empty() {
-            return Ok(());
-        }
-        if Instant::now() > deadline {
-            return Err(format!("left behind: {left:#?}").into());
-        }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    let left = left(cluster, before).await?;
+    if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:#?}").into()) }
 }
 
 /// Waits until `resource` is Ready.
