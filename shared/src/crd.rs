@@ -54,10 +54,30 @@ pub fn definition(component: Component) -> Value {
         {"rule": "has(self.clusterProfileRef) == has(oldSelf.clusterProfileRef)", "message": "spec.clusterProfileRef cannot be added or removed after creation"},
         {"rule": "!has(self.clusterProfileRef) || !has(oldSelf.clusterProfileRef) || self.clusterProfileRef == oldSelf.clusterProfileRef", "message": "spec.clusterProfileRef is immutable"},
     ]);
-    if let Some(source) = spec.pointer_mut("/properties/source") {
-        source["required"] = json!(["ceph", "github", "gitlab", "kafka", "rabbitmq", "redis"]);
-    }
+    require(spec);
     crd
+}
+
+/// What a stored block must hold. Read, each may be left out: a file that was never stored is understood, too.
+fn require(spec: &mut Value) {
+    const SOURCES: &[&str] = &["ceph", "github", "gitlab", "kafka", "rabbitmq", "redis"];
+    let blocks: [(&str, &[&str]); 5] = [
+        ("/properties/source", SOURCES),
+        ("/properties/high-availability", &["replicas"]),
+        ("/properties/controller-custom-certs", &["name", "type"]),
+        ("/properties/security", &["securityGuard"]),
+        ("/properties/security/properties/securityGuard", &["enabled"]),
+    ];
+    for (block, fields) in blocks {
+        if let Some(block) = spec.pointer_mut(block) {
+            block["required"] = json!(fields);
+        }
+    }
+    for source in SOURCES {
+        if let Some(source) = spec.pointer_mut(&format!("/properties/source/properties/{source}")) {
+            source["required"] = json!(["enabled"]);
+        }
+    }
 }
 
 fn columns() -> Value {

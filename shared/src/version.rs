@@ -3,9 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A Knative version, such as `1.22.1`. Parses with or without a leading `v`.
+/// A Knative version, such as `1.22.1`, or `1.22` where manifests of one's own are installed under that name. Parses
+/// with or without a leading `v`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Version(semver::Version);
+pub struct Version {
+    number: semver::Version,
+    /// Whether it was written without a patch.
+    short: bool,
+}
 
 /// Why a version can't be used. Each message is a whole clause for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +19,7 @@ pub enum VersionError {
     #[error("target version v{0} is not in a valid semantic versioning format; set spec.version to one such as 1.22.1, 1.22 or latest")]
     Syntax(String),
     /// The bundle doesn't have it.
-    #[error("the manifests of the target version {wanted} are not available to this release; available are {}", list(.available))]
+    #[error("the manifests of the target version {wanted} are not available to this release; available are {}; set spec.version to one of them", list(.available))]
     Unavailable {
         /// What was asked for.
         wanted: String,
@@ -22,7 +27,9 @@ pub enum VersionError {
         available: Vec<Version>,
     },
     /// Another major version.
-    #[error("not supported to upgrade or downgrade across the MAJOR version. The installed {kind} version is v{installed}")]
+    #[error(
+        "not supported to upgrade or downgrade across the MAJOR version. The installed {kind} version is v{installed}; set spec.version to one with the same first number"
+    )]
     Major {
         /// Kind of the custom resource.
         kind: &'static str,
@@ -30,7 +37,7 @@ pub enum VersionError {
         installed: Version,
     },
     /// More than one minor version away.
-    #[error("not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; go to {} first", .installed.toward(.target))]
+    #[error("not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; set spec.version to {} first, then to {target}", .installed.toward(.target))]
     Minor {
         /// Kind of the custom resource.
         kind: &'static str,
@@ -53,31 +60,46 @@ impl FromStr for Version {
 
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let bare = text.strip_prefix('v').unwrap_or(text);
-        semver::Version::parse(bare).map(Self).map_err(|_| VersionError::Syntax(bare.to_owned()))
+        if let Some((major, minor)) = major_minor(bare) {
+            return Ok(Self { number: semver::Version::new(major, minor, 0), short: true });
+        }
+        let number = semver::Version::parse(bare).map_err(|_| VersionError::Syntax(bare.to_owned()))?;
+        Ok(Self { number, short: false })
     }
 }
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        if self.short { f.write_str(&self.minor()) } else { self.number.fmt(f) }
     }
 }
 
 impl Version {
     /// `major.minor`: the directory of ingresses and sources in a bundle.
     pub fn minor(&self) -> String {
-        format!("{}.{}", self.0.major, self.0.minor)
+        format!("{}.{}", self.number.major, self.number.minor)
+    }
+
+    /// Whether `self` and `other` have the same major and minor number.
+    pub fn same_minor(&self, other: &Self) -> bool {
+        (self.number.major, self.number.minor) == (other.number.major, other.number.minor)
+    }
+
+    /// Whether it is `major.minor` or newer.
+    pub fn at_least(&self, major: u64, minor: u64) -> bool {
+        (self.number.major, self.number.minor) >= (major, minor)
     }
 
     /// The neighbouring minor on the way to `target`.
     fn toward(&self, target: &Self) -> String {
-        let next = if target.0.minor > self.0.minor { self.0.minor + 1 } else { self.0.minor.saturating_sub(1) };
-        format!("{}.{next}", self.0.major)
+        let minor = self.number.minor;
+        let next = if target.number.minor > minor { minor + 1 } else { minor.saturating_sub(1) };
+        format!("{}.{next}", self.number.major)
     }
 
     /// Whether `asked` (`spec.version`) can mean a version: exact, `major.minor`, `latest` or nothing.
     pub fn is_well_formed(asked: &str) -> bool {
-        asked.is_empty() || asked.eq_ignore_ascii_case("latest") || major_minor(asked).is_some() || asked.parse::<Self>().is_ok()
+        asked.is_empty() || asked.eq_ignore_ascii_case("latest") || asked.parse::<Self>().is_ok()
     }
 
     /// The version that `asked` (`spec.version`) means among `available`: exact, `major.minor` (its newest patch),
@@ -93,20 +115,27 @@ impl Version {
             return available.iter().max().cloned().ok_or_else(unavailable);
         }
         if let Some((major, minor)) = major_minor(asked) {
-            let newest = available.iter().filter(|v| v.0.major == major && v.0.minor == minor).max();
+            let newest = available.iter().filter(|v| (v.number.major, v.number.minor) == (major, minor)).max();
             return newest.cloned().ok_or_else(unavailable);
         }
         let exact: Self = asked.parse()?;
         available.contains(&exact).then_some(exact).ok_or_else(unavailable)
     }
 
+    /// The version that `asked` (`spec.version`) means where manifests of one's own are installed: as it is written, but
+    /// for `latest`, which is the newest of `available`.
+    pub fn verbatim(asked: Option<&str>, available: &[Self]) -> Result<Self, VersionError> {
+        let asked = asked.unwrap_or_default();
+        if asked.eq_ignore_ascii_case("latest") { Self::resolve(Some(asked), available) } else { asked.parse() }
+    }
+
     /// Whether `self` may follow `installed`: the same minor version or a neighbouring one, up or down.
     pub fn may_follow(&self, installed: Option<&Self>, kind: &'static str) -> Result<(), VersionError> {
         let Some(installed) = installed else { return Ok(()) };
-        if installed.0.major != self.0.major {
+        if installed.number.major != self.number.major {
             return Err(VersionError::Major { kind, installed: installed.clone() });
         }
-        if installed.0.minor.abs_diff(self.0.minor) > 1 {
+        if installed.number.minor.abs_diff(self.number.minor) > 1 {
             return Err(VersionError::Minor { kind, installed: installed.clone(), target: self.clone() });
         }
         Ok(())
@@ -144,11 +173,24 @@ mod tests {
     }
 
     #[test]
+    fn manifests_of_ones_own_have_the_version_that_is_written() {
+        let bundle = versions(&["1.22.0", "1.22.1"]);
+        for (asked, expected) in [("1.22", "1.22"), ("v1.30.7", "1.30.7"), ("latest", "1.22.1")] {
+            assert_eq!(Version::verbatim(Some(asked), &bundle).unwrap().to_string(), expected);
+        }
+        assert!(Version::verbatim(None, &bundle).unwrap_err().to_string().starts_with("target version v is not in a valid"));
+        assert!(versions(&["1.22"])[0].same_minor(&bundle[1]));
+    }
+
+    #[test]
     fn what_the_bundle_lacks_is_told_with_what_it_has() {
         let bundle = versions(&["1.22.1", "1.22.0"]);
         let error = Version::resolve(Some("1.99"), &bundle).unwrap_err().to_string();
-        assert_eq!(error, "the manifests of the target version 1.99 are not available to this release; available are 1.22.0, 1.22.1");
-        assert!(Version::resolve(None, &[]).unwrap_err().to_string().ends_with("available are none"));
+        assert_eq!(
+            error,
+            "the manifests of the target version 1.99 are not available to this release; available are 1.22.0, 1.22.1; set spec.version to one of them"
+        );
+        assert!(Version::resolve(None, &[]).unwrap_err().to_string().contains("available are none"));
         assert!(Version::resolve(Some("abc"), &bundle).unwrap_err().to_string().starts_with("target version vabc is not in a valid"));
     }
 
@@ -167,6 +209,9 @@ mod tests {
             assert_eq!(v(target).may_follow(Some(&v(installed)), "KnativeServing").is_ok(), fine, "{installed} to {target}");
         }
         let error = v("1.22.1").may_follow(Some(&v("1.20.0")), "KnativeServing").unwrap_err().to_string();
-        assert!(error.ends_with("The installed KnativeServing version is v1.20.0; go to 1.21 first"), "{error}");
+        assert!(
+            error.ends_with("The installed KnativeServing version is v1.20.0; set spec.version to 1.21 first, then to 1.22.1"),
+            "{error}"
+        );
     }
 }

@@ -1,15 +1,10 @@
 //! Whether a request may go on. Pure.
 
-use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{GROUP, VERSION};
 use knative_operator_shared::rules::{self, Problem};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::review::Request;
-
-/// The rule that an object has the types that its CRD says.
-const UNREADABLE: &str = "readable";
 
 /// What is wrong with the request; nothing if it may go on. Only `CREATE` and `UPDATE` of our own kinds are judged, and
 /// an update that leaves the spec as it is always passes, so that finalizers, labels and status can never be stuck.
@@ -17,12 +12,12 @@ pub fn judge(request: &Request) -> Vec<Problem> {
     let ours = request.kind.group == GROUP && request.kind.version == VERSION && request.sub_resource.is_empty();
     let Some(component) = Component::of_kind(&request.kind.kind).filter(|_| ours) else { return Vec::new() };
     match request.operation.as_str() {
-        "CREATE" => match decode(component, &request.object) {
+        "CREATE" => match rules::read(component, &request.object) {
             Ok(new) => rules::judge(&new, None),
             Err(problem) => vec![problem],
         },
         "UPDATE" if request.object.get("spec") == request.old_object.get("spec") => Vec::new(),
-        "UPDATE" => match (decode(component, &request.object), decode(component, &request.old_object)) {
+        "UPDATE" => match (rules::read(component, &request.object), rules::read(component, &request.old_object)) {
             (Ok(new), Ok(old)) => rules::judge(&new, Some(&old)),
             // The stored object is unreadable: any readable one is better.
             (Ok(new), Err(_)) => rules::judge(&new, None),
@@ -36,32 +31,13 @@ pub fn judge(request: &Request) -> Vec<Problem> {
 /// fields against the CRD after the mutating webhooks, and lists every fault.
 pub fn judge_early(request: &Request) -> Vec<Problem> {
     let mut problems = judge(request);
-    problems.retain(|p| p.rule != UNREADABLE);
+    problems.retain(|p| p.rule != rules::READABLE);
     problems
-}
-
-fn decode(component: Component, object: &Value) -> Result<Knative, Problem> {
-    match component {
-        Component::Serving => read(object).map(Knative::Serving),
-        Component::Eventing => read(object).map(Knative::Eventing),
-    }
-}
-
-fn read<T: DeserializeOwned>(object: &Value) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(object).map_err(|error| Problem {
-        rule: UNREADABLE,
-        field: match error.path().to_string() {
-            path if path == "." => "spec".to_owned(),
-            path => path,
-        },
-        message: error.into_inner().to_string(),
-        fix: "see `kubectl explain` for the type of the field".to_owned(),
-    })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::review::Kind;

@@ -121,7 +121,8 @@ pub struct Registry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HighAvailability {
     /// Number of replicas.
-    pub replicas: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
 }
 
 /// Where a manifest comes from.
@@ -203,6 +204,13 @@ impl Condition {
 }
 
 impl CommonSpec {
+    /// The overrides of workloads with the path of each, in the order in which they are applied: the deprecated ones first.
+    pub fn overrides(&self) -> impl Iterator<Item = (String, &WorkloadOverride)> {
+        let listed = |field, list: &'_ [WorkloadOverride]| (0..list.len()).map(move |i| format!("spec.{field}[{i}]"));
+        let paths = listed("deployments", &self.deployments).chain(listed("workloads", &self.workloads));
+        paths.zip(self.deployments.iter().chain(&self.workloads))
+    }
+
     /// The settings for the component's namespace, under whichever of the two names they were given.
     pub fn namespace_settings(&self) -> Option<&NamespaceConfiguration> {
         self.namespace_configuration.as_ref().or(self.namespace.as_ref())

@@ -54,6 +54,7 @@ pub struct SourceConfigs {
 
 /// One event source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Source {
     /// Whether it is installed.
     pub enabled: bool,

@@ -10,9 +10,12 @@ mod serving;
 mod workload;
 
 pub use cluster_profile::{AccessProvider, ClusterProfile, ClusterProfileSpec, ClusterProfileStatus};
-pub use common::{ClusterProfileReference, CommonSpec, Condition, KnativeStatus, NamespaceConfiguration};
+pub use common::{
+    ClusterProfileReference, CommonSpec, Condition, ContainerResources, HighAvailability, KnativeStatus, ManifestSource,
+    NamespaceConfiguration, Registry,
+};
 pub use component::{Component, Knative};
 pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};
-pub use ingress::{IngressConfigs, KourierIngress};
-pub use serving::{KnativeServing, KnativeServingSpec};
-pub use workload::{PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
+pub use ingress::{IngressConfigs, IstioGateway, IstioIngress, IstioServer, IstioTlsMode, KourierIngress};
+pub use serving::{CustomCerts, KnativeServing, KnativeServingSpec};
+pub use workload::{ContainerEnv, ContainerProbe, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};

@@ -36,6 +36,7 @@ pub struct KnativeServingSpec {
 
 /// A ConfigMap or Secret with certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct CustomCerts {
     /// `ConfigMap` or `Secret`.
     #[serde(rename = "type")]
@@ -46,7 +47,7 @@ pub struct CustomCerts {
 
 /// Security extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct SecurityConfigs {
     /// Security guard.
     pub security_guard: SecurityGuard,
@@ -54,6 +55,7 @@ pub struct SecurityConfigs {
 
 /// Security guard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct SecurityGuard {
     /// Whether it is installed.
     pub enabled: bool,

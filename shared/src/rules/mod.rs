@@ -2,10 +2,14 @@
 //! operator call the same ones, so they can't disagree.
 
 mod namespace;
+mod quantity;
+mod readable;
 mod reference;
 mod version;
 
 use crate::api::Knative;
+
+pub use readable::{READABLE, read};
 
 /// Something wrong with a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,5 +47,6 @@ pub fn faults(resource: &Knative) -> Vec<Problem> {
     let mut problems = reference::names(resource);
     problems.extend(namespace::one_meaning(resource));
     problems.extend(version::syntax(resource));
+    problems.extend(quantity::syntax(resource));
     problems
 }
