@@ -1,6 +1,5 @@
 //! Flags and subcommands.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +11,11 @@ use knative_operator_runtime::log::LogArgs;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::crd;
 
-use crate::run;
+use crate::command::render::RenderArgs;
+use crate::command::versions::VersionsArgs;
+use crate::release::{Bundle, Downloads, DownloadsError, Library};
+use crate::render::Settings;
+use crate::{command, run, yaml};
 
 /// The poll interval when none is given, or one that is too short.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
@@ -29,6 +32,10 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Prints what would be applied for custom resources, in apply order, without a cluster.
+    Render(RenderArgs),
+    /// Lists the versions that the release bundle offers.
+    Versions(VersionsArgs),
     /// Prints the CustomResourceDefinitions, as YAML.
     Crds {
         /// Only that of this kind.
@@ -40,8 +47,10 @@ enum Command {
 /// Flags of the operator itself.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
+    /// What is logged.
     #[command(flatten)]
     pub log: LogArgs,
+    /// How the hub is reached.
     #[command(flatten)]
     pub hub: HubArgs,
     /// Path of the access provider configuration (KEP-5339). Left out: multi-cluster support is disabled.
@@ -51,9 +60,9 @@ pub struct RunArgs {
     /// 1s the default is used.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub remote_deployments_poll_interval: Duration,
-    /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
-    pub releases: PathBuf,
+    /// Where releases come from.
+    #[command(flatten)]
+    pub releases: ReleaseArgs,
     /// How long a credential plugin may take.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub exec_timeout: Duration,
@@ -71,6 +80,32 @@ pub struct RunArgs {
     pub pod_name: Option<String>,
 }
 
+/// Where releases come from, and what they are rendered with.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReleaseArgs {
+    /// Path of the release bundle.
+    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
+    pub releases: PathBuf,
+    /// How long the download of a manifest that a spec names by URL may take.
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
+    pub download_timeout: Duration,
+    /// The oldest Kubernetes that Knative's components agree to run on, such as v1.34.0. Left out: what they say themselves.
+    #[arg(long, env = "KUBERNETES_MIN_VERSION", value_name = "VERSION")]
+    pub kubernetes_min_version: Option<String>,
+}
+
+impl ReleaseArgs {
+    /// Where releases come from.
+    pub fn library(&self) -> Result<Library, DownloadsError> {
+        Ok(Library { bundle: Bundle::at(self.releases.clone()), downloads: Downloads::new(self.download_timeout)? })
+    }
+
+    /// What they are rendered with.
+    pub fn settings(&self) -> Settings {
+        Settings { kubernetes_min_version: self.kubernetes_min_version.clone().filter(|v| !v.is_empty()) }
+    }
+}
+
 impl RunArgs {
     /// The poll interval in force.
     pub fn poll_interval(&self) -> Duration {
@@ -84,7 +119,9 @@ impl Args {
         let Self { command, run } = self;
         match command {
             None => run::run(run),
-            Some(Command::Crds { kind }) => print(&crds(kind.as_deref())),
+            Some(Command::Render(args)) => command::render::run(&args),
+            Some(Command::Versions(args)) => command::versions::run(args),
+            Some(Command::Crds { kind }) => command::print(&crds(kind.as_deref())),
         }
     }
 }
@@ -92,13 +129,7 @@ impl Args {
 fn crds(kind: Option<&str>) -> String {
     let wanted = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind()));
     // A definition is plain data with string keys: writing it as YAML can't fail.
-    wanted.map(|c| format!("---\n{}", serde_saphyr::to_string(&crd::definition(c)).unwrap_or_default())).collect()
-}
-
-fn print(text: &str) -> ExitCode {
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
+    wanted.map(|c| format!("---\n{}", yaml::write(&crd::definition(c)).unwrap_or_default())).collect()
 }
 
 /// A duration as Go writes it: numbers with units from `ms` to `h`, such as `1m30s`.

@@ -17,7 +17,7 @@ use crate::controller::siblings::Siblings;
 use crate::controller::{Context, fleet};
 use crate::leader;
 use crate::metrics::Metrics;
-use crate::release::Bundle;
+use crate::release::DownloadsError;
 
 /// Name of the Lease.
 const LEASE: &str = "knative-operator";
@@ -29,6 +29,8 @@ enum RunError {
     Hub(#[from] HubError),
     #[error(transparent)]
     Providers(#[from] ProviderFileError),
+    #[error(transparent)]
+    Downloads(#[from] DownloadsError),
     #[error("{0} can't be listened on")]
     Bind(SocketAddr, #[source] std::io::Error),
     #[error("signals can't be received")]
@@ -61,6 +63,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     } = args;
     // A file that is of no use is told at once, not when the first resource needs it.
     let providers = clusterprofile_provider_file.as_deref().map(Providers::read).transpose()?;
+    let library = releases.library()?;
     let stop = signal::stop().map_err(RunError::Signal)?;
     let client = hub.client().await?;
     let readiness = Readiness::waiting_for(&["custom resources"]);
@@ -68,7 +71,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     let identity = pod_name.unwrap_or_else(|| format!("{}-{}", LEASE, std::process::id()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        releases = %releases.display(),
+        releases = %releases.releases.display(),
         multicluster = providers.is_some(),
         remote_deployments_poll_interval = ?poll_interval,
         "starting"
@@ -85,7 +88,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         counted.leads(true);
         let context = Arc::new(Context {
             hub: client.clone(),
-            bundle: Bundle::at(releases),
+            library,
+            settings: releases.settings(),
             providers,
             profiles: Profiles::default(),
             connections: Connections::new(exec_timeout),

@@ -1,7 +1,8 @@
 //! What to do about one object. Pure.
 
 use super::inventory::{Entry, Marker};
-use crate::object::{Digest, ObjectId};
+use super::preserve::scaled;
+use crate::object::Digest;
 use crate::plan::Item;
 
 /// How an object that is there already is treated.
@@ -16,9 +17,6 @@ pub enum Policy {
     Once,
 }
 
-/// Workloads whose replicas another controller sets.
-const SCALED: [&str; 4] = ["pingsource-mt-adapter", "kafka-source-dispatcher", "kafka-channel-dispatcher", "kafka-broker-dispatcher"];
-
 impl Policy {
     /// The policy for `item`.
     pub fn of(item: &Item) -> Self {
@@ -29,11 +27,6 @@ impl Policy {
             _ => Self::Exact,
         }
     }
-}
-
-/// Whether another controller sets its replicas.
-pub fn scaled(id: &ObjectId) -> bool {
-    id.group == "apps" && SCALED.contains(&id.name.as_str())
 }
 
 /// What is seen of an object.

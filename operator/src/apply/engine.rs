@@ -9,11 +9,11 @@ use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
-use super::differ::{Action, Policy, decide, scaled};
+use super::differ::{Action, Policy, decide};
 use super::inventory::{Entry, Inventory};
 use super::observer::Seen;
 use super::throttle::{Leave, Throttle};
-use super::{CONCURRENCY, address, api};
+use super::{CONCURRENCY, address, api, preserve};
 use crate::health::Health;
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
@@ -133,10 +133,10 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let api = api(target.client, &kind, &item.id);
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let mut object = std::borrow::Cow::Borrowed(&item.object);
-    if scaled(&item.id)
-        && let Some(replicas) = live_replicas(target.client, &kind, &item.id).await
+    if preserve::scaled(&item.id)
+        && let Some(live) = live(target.client, &kind, &item.id).await
     {
-        object.to_mut()["spec"]["replicas"] = replicas;
+        preserve::keep(object.to_mut(), &live);
     }
     let mut attempt = 0;
     loop {
@@ -166,10 +166,10 @@ fn again(error: &kube::Error) -> Option<Duration> {
     }
 }
 
-/// The replicas that another controller has set.
-async fn live_replicas(client: &Client, kind: &Kind, id: &ObjectId) -> Option<Value> {
+/// The object as it is on the cluster.
+async fn live(client: &Client, kind: &Kind, id: &ObjectId) -> Option<Value> {
     let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(client.clone(), &id.namespace, &kind.resource);
-    api.get_opt(&id.name).await.ok()??.data.pointer("/spec/replicas").cloned()
+    Some(api.get_opt(&id.name).await.ok()??.data)
 }
 
 /// What an error says, for people: the server's own words where there are any.

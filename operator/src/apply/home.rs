@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::{ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, GROUP, MANAGED_BY, PROTECTED, VERSION};
+use knative_operator_shared::label::{ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, MANAGED_BY, PROTECTED};
 use knative_operator_shared::name;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -81,19 +81,10 @@ impl Home {
                 ),
             });
         } else {
-            metadata["ownerReferences"] = json!([Self::resource_as_owner(resource).reference()]);
+            metadata["ownerReferences"] = json!([Owner::of(resource, "").reference()]);
         }
         let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         Self { namespace, name, base, remote, kind: component.kind() }
-    }
-
-    fn resource_as_owner(resource: &Knative) -> Owner {
-        Owner {
-            api_version: format!("{GROUP}/{VERSION}"),
-            kind: resource.component().kind().to_owned(),
-            name: resource.name().to_owned(),
-            uid: resource.meta().uid.clone().unwrap_or_default(),
-        }
     }
 
     /// The identity of its ConfigMap.
@@ -203,15 +194,5 @@ fn absent(outcome: kube::Result<()>) -> kube::Result<()> {
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => other,
-    }
-}
-
-/// Who owns the objects of `resource`: itself locally, its anchor (by `uid`) on a spoke.
-pub fn owner(resource: &Knative, uid: &str) -> Owner {
-    if resource.common().cluster_profile_ref.is_some() {
-        let home = Home::of(resource);
-        Owner { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name: home.name, uid: uid.to_owned() }
-    } else {
-        Home::resource_as_owner(resource)
     }
 }

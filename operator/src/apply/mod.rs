@@ -8,6 +8,7 @@ pub mod engine;
 pub mod home;
 pub mod inventory;
 pub mod observer;
+mod preserve;
 pub mod remove;
 pub mod throttle;
 

@@ -50,11 +50,22 @@ pub struct Memory {
     pub removing: Option<Inventory>,
     /// Which plan was announced.
     pub announced: Option<String>,
+    /// About which spec and version was warned.
+    pub advised: Option<String>,
 }
 
 impl Memory {
     fn new() -> Self {
-        Self { observer: None, home: None, throttle: Throttle::default(), suspect: false, written: None, removing: None, announced: None }
+        Self {
+            observer: None,
+            home: None,
+            throttle: Throttle::default(),
+            suspect: false,
+            written: None,
+            removing: None,
+            announced: None,
+            advised: None,
+        }
     }
 
     /// The watches on `cluster`, started anew if it is another one than before: then nothing else is remembered either.

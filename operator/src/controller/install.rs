@@ -12,49 +12,53 @@ use serde_json::{Value, json};
 use super::Context;
 use super::actor::{Memory, Next};
 use super::finalize::add_finalizer;
-use super::pass::{Outcome, Release, tell};
+use super::pass::{Installed, Outcome, tell};
 use super::resolve::Cluster;
 use super::verdict::{Installation, Verdict};
 use crate::apply::differ::Sight;
-use crate::apply::home::{self, Home};
+use crate::apply::home::Home;
 use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observer::{Observer, Seen};
 use crate::apply::throttle::Throttle;
 use crate::apply::{engine, remove};
 use crate::health::Health;
-use crate::object::{ObjectId, text};
+use crate::object::ObjectId;
 use crate::plan::{Item, Phase, Plan};
-use crate::release;
-use crate::render;
+use crate::release::Release;
+use crate::render::{self, Owner, RenderError};
 
 /// Installs `version` on `cluster`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
-    // Parsing takes tens of milliseconds, once a directory.
-    let released = tokio::task::block_in_place(|| release::objects(&cx.bundle, resource, &version));
-    let (objects, manifests) = match released {
-        Ok(found) => found,
+    let release = match cx.library.release(resource, &version).await {
+        Ok(release) => release,
         Err(error) => return Outcome::failed(error.to_string(), Next::Retry),
     };
+    let render = |anchor: &str| render::plan(resource, &version, release.objects(), &Owner::of(resource, anchor), &cx.settings);
+    let unrendered = |error: RenderError| Outcome::failed(error.to_string(), Next::Idle);
     let home = Home::of(resource);
     let seen = Arc::clone(&memory.on(cluster, resource).seen);
     forget_lost_home(memory, &home, &seen);
     if memory.home.is_none() {
+        let draft = match render("") {
+            Ok(draft) => draft,
+            Err(error) => return unrendered(error),
+        };
         // From now on there may be something to take away: not before, so that what was never installed goes at once.
         if let Err(error) = add_finalizer(cx, resource).await {
             return Outcome::failed(format!("the finalizer can't be added: {}", engine::words(&error)), Next::Retry);
         }
-        let released = objects.iter().rfind(|o| text(o, "/kind") == "Namespace");
-        match home.ensure(&cluster.client, &namespace_of(resource, released)).await {
+        match home.ensure(&cluster.client, &namespace_of(resource, &draft)).await {
             Ok(found) => memory.home = Some(found),
             Err(error) => return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
         }
     }
     // Taken out of the memory: if the pass breaks off, the inventory is read again from where it is stored.
     let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed("there is no inventory", Next::Retry) };
-    let mut plan = match render::plan(resource, &version, objects, &home::owner(resource, &uid)) {
+    let mut plan = match render(&uid) {
         Ok(plan) => plan,
-        Err(error) => return Outcome::failed(error.to_string(), Next::Idle),
+        Err(error) => return unrendered(error),
     };
+    advise(cx, resource, memory, &release, &version);
     if resource.common().cluster_profile_ref.is_some() {
         // A spoke's namespace is created with the anchor, and never changed.
         plan.items.retain(|item| item.phase() != Phase::Namespaces);
@@ -70,7 +74,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     memory.home = Some((uid, site.inventory));
     let settled = found.pending.is_empty() && found.unavailable.is_empty() && found.seen;
     let next = if settled { Next::Idle } else { Next::After(cx.poll_interval) };
-    Outcome { verdict: Verdict::Installation(found), release: Some(Release { version, manifests }), next }
+    Outcome { verdict: Verdict::Installation(found), release: Some(Installed { version, manifests: release.manifests }), next }
 }
 
 /// An anchor that somebody deleted, or made anew, owns nothing: everything is applied again with the one that is.
@@ -82,16 +86,25 @@ fn forget_lost_home(memory: &mut Memory, home: &Home, seen: &Seen) {
     }
 }
 
-/// The Namespace to create on a spoke: the release's, with the settings of the spec.
-fn namespace_of(resource: &Knative, released: Option<&Value>) -> Value {
+/// The Namespace to create on a spoke: that of the plan, or one with the settings of the spec.
+fn namespace_of(resource: &Knative, plan: &Plan) -> Value {
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
-    for field in ["labels", "annotations"] {
-        if let Some(entries) = released.and_then(|n| n["metadata"].get(field)) {
-            namespace["metadata"][field] = entries.clone();
+    match plan.phase(Phase::Namespaces).next() {
+        Some(planned) => namespace.clone_from(&planned.object),
+        None => render::settle_namespace(&mut namespace, resource),
+    }
+    namespace
+}
+
+/// Warns of what the spec asks for and doesn't get, once for each spec and version.
+fn advise(cx: &Context, resource: &Knative, memory: &mut Memory, release: &Release, version: &Version) {
+    let about = format!("{}@{version}", resource.meta().generation.unwrap_or_default());
+    if memory.advised.as_ref() != Some(&about) {
+        memory.advised = Some(about);
+        for warning in release.warnings.iter().cloned().chain(render::unmatched(resource, release.objects())) {
+            cx.events.warning(resource, "OverrideIgnored", warning);
         }
     }
-    render::settle_namespace(&mut namespace, resource);
-    namespace
 }
 
 fn observe(observer: &mut Observer, plan: &Plan, home: &Home) {

@@ -23,14 +23,17 @@ use kube::Client;
 use crate::cluster::connections::Connections;
 use crate::cluster::provider::Providers;
 use crate::metrics::Metrics;
-use crate::release::Bundle;
+use crate::release::Library;
+use crate::render::Settings;
 
 /// What all actors share.
 pub struct Context {
     /// The cluster that the operator runs in.
     pub hub: Client,
-    /// The release bundle.
-    pub bundle: Bundle,
+    /// Where releases come from.
+    pub library: Library,
+    /// Settings that what is installed depends on.
+    pub settings: Settings,
     /// The provider file; none if multicluster is disabled.
     pub providers: Option<Providers>,
     /// The ClusterProfiles.

@@ -3,14 +3,14 @@
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
 use knative_operator_shared::rules;
-use knative_operator_shared::version::{Version, VersionError};
+use knative_operator_shared::version::Version;
 
 use super::actor::{Memory, Next};
 use super::report::{self, Report};
 use super::siblings::Key;
 use super::verdict::{self, Installation, Verdict};
 use super::{Context, finalize, install, resolve};
-use crate::render;
+use crate::release::{self, NoVersion};
 
 /// Makes one pass over `resource`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next {
@@ -26,7 +26,7 @@ pub struct Outcome {
     /// How far it came.
     pub verdict: Verdict,
     /// What is installed, if that was looked at.
-    pub release: Option<Release>,
+    pub release: Option<Installed>,
     /// When the next one is made.
     pub next: Next,
 }
@@ -44,7 +44,7 @@ impl Outcome {
 }
 
 /// What is installed.
-pub struct Release {
+pub struct Installed {
     /// Its version.
     pub version: Version,
     /// Where its manifests came from.
@@ -91,9 +91,7 @@ fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
         let Key { component, namespace, name } = elder;
         return Some(format!("{component} {namespace}/{name} is older and installed on the same cluster; delete one of the two"));
     }
-    let unsupported = render::unsupported(resource);
-    (!unsupported.is_empty())
-        .then(|| format!("{} can't be installed by this version of the operator yet; remove it from the spec", unsupported.join(", ")))
+    None
 }
 
 /// What there is to install.
@@ -106,19 +104,12 @@ enum Target {
 
 /// The version to install; the error says why it may not follow the installed one.
 fn target(cx: &Context, resource: &Knative) -> Result<Target, String> {
-    let component = resource.component();
-    let available = match cx.bundle.versions(component) {
-        Ok(available) => available,
-        Err(error) => return Ok(Target::Missing(error.to_string(), Next::Retry)),
-    };
-    let version = match Version::resolve(resource.common().version.as_deref(), &available) {
-        Ok(version) => version,
-        Err(error @ VersionError::Unavailable { .. }) => return Ok(Target::Missing(error.to_string(), Next::Idle)),
-        Err(error) => return Err(error.to_string()),
-    };
-    let installed = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
-    version.may_follow(installed.as_ref(), component.kind()).map_err(|e| e.to_string())?;
-    Ok(Target::Version(version))
+    match release::version(&cx.library.bundle, resource) {
+        Ok(version) => Ok(Target::Version(version)),
+        Err(NoVersion::Ineligible(why)) => Err(why.to_string()),
+        Err(NoVersion::Unavailable(why)) => Ok(Target::Missing(why.to_string(), Next::Idle)),
+        Err(NoVersion::Bundle(why)) => Ok(Target::Missing(why.to_string(), Next::Retry)),
+    }
 }
 
 /// Tells what a pass came to; when the next one is made.

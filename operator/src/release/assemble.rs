@@ -1,28 +1,144 @@
-//! Which directories of a bundle a resource asks for.
+//! What a resource asks for, put together: its release or its own manifests, ingresses or sources, the guard, and what it adds.
 
-use knative_operator_shared::api::{IngressConfigs, Knative, SourceConfigs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use knative_operator_shared::api::{CommonSpec, IngressConfigs, Knative, ManifestSource, SourceConfigs};
 use knative_operator_shared::version::Version;
 use serde_json::Value;
 
-use super::bundle::{Bundle, ReleaseError};
+use super::bundle::{Bundle, Objects, ReleaseError};
+use super::download::Downloads;
+use super::guard;
+use super::source::{self, Source};
+use crate::object::text;
 
-/// The objects of `version` with the ingresses or sources that `resource` enables, and where they came from.
-pub fn objects(bundle: &Bundle, resource: &Knative, version: &Version) -> Result<(Vec<Value>, Vec<String>), ReleaseError> {
-    let mut directories = vec![bundle.release(resource.component(), version)];
-    match resource {
+/// Everything that is to be rendered, as released.
+#[derive(Debug, Default)]
+pub struct Release {
+    parts: Vec<Objects>,
+    /// Where it came from, for `status.manifests`: the release or the manifests instead of it, the additional ones, and
+    /// the ingresses or sources, each as one text.
+    pub manifests: Vec<String>,
+    /// What was left out, and why.
+    pub warnings: Vec<String>,
+}
+
+impl Release {
+    /// The objects, in order. Some may be there more than once.
+    pub fn objects(&self) -> impl Iterator<Item = &Value> + Clone {
+        self.parts.iter().flat_map(|part| part.iter())
+    }
+}
+
+/// Where releases come from.
+#[derive(Debug)]
+pub struct Library {
+    /// The bundle on disk.
+    pub bundle: Bundle,
+    /// What specs name by URL.
+    pub downloads: Downloads,
+}
+
+impl Library {
+    /// The release that `resource` asks for, in `version`.
+    pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
+        let CommonSpec { manifests, additional_manifests, .. } = resource.common();
+        let mut release = Release::default();
+        if manifests.is_empty() {
+            let directory = self.bundle.release(resource.component(), version);
+            release.parts.push(self.objects(&directory)?);
+            release.manifests.push(directory.display().to_string());
+        } else {
+            self.add_sources(&mut release, "spec.manifests", manifests, version).await?;
+        }
+        let mut names = Vec::new();
+        for (field, directory) in optional(&self.bundle, resource, version) {
+            let missing = || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
+            match self.objects(&directory) {
+                Ok(objects) => {
+                    release.parts.push(objects);
+                    names.push(directory.display().to_string());
+                }
+                // Who brings manifests of a version that the bundle doesn't know brings the rest as well.
+                Err(_) if !manifests.is_empty() => release.warnings.push(format!("{field}: not installed: {}", missing())),
+                Err(ReleaseError::Directory { .. }) => return Err(ReleaseError::Source { field, why: missing() }),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(directory) = guard::directory(&self.bundle, resource, version)? {
+            release.parts.push(self.objects(&directory)?);
+        }
+        if !additional_manifests.is_empty() {
+            self.add_sources(&mut release, "spec.additionalManifests", additional_manifests, version).await?;
+        }
+        if !names.is_empty() {
+            release.manifests.push(names.join(","));
+        }
+        Ok(release)
+    }
+
+    fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {
+        // Parsing takes tens of milliseconds, once a directory.
+        tokio::task::block_in_place(|| self.bundle.objects(path))
+    }
+
+    async fn add_sources(
+        &self,
+        release: &mut Release,
+        field: &str,
+        given: &[ManifestSource],
+        version: &Version,
+    ) -> Result<(), ReleaseError> {
+        let mut names = Vec::new();
+        for (index, manifest) in given.iter().enumerate() {
+            let field = format!("{field}[{index}].URL");
+            let wrong = |why: String| ReleaseError::Source { field: field.clone(), why };
+            for source in source::sources(manifest, version).map_err(wrong)? {
+                let failed = |why: String| wrong(format!("{source}: {why}"));
+                let objects = match &source {
+                    Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
+                    Source::Bundled(path) => {
+                        let path = source::within(self.bundle.root(), path).map_err(wrong)?;
+                        self.objects(&path).map_err(|e| wrong(e.to_string()))?
+                    }
+                };
+                if objects.is_empty() {
+                    return Err(failed("there is no resource available in the target manifests".to_owned()));
+                }
+                agree(&objects, version).map_err(failed)?;
+                names.push(source.to_string());
+                release.parts.push(objects);
+            }
+        }
+        release.manifests.push(names.join(","));
+        Ok(())
+    }
+}
+
+/// The directories of what `resource` enables beside the component itself, with the fields that enable it.
+fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(String, PathBuf)> {
+    let (field, family, enabled) = match resource {
+        // No ingress given means Istio, as with the Go operator.
         Knative::Serving(serving) => {
-            // No ingress given means Istio, as with the Go operator.
-            let enabled = serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled);
-            directories.extend(enabled.into_iter().map(|name| bundle.extra("ingress", version, name)));
+            ("spec.ingress", "ingress", serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled))
         }
         Knative::Eventing(eventing) => {
-            let enabled = eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default();
-            directories.extend(enabled.into_iter().map(|name| bundle.extra("eventing-source", version, name)));
+            ("spec.source", "eventing-source", eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default())
         }
+    };
+    enabled.into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
+}
+
+/// Objects that say which version they are of are of `version`, but for the patch.
+fn agree(objects: &Arc<Vec<Value>>, version: &Version) -> Result<(), String> {
+    for object in objects.iter() {
+        let label = object["metadata"]["labels"]["app.kubernetes.io/version"].as_str();
+        let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else { continue };
+        return Err(format!(
+            "the version of the manifests {label} of the component {} does not match the target version of the operator CR {version}; change spec.version or the manifest",
+            text(object, "/metadata/name")
+        ));
     }
-    let mut objects = Vec::new();
-    for directory in &directories {
-        objects.extend(bundle.objects(directory)?.iter().cloned());
-    }
-    Ok((objects, directories.iter().map(|d| d.display().to_string()).collect()))
+    Ok(())
 }

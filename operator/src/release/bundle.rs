@@ -1,6 +1,6 @@
 //! A bundle on disk: which versions it has, and their objects, parsed once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +9,7 @@ use knative_operator_shared::version::Version;
 use serde_json::Value;
 
 use super::parse;
+use crate::object::ObjectId;
 
 /// Why a release can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +41,18 @@ pub enum ReleaseError {
     /// A directory holds no objects at all.
     #[error("there is no resource available in the target manifests {0}")]
     Empty(PathBuf),
+    /// What a field of the spec asks for can't be had.
+    #[error("{field}: {why}")]
+    Source {
+        /// Path of the field.
+        field: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// The objects of one directory, shared by everyone who installs it.
-type Objects = Arc<Vec<Value>>;
+pub type Objects = Arc<Vec<Value>>;
 
 /// A release bundle.
 #[derive(Debug)]
@@ -58,10 +67,28 @@ impl Bundle {
         Self { root, parsed: Mutex::default() }
     }
 
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The versions of `component` that it has, in no order. Names that are no version are not of Knative and left out.
     pub fn versions(&self, component: Component) -> Result<Vec<Version>, ReleaseError> {
         let names = names(&self.root.join(component.canonical()))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// What there is of `family`, such as `ingress`, by version; nothing if there is none of it.
+    pub fn extras(&self, family: &str) -> BTreeMap<Version, Vec<String>> {
+        let directory = self.root.join(family);
+        let versions = names(&directory).unwrap_or_default().into_iter().filter_map(|name| Some((name.parse().ok()?, name)));
+        versions.map(|(version, name)| (version, names(&directory.join(name)).unwrap_or_default())).collect()
+    }
+
+    /// The newest release of the security guard.
+    pub fn newest_guard(&self) -> Result<String, ReleaseError> {
+        let newest = self.extras("security-guard").into_keys().next_back();
+        newest.map(|version| version.to_string()).ok_or_else(|| ReleaseError::Empty(self.root.join("security-guard")))
     }
 
     /// The directory of `version` of `component`.
@@ -74,27 +101,32 @@ impl Bundle {
         self.root.join(family).join(version.minor()).join(name)
     }
 
-    /// The objects in the files of `directory`, in the order of file names. Reads and parses on the first call, which
-    /// takes tens of milliseconds: call it where blocking is allowed.
-    pub fn objects(&self, directory: &Path) -> Result<Objects, ReleaseError> {
-        let cached = || self.parsed.lock().unwrap_or_else(PoisonError::into_inner).get(directory).cloned();
+    /// The objects in `path`, a file or the files of a directory in the order of their names; what is repeated word for
+    /// word is there once. Reads and parses on the first call, which takes tens of milliseconds: call it where blocking
+    /// is allowed.
+    pub fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {
+        let cached = || self.parsed.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
         if let Some(objects) = cached() {
             return Ok(objects);
         }
-        let mut objects = Vec::new();
-        for name in names(directory)? {
-            let path = directory.join(name);
-            if !path.is_file() {
-                continue;
-            }
+        let files = if path.is_file() { vec![path.to_owned()] } else { names(path)?.into_iter().map(|name| path.join(name)).collect() };
+        let mut objects: Vec<Value> = Vec::new();
+        let mut last: HashMap<ObjectId, usize> = HashMap::new();
+        for path in files.into_iter().filter(|file| file.is_file()) {
             let text = std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
-            objects.extend(parse::objects(&text).map_err(|why| ReleaseError::Broken { path, why })?);
+            for object in parse::objects(&text).map_err(|why| ReleaseError::Broken { path, why })? {
+                let before = last.insert(ObjectId::of(&object), objects.len());
+                match before.filter(|place| objects[*place] == object) {
+                    Some(place) => drop(last.insert(ObjectId::of(&object), place)),
+                    None => objects.push(object),
+                }
+            }
         }
         if objects.is_empty() {
-            return Err(ReleaseError::Empty(directory.to_owned()));
+            return Err(ReleaseError::Empty(path.to_owned()));
         }
         let objects = Arc::new(objects);
-        self.parsed.lock().unwrap_or_else(PoisonError::into_inner).insert(directory.to_owned(), Arc::clone(&objects));
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), Arc::clone(&objects));
         Ok(objects)
     }
 }

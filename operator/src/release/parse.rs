@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use crate::yaml;
+
 /// The objects in `text`, a stream of YAML documents; empty documents and Lists are resolved.
 pub fn objects(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|e| e.to_string())?;
+    let documents: Vec<Value> = yaml::read_all(text)?;
     let mut objects = Vec::with_capacity(documents.len());
     for document in documents {
         flatten(document, &mut objects)?;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::object::text;
+use crate::yaml;
 
 const KEY: &str = "default-br-config";
 
@@ -20,11 +21,11 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
         return Ok(());
     }
     let written = object["data"][KEY].as_str().ok_or_else(|| format!("data has no {KEY}"))?;
-    let mut defaults: Value = serde_saphyr::from_str(written).map_err(|e| format!("data.{KEY}: {e}"))?;
+    let mut defaults: Value = yaml::read(written).map_err(|e| format!("data.{KEY}: {e}"))?;
     if !defaults["clusterDefault"].is_object() {
         defaults["clusterDefault"] = json!({});
     }
     defaults["clusterDefault"]["brokerClass"] = json!(eventing.spec.default_broker_class.as_deref().unwrap_or("MTChannelBasedBroker"));
-    object["data"][KEY] = json!(serde_saphyr::to_string(&defaults).map_err(|e| format!("data.{KEY}: {e}"))?);
+    object["data"][KEY] = json!(yaml::write(&defaults).map_err(|e| format!("data.{KEY}: {e}"))?);
     Ok(())
 }

@@ -5,6 +5,17 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::object::text;
 
+/// A name without `config-`. The Go operator cuts off seven characters, whatever they are: `kourier-bootstrap` is
+/// `-bootstrap` too.
+fn short(name: &str) -> Option<&str> {
+    name.get("config-".len()..)
+}
+
+/// Whether a ConfigMap called `name` may be called `given` in a spec.
+pub fn is_called(name: &str, given: &str) -> bool {
+    name == given || short(name) == Some(given)
+}
+
 /// Sets the entries given for this ConfigMap, under its whole name or under its name without `config-`; the whole
 /// name wins. Other entries stay.
 pub fn merge(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
@@ -13,8 +24,7 @@ pub fn merge(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     }
     let config = &cx.resource.common().config;
     let name = text(object, "/metadata/name");
-    // The Go operator cuts off seven characters, whatever they are: `kourier-bootstrap` is `-bootstrap` too.
-    let Some(entries) = config.get(name).or_else(|| config.get(name.get("config-".len()..)?)) else { return Ok(()) };
+    let Some(entries) = config.get(name).or_else(|| config.get(short(name)?)) else { return Ok(()) };
     for (key, value) in entries {
         let data = &mut object["data"];
         if !(data.is_object() || data.is_null()) {

@@ -6,6 +6,12 @@ use serde_json::Value;
 
 use crate::object::ObjectId;
 
+/// Labels of Namespaces by which a manifest names itself, or asks for something on behalf of its own pods. All the
+/// Namespaces of a release become one: the last of them decides about these, as with the Go operator.
+fn of_one_manifest(key: &str) -> bool {
+    key == "app.kubernetes.io/version" || key.ends_with("/release") || key == "istio-injection"
+}
+
 /// Each object once: the later one wins, in the place of the first; labels and annotations of Namespaces are united.
 pub fn once(objects: Vec<Value>) -> Vec<Value> {
     let mut places: HashMap<ObjectId, usize> = HashMap::new();
@@ -28,6 +34,9 @@ pub fn once(objects: Vec<Value>) -> Vec<Value> {
 fn unite(later: &mut Value, earlier: &Value) {
     for field in ["labels", "annotations"] {
         for (key, value) in earlier["metadata"][field].as_object().into_iter().flatten() {
+            if of_one_manifest(key) {
+                continue;
+            }
             let entry = &mut later["metadata"][field][key];
             if entry.is_null() {
                 *entry = value.clone();
@@ -46,7 +55,7 @@ mod tests {
     fn the_later_wins_and_namespaces_unite() {
         let object = |kind: &str, labels: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}});
         let kept = once(vec![
-            object("Namespace", json!({"a": "1", "b": "1"})),
+            object("Namespace", json!({"a": "1", "b": "1", "x.knative.dev/release": "v1", "istio-injection": "enabled"})),
             object("ConfigMap", json!({"a": "1"})),
             object("Namespace", json!({"b": "2", "c": "2"})),
             object("ConfigMap", json!({"b": "2"})),

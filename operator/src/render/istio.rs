@@ -1,12 +1,28 @@
-//! Istio's local gateway: a Service that lives where Istio does.
+//! Istio's gateways as Services: where they live, and what they select.
 
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::Context;
 use crate::object::text;
+use crate::yaml;
 
 const NAME: &str = "knative-local-gateway";
+
+/// The Services in front of the Gateways select the pods that the Gateways are overridden to select.
+pub fn select(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let Knative::Serving(serving) = cx.resource else { return Ok(()) };
+    let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref()) else { return Ok(()) };
+    let given = match (text(object, "/apiVersion"), text(object, "/kind"), text(object, "/metadata/name")) {
+        ("v1", "Service", NAME) => &istio.knative_local_gateway,
+        ("v1", "Service", "knative-ingress-gateway") => &istio.knative_ingress_gateway,
+        _ => return Ok(()),
+    };
+    if let Some(gateway) = given.as_ref().filter(|g| !g.selector.is_empty()) {
+        object["spec"]["selector"] = json!(gateway.selector);
+    }
+    Ok(())
+}
 
 /// Puts the Service of the local gateway into Istio's namespace, where the custom resource can't own it.
 pub fn local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
@@ -32,7 +48,7 @@ pub fn local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
 
 /// The namespace of our gateway in a list of `{name, namespace, service}`.
 fn listed(text: &str) -> Option<String> {
-    let gateways: Vec<Value> = serde_saphyr::from_str(text).ok()?;
+    let gateways: Vec<Value> = yaml::read(text).ok()?;
     let own = gateways.iter().find(|g| g["name"] == NAME)?;
     own["namespace"].as_str().filter(|n| !n.is_empty()).map(str::to_owned)
 }

@@ -3,22 +3,33 @@
 //! [`TRANSFORMS`] is the whole story, in order; each is one small file.
 
 mod aggregation;
+mod autoscaling;
+mod availability;
 mod broker;
+mod budgets;
+mod certificates;
 mod config;
 mod dedupe;
 mod empty;
-mod fields;
+mod guard;
+mod images;
 mod istio;
+mod istio_gateway;
 mod jobs;
 mod kourier;
 mod label;
+mod min_version;
+mod names;
 mod namespace;
-#[cfg(test)]
-mod oracle;
 mod owner;
+mod pod;
+mod probes;
 mod replicas;
+mod resources;
+mod services;
 mod sink_binding;
 mod tls;
+mod workloads;
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
@@ -28,9 +39,16 @@ use crate::kinds::Kinds;
 use crate::object::{ObjectId, text};
 use crate::plan::Plan;
 
-pub use fields::unsupported;
+pub use names::unmatched;
 pub use namespace::settle as settle_namespace;
 pub use owner::Owner;
+
+/// Settings of the operator itself that what it installs depends on.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The oldest Kubernetes that Knative is to agree to run on, such as `v1.34.0`.
+    pub kubernetes_min_version: Option<String>,
+}
 
 /// What a transform may know.
 pub struct Context<'a> {
@@ -44,6 +62,8 @@ pub struct Context<'a> {
     pub owner: &'a Owner,
     /// The kinds that the release itself defines.
     pub kinds: &'a Kinds,
+    /// Settings of the operator.
+    pub settings: &'a Settings,
 }
 
 /// Changes one object of the release; the error says what of the spec doesn't fit.
@@ -53,18 +73,29 @@ type Transform = fn(&mut Value, &Context<'_>) -> Result<(), String>;
 const TRANSFORMS: &[Transform] = &[
     namespace::inject,
     namespace::configure,
+    availability::replicas,
+    images::replace,
     jobs::name,
     config::merge,
+    min_version::hand_on,
+    resources::by_container,
+    workloads::replace,
+    services::replace,
+    budgets::replace,
     aggregation::leave_rules,
     owner::set,
+    certificates::mount,
     broker::default_class,
     sink_binding::selection_mode,
     label::set,
+    istio_gateway::replace,
     kourier::gateway_namespace,
     kourier::bootstrap,
     kourier::service,
     kourier::bootstrap_configmap,
     istio::local_gateway,
+    istio::select,
+    guard::allow_podinfo,
     empty::values,
 ];
 
@@ -76,14 +107,20 @@ pub struct RenderError {
     why: String,
 }
 
-/// The plan for `resource`: `objects` of its release, transformed, each once.
-pub fn plan(resource: &Knative, version: &Version, objects: Vec<Value>, owner: &Owner) -> Result<Plan, RenderError> {
+/// The plan for `resource`: `released`, the objects of its release, transformed, each once.
+pub fn plan<'o>(
+    resource: &Knative,
+    version: &Version,
+    released: impl Iterator<Item = &'o Value> + Clone,
+    owner: &Owner,
+    settings: &Settings,
+) -> Result<Plan, RenderError> {
     let mut kinds = Kinds::default();
-    for crd in objects.iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition") {
+    for crd in released.clone().filter(|o| text(o, "/kind") == "CustomResourceDefinition") {
         kinds.learn(crd);
     }
-    let context = Context { resource, version, namespace: resource.target_namespace(), owner, kinds: &kinds };
-    let mut objects = tls::without_optional(objects, &context);
+    let context = Context { resource, version, namespace: resource.target_namespace(), owner, kinds: &kinds, settings };
+    let mut objects: Vec<Value> = released.filter(|o| tls::wanted(o, &context)).cloned().collect();
     for object in &mut objects {
         for transform in TRANSFORMS {
             transform(object, &context).map_err(|why| RenderError { object: ObjectId::of(object).to_string(), why })?;

@@ -4,6 +4,7 @@ use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::Context;
+use super::pod::add_metadata;
 use crate::kinds::cluster_scoped;
 use crate::object::{gvk, text};
 
@@ -50,9 +51,6 @@ pub fn configure(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
 /// Puts the settings of `resource` into `namespace`, over what it has.
 pub fn settle(namespace: &mut Value, resource: &Knative) {
     let Some(settings) = resource.common().namespace_settings() else { return };
-    for (field, entries) in [("labels", &settings.labels), ("annotations", &settings.annotations)] {
-        for (key, value) in entries {
-            namespace["metadata"][field][key] = json!(value);
-        }
-    }
+    add_metadata(namespace, "labels", &settings.labels);
+    add_metadata(namespace, "annotations", &settings.annotations);
 }

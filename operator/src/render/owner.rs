@@ -1,5 +1,8 @@
 //! Who owns the objects: the custom resource locally, the anchor ConfigMap on a spoke.
 
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::name;
 use serde_json::{Value, json};
 
 use super::Context;
@@ -19,6 +22,20 @@ pub struct Owner {
 }
 
 impl Owner {
+    /// Who owns the objects of `resource`: itself locally, its anchor, which has the uid `anchor`, on a spoke.
+    pub fn of(resource: &Knative, anchor: &str) -> Self {
+        if resource.common().cluster_profile_ref.is_some() {
+            let name = name::anchor(resource.component(), resource.name());
+            return Self { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name, uid: anchor.to_owned() };
+        }
+        Self {
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: resource.component().kind().to_owned(),
+            name: resource.name().to_owned(),
+            uid: resource.meta().uid.clone().unwrap_or_default(),
+        }
+    }
+
     /// The reference to it, as its objects carry it.
     pub fn reference(&self) -> Value {
         let Self { api_version, kind, name, uid } = self;

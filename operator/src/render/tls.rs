@@ -4,15 +4,14 @@ use knative_operator_shared::api::Component;
 use serde_json::Value;
 
 use super::Context;
-use crate::object::gvk;
+use crate::object::text;
 
-/// `objects` without those of cert-manager and trust-manager, unless `spec.config.features` has
+/// Whether `object` is installed: those of cert-manager and trust-manager only where `spec.config.features` has
 /// `transport-encryption` permissive or strict.
-pub fn without_optional(mut objects: Vec<Value>, cx: &Context<'_>) -> Vec<Value> {
-    if cx.resource.component() == Component::Eventing && !encrypted(cx) {
-        objects.retain(|o| !matches!(gvk(o).group.as_str(), "cert-manager.io" | "trust.cert-manager.io"));
-    }
-    objects
+pub fn wanted(object: &Value, cx: &Context<'_>) -> bool {
+    let optional = cx.resource.component() == Component::Eventing
+        && matches!(text(object, "/apiVersion").split_once('/'), Some(("cert-manager.io" | "trust.cert-manager.io", _)));
+    !optional || encrypted(cx)
 }
 
 fn encrypted(cx: &Context<'_>) -> bool {

@@ -1,0 +1,105 @@
+//! Where a manifest comes from: what `spec.manifests[].URL` and `spec.additionalManifests[].URL` may say. Pure.
+
+use std::fmt;
+use std::path::{Component as Part, Path, PathBuf};
+
+use knative_operator_shared::api::ManifestSource;
+use knative_operator_shared::version::Version;
+use reqwest::Url;
+
+/// One source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// To be downloaded, by https.
+    Url(Url),
+    /// A file or directory of the bundle, relative to its root or absolute.
+    Bundled(PathBuf),
+}
+
+/// As it may be shown: without user, password and query, which may hold a credential.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bundled(path) => path.display().fmt(f),
+            Self::Url(url) => {
+                let port = url.port().map(|p| format!(":{p}")).unwrap_or_default();
+                write!(f, "{}://{}{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())?;
+                if url.query().is_some() { f.write_str("?…") } else { Ok(()) }
+            }
+        }
+    }
+}
+
+/// The sources that `given` names, in order: `${VERSION}` stands for `version`, and commas divide several, as with the Go operator.
+pub fn sources(given: &ManifestSource, version: &Version) -> Result<Vec<Source>, String> {
+    let text = given.url.replace("${VERSION}", &version.to_string());
+    let sources: Vec<_> = text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(source).collect::<Result<_, _>>()?;
+    if sources.is_empty() { Err("is empty; set it to an https URL or a path in the release bundle".to_owned()) } else { Ok(sources) }
+}
+
+fn source(text: &str) -> Result<Source, String> {
+    let Some((scheme, _)) = text.split_once("://") else {
+        let path = PathBuf::from(text);
+        if path.components().any(|part| part == Part::ParentDir) {
+            return Err(format!("{text} leads out of the release bundle; name a file or directory in it, or an https URL"));
+        }
+        return Ok(Source::Bundled(path));
+    };
+    if !scheme.eq_ignore_ascii_case("https") {
+        return Err(format!(
+            "scheme {scheme} is not supported; serve the manifest over https, or put it into the release bundle and give its path"
+        ));
+    }
+    // The text is not repeated: it may hold a password.
+    Url::parse(text).map(Source::Url).map_err(|error| format!("is no URL: {error}"))
+}
+
+/// `path` in the bundle at `root`, if it is there. Links are followed, and must not lead out of the bundle either.
+pub fn within(root: &Path, path: &Path) -> Result<PathBuf, String> {
+    let real = |path: &Path| path.canonicalize().map_err(|e| format!("{} can't be read: {e}", path.display()));
+    let found = root.join(path);
+    if real(&found)?.starts_with(real(root)?) {
+        Ok(found)
+    } else {
+        Err(format!("{} is not in the release bundle {}", path.display(), root.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(url: &str) -> Result<Vec<String>, String> {
+        let found = sources(&ManifestSource { url: url.to_owned() }, &"1.22.1".parse().unwrap())?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn urls_and_paths_are_told_apart_and_secrets_are_not_shown() {
+        assert_eq!(all("https://u:p@h:8443/v${VERSION}/a.yaml?token=x").unwrap(), ["https://h:8443/v1.22.1/a.yaml?…"]);
+        assert_eq!(all("knative-serving/${VERSION}, https://h/a").unwrap(), ["knative-serving/1.22.1", "https://h/a"]);
+        for (wrong, expected) in [
+            ("", "is empty"),
+            (" , ", "is empty"),
+            ("http://h/a", "scheme http is not supported; serve the manifest over https"),
+            ("file:///etc/passwd", "scheme file is not supported"),
+            ("../secret", "leads out of the release bundle"),
+            ("https://u:secret@", "is no URL"),
+        ] {
+            let error = all(wrong).unwrap_err();
+            assert!(error.contains(expected) && !error.contains("u:secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_path_stays_in_the_bundle() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(root.path().join("a.yaml"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
+        assert!(within(root.path(), Path::new("a.yaml")).is_ok());
+        assert!(within(root.path(), &root.path().join("a.yaml")).is_ok());
+        assert!(within(root.path(), Path::new("link")).unwrap_err().contains("is not in the release bundle"));
+        assert!(within(root.path(), outside.path()).unwrap_err().contains("is not in the release bundle"));
+        assert!(within(root.path(), Path::new("b.yaml")).unwrap_err().contains("b.yaml can't be read"));
+    }
+}

@@ -1,0 +1,77 @@
+//! `spec.registry`: where images come from.
+
+use knative_operator_shared::api::Registry;
+use serde_json::{Value, json};
+
+use super::Context;
+use super::pod::{add_named, containers, is_workload};
+use crate::object::text;
+
+/// Sets the images of a workload's containers, the environment variables that name images, the image that Knative's
+/// caching is asked to hold, and the Secrets for pulling them.
+pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let Some(registry) = &cx.resource.common().registry else { return Ok(()) };
+    if is_workload(object) {
+        workload(object, registry);
+    } else if text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image" {
+        let name = text(object, "/metadata/name").to_owned();
+        let given = registry.overrides.get(&name).cloned();
+        if let Some(image) = given.or_else(|| default(registry, text(object, "/spec/image"), &name)) {
+            object["spec"]["image"] = json!(image);
+        }
+        add_named(&mut object["spec"], "imagePullSecrets", &registry.image_pull_secrets);
+    }
+    Ok(())
+}
+
+fn workload(object: &mut Value, registry: &Registry) {
+    let generated = text(object, "/metadata/generateName");
+    let key = if generated.is_empty() { text(object, "/metadata/name") } else { generated }.to_owned();
+    for container in containers(object) {
+        let name = text(container, "/name");
+        let given = registry.overrides.get(&format!("{key}/{name}")).or_else(|| registry.overrides.get(name)).cloned();
+        if let Some(image) = given.or_else(|| default(registry, text(container, "/image"), name)) {
+            container["image"] = json!(image);
+        }
+        for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(image) = registry.overrides.get(text(variable, "/name")) {
+                *variable = json!({"name": variable["name"], "value": image});
+            }
+        }
+    }
+    add_named(&mut object["spec"]["template"]["spec"], "imagePullSecrets", &registry.image_pull_secrets);
+}
+
+/// The default for `image`, whose container is called `name`.
+fn default(registry: &Registry, image: &str, name: &str) -> Option<String> {
+    let template = registry.default.as_deref().filter(|d| !d.is_empty())?;
+    Some(template.replace("${NAME}", base_name(image).unwrap_or(name)))
+}
+
+/// The last part of an image's path, without tag and digest; none if it has no path.
+fn base_name(image: &str) -> Option<&str> {
+    let (_, last) = image.rsplit_once('/')?;
+    // As in the Go operator a digest is told from the name by its colon.
+    let Some((name, _)) = last.split_once(':') else { return Some(last) };
+    Some(name.split_once('@').map_or(name, |(name, _)| name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_called_by_the_end_of_its_path() {
+        for (image, name) in [
+            ("a/b/queue@sha256:x", Some("queue")),
+            ("a/b/queue:v1", Some("queue")),
+            ("a/b/queue:v1@sha256:x", Some("queue")),
+            ("a:5000/queue", Some("queue")),
+            ("a/queue@digest", Some("queue@digest")),
+            ("queue:v1", None),
+            ("", None),
+        ] {
+            assert_eq!(base_name(image), name, "{image}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Settings of a container's probe.
+
+use knative_operator_shared::api::ContainerProbe;
+use serde_json::{Value, json};
+
+/// The settings that are given: zero means not given, as in Kubernetes.
+pub fn settings(given: &ContainerProbe) -> impl Iterator<Item = (&'static str, i64)> {
+    let ContainerProbe {
+        container: _,
+        initial_delay_seconds,
+        timeout_seconds,
+        period_seconds,
+        success_threshold,
+        failure_threshold,
+        termination_grace_period_seconds,
+    } = given;
+    [
+        ("initialDelaySeconds", initial_delay_seconds.map(i64::from)),
+        ("timeoutSeconds", timeout_seconds.map(i64::from)),
+        ("periodSeconds", period_seconds.map(i64::from)),
+        ("successThreshold", success_threshold.map(i64::from)),
+        ("failureThreshold", failure_threshold.map(i64::from)),
+        ("terminationGracePeriodSeconds", *termination_grace_period_seconds),
+    ]
+    .into_iter()
+    .filter_map(|(field, value)| Some((field, value.filter(|v| *v != 0)?)))
+}
+
+/// Puts `given` over the probe at `field` of `container`; an override that gives nothing takes the probe away.
+pub fn set(container: &mut Value, field: &str, given: &ContainerProbe) {
+    let mut given = settings(given).peekable();
+    if given.peek().is_none() {
+        container.as_object_mut().and_then(|c| c.remove(field));
+        return;
+    }
+    for (setting, value) in given {
+        container[field][setting] = json!(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_are_adjusted_made_and_taken_away() {
+        let given = |period, failure| ContainerProbe { period_seconds: period, failure_threshold: failure, ..ContainerProbe::default() };
+        let mut container = json!({"readinessProbe": {"periodSeconds": 5, "timeoutSeconds": 2, "exec": {}}, "livenessProbe": {}});
+        set(&mut container, "readinessProbe", &given(Some(7), Some(0)));
+        set(&mut container, "livenessProbe", &given(None, Some(0)));
+        set(&mut container, "startupProbe", &given(Some(1), None));
+        let expected =
+            json!({"readinessProbe": {"periodSeconds": 7, "timeoutSeconds": 2, "exec": {}}, "startupProbe": {"periodSeconds": 1}});
+        assert_eq!(container, expected);
+    }
+}
