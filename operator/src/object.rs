@@ -1,6 +1,8 @@
 //! Which object: identity, kind, digest.
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use serde::{Deserialize, Serialize};
@@ -77,6 +79,31 @@ impl Digest {
     /// Whether nothing was digested: an object that was planned but never applied.
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// An object that many may hold, and its digest, made once. CustomResourceDefinitions are large, and the same for every
+/// resource of a kind.
+#[derive(Clone, Debug)]
+pub struct Shared(Arc<(Value, OnceLock<Digest>)>);
+
+impl Shared {
+    /// Shares `object`.
+    pub fn new(object: Value) -> Self {
+        Self(Arc::new((object, OnceLock::new())))
+    }
+
+    /// The digest of the object.
+    pub fn digest(&self) -> &Digest {
+        self.0.1.get_or_init(|| Digest::of(&self.0.0))
+    }
+}
+
+impl Deref for Shared {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0.0
     }
 }
 

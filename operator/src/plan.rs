@@ -1,10 +1,8 @@
 //! What is to be on the cluster: objects in phases. Pure.
 
-use kube::core::GroupVersionKind;
-use serde_json::Value;
-
 use crate::kinds::Kinds;
-use crate::object::{Digest, ObjectId, gvk, text};
+use crate::object::{Digest, ObjectId, Shared, gvk, text};
+use kube::core::GroupVersionKind;
 
 /// When an object is applied: each phase after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,15 +66,15 @@ pub struct Item {
     /// Its group, version and kind.
     pub gvk: GroupVersionKind,
     /// The object as it is applied.
-    pub object: Value,
+    pub object: Shared,
     /// Its digest.
     pub digest: Digest,
 }
 
 impl Item {
     /// An item for `object`.
-    pub fn new(object: Value) -> Self {
-        Self { id: ObjectId::of(&object), gvk: gvk(&object), digest: Digest::of(&object), object }
+    pub fn new(object: Shared) -> Self {
+        Self { id: ObjectId::of(&object), gvk: gvk(&object), digest: object.digest().clone(), object }
     }
 
     /// When it is applied.
@@ -96,7 +94,7 @@ pub struct Plan {
 
 impl Plan {
     /// A plan for `objects`, each of which is there once. The order within a phase is kept.
-    pub fn new(objects: Vec<Value>) -> Self {
+    pub fn new(objects: Vec<Shared>) -> Self {
         let mut kinds = Kinds::default();
         for object in objects.iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition") {
             kinds.learn(object);
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_others_need_comes_first() {
-        let object = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}});
+        let object = |api: &str, kind: &str| Shared::new(json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}}));
         let plan = Plan::new(vec![
             object("batch/v1", "Job"),
             object("networking.internal.knative.dev/v1alpha1", "Certificate"),

@@ -132,7 +132,7 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let mut object = std::borrow::Cow::Borrowed(&item.object);
+    let mut object = std::borrow::Cow::<Value>::Borrowed(&item.object);
     if preserve::scaled(&item.id)
         && let Some(live) = live(target.client, &kind, &item.id).await
     {

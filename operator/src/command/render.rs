@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Output, Told, read, tell};
 use crate::args::ReleaseArgs;
+use crate::object::Shared;
 use crate::release::{self, Library};
 use crate::render::{self, Owner, Settings};
 use crate::yaml;
@@ -57,7 +58,7 @@ fn text(filename: &str) -> std::io::Result<String> {
 }
 
 /// The objects of `resource` in apply order, and warnings.
-async fn objects_of(library: &Library, resource: &Knative, settings: &Settings) -> Result<(Vec<Value>, Vec<String>), String> {
+async fn objects_of(library: &Library, resource: &Knative, settings: &Settings) -> Result<(Vec<Shared>, Vec<String>), String> {
     let version = release::version(&library.bundle, resource).map_err(|e| format!("spec.version: {e}"))?;
     let release = library.release(resource, &version).await.map_err(|e| e.to_string())?;
     let plan = render::plan(resource, &version, release.objects(), &Owner::of(resource, ""), settings).map_err(|e| e.to_string())?;
@@ -66,14 +67,15 @@ async fn objects_of(library: &Library, resource: &Knative, settings: &Settings) 
     Ok((plan.items.into_iter().map(|item| item.object).collect(), warnings))
 }
 
-fn print(objects: &[Value], output: Output) -> Result<String, String> {
+fn print(objects: &[Shared], output: Output) -> Result<String, String> {
     match output {
         Output::Json => {
+            let objects: Vec<&Value> = objects.iter().map(|o| &**o).collect();
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
             serde_json::to_string_pretty(&list).map(|text| text + "\n").map_err(|e| e.to_string())
         }
         Output::Yaml => {
-            let documents = objects.iter().map(|o| yaml::write(o).map(|text| format!("---\n{text}")));
+            let documents = objects.iter().map(|o| yaml::write(&**o).map(|text| format!("---\n{text}")));
             documents.collect()
         }
     }

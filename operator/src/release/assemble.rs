@@ -1,17 +1,15 @@
 //! What a resource asks for, put together: its release or its own manifests, ingresses or sources, the guard, and what it adds.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use knative_operator_shared::api::{CommonSpec, IngressConfigs, Knative, ManifestSource, SourceConfigs};
 use knative_operator_shared::version::Version;
-use serde_json::Value;
 
 use super::bundle::{Bundle, Objects, ReleaseError};
 use super::download::Downloads;
 use super::guard;
 use super::source::{self, Source};
-use crate::object::text;
+use crate::object::{Shared, text};
 
 /// Everything that is to be rendered, as released.
 #[derive(Debug, Default)]
@@ -26,7 +24,7 @@ pub struct Release {
 
 impl Release {
     /// The objects, in order. Some may be there more than once.
-    pub fn objects(&self) -> impl Iterator<Item = &Value> + Clone {
+    pub fn objects(&self) -> impl Iterator<Item = &Shared> + Clone {
         self.parts.iter().flat_map(|part| part.iter())
     }
 }
@@ -131,7 +129,7 @@ fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(Stri
 }
 
 /// Objects that say which version they are of are of `version`, but for the patch.
-fn agree(objects: &Arc<Vec<Value>>, version: &Version) -> Result<(), String> {
+fn agree(objects: &Objects, version: &Version) -> Result<(), String> {
     for object in objects.iter() {
         let label = object["metadata"]["labels"]["app.kubernetes.io/version"].as_str();
         let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else { continue };

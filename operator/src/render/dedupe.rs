@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::object::ObjectId;
+use crate::object::{ObjectId, Shared};
 
 /// Labels of Namespaces by which a manifest names itself, or asks for something on behalf of its own pods. All the
 /// Namespaces of a release become one: the last of them decides about these, as with the Go operator.
@@ -13,25 +13,23 @@ fn of_one_manifest(key: &str) -> bool {
 }
 
 /// Each object once: the later one wins, in the place of the first; labels and annotations of Namespaces are united.
-pub fn once(objects: Vec<Value>) -> Vec<Value> {
+pub fn once(objects: Vec<Shared>) -> Vec<Shared> {
     let mut places: HashMap<ObjectId, usize> = HashMap::new();
-    let mut kept: Vec<Value> = Vec::with_capacity(objects.len());
-    for mut object in objects {
+    let mut kept: Vec<Shared> = Vec::with_capacity(objects.len());
+    for object in objects {
         let id = ObjectId::of(&object);
         let Some(&place) = places.get(&id) else {
             places.insert(id, kept.len());
             kept.push(object);
             continue;
         };
-        if id.kind == "Namespace" {
-            unite(&mut object, &kept[place]);
-        }
-        kept[place] = object;
+        kept[place] = if id.kind == "Namespace" { united(&kept[place], &object) } else { object };
     }
     kept
 }
 
-fn unite(later: &mut Value, earlier: &Value) {
+fn united(earlier: &Value, later: &Value) -> Shared {
+    let mut later = later.clone();
     for field in ["labels", "annotations"] {
         for (key, value) in earlier["metadata"][field].as_object().into_iter().flatten() {
             if of_one_manifest(key) {
@@ -43,6 +41,7 @@ fn unite(later: &mut Value, earlier: &Value) {
             }
         }
     }
+    Shared::new(later)
 }
 
 #[cfg(test)]
@@ -53,7 +52,8 @@ mod tests {
 
     #[test]
     fn the_later_wins_and_namespaces_unite() {
-        let object = |kind: &str, labels: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}});
+        let object =
+            |kind: &str, labels: Value| Shared::new(json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}}));
         let kept = once(vec![
             object("Namespace", json!({"a": "1", "b": "1", "x.knative.dev/release": "v1", "istio-injection": "enabled"})),
             object("ConfigMap", json!({"a": "1"})),

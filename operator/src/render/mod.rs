@@ -10,6 +10,7 @@ mod budgets;
 mod certificates;
 mod config;
 mod dedupe;
+mod definition;
 mod empty;
 mod guard;
 mod images;
@@ -24,9 +25,12 @@ mod namespace;
 mod owner;
 mod pod;
 mod probes;
+#[cfg(test)]
+mod properties;
 mod replicas;
 mod resources;
 mod services;
+mod shape;
 mod sink_binding;
 mod tls;
 mod workloads;
@@ -36,7 +40,7 @@ use knative_operator_shared::version::Version;
 use serde_json::Value;
 
 use crate::kinds::Kinds;
-use crate::object::{ObjectId, text};
+use crate::object::{ObjectId, Shared, text};
 use crate::plan::Plan;
 
 pub use names::unmatched;
@@ -71,6 +75,7 @@ type Transform = fn(&mut Value, &Context<'_>) -> Result<(), String>;
 
 /// Every transform, in order.
 const TRANSFORMS: &[Transform] = &[
+    shape::check,
     namespace::inject,
     namespace::configure,
     availability::replicas,
@@ -111,7 +116,7 @@ pub struct RenderError {
 pub fn plan<'o>(
     resource: &Knative,
     version: &Version,
-    released: impl Iterator<Item = &'o Value> + Clone,
+    released: impl Iterator<Item = &'o Shared> + Clone,
     owner: &Owner,
     settings: &Settings,
 ) -> Result<Plan, RenderError> {
@@ -120,13 +125,19 @@ pub fn plan<'o>(
         kinds.learn(crd);
     }
     let context = Context { resource, version, namespace: resource.target_namespace(), owner, kinds: &kinds, settings };
-    let mut objects: Vec<Value> = released.filter(|o| tls::wanted(o, &context)).cloned().collect();
-    for object in &mut objects {
-        for transform in TRANSFORMS {
-            transform(object, &context).map_err(|why| RenderError { object: ObjectId::of(object).to_string(), why })?;
-        }
+    let wanted = released.filter(|o| tls::wanted(o, &context));
+    let objects = wanted.map(|object| transformed(object, &context)).collect::<Result<_, _>>()?;
+    Ok(Plan::new(replicas::leave_to_autoscalers(dedupe::once(objects))))
+}
+
+/// `released` after every transform.
+fn transformed(released: &Shared, cx: &Context<'_>) -> Result<Shared, RenderError> {
+    if definition::is_right(released, cx) {
+        return Ok(released.clone());
     }
-    let mut objects = dedupe::once(objects);
-    replicas::leave_to_autoscalers(&mut objects);
-    Ok(Plan::new(objects))
+    let mut object = Value::clone(released);
+    for transform in TRANSFORMS {
+        transform(&mut object, cx).map_err(|why| RenderError { object: ObjectId::of(&object).to_string(), why })?;
+    }
+    Ok(Shared::new(object))
 }

@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::autoscaling::{autoscaler_of, is_autoscaler, scaled};
 use super::pod::{CONTAINERS, is_workload};
 use super::{config, probes, workloads};
-use crate::object::text;
+use crate::object::{Shared, text};
 
 /// What of the spec of `resource` is about nothing in `objects`, its release: one sentence each, with the path of the
 /// field and the nearest name that there is.
-pub fn unmatched<'o>(resource: &Knative, objects: impl IntoIterator<Item = &'o Value>) -> Vec<String> {
-    let release = Release { objects: objects.into_iter().collect() };
+pub fn unmatched<'o>(resource: &Knative, objects: impl Iterator<Item = &'o Shared>) -> Vec<String> {
+    let release = Release { objects: objects.map(|o| &**o).collect() };
     let common = resource.common();
     let mut warnings = Vec::new();
     for (path, given) in common.overrides() {
@@ -162,7 +162,7 @@ mod tests {
         ];
         let resource =
             json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a"}, "spec": spec});
-        unmatched(&Knative::Serving(serde_json::from_value(resource).unwrap()), &objects)
+        unmatched(&Knative::Serving(serde_json::from_value(resource).unwrap()), objects.map(Shared::new).iter())
     }
 
     #[test]

@@ -211,8 +211,9 @@ impl CommonSpec {
         paths.zip(self.deployments.iter().chain(&self.workloads))
     }
 
-    /// The settings for the component's namespace, under whichever of the two names they were given.
+    /// The settings for the component's namespace, under whichever of the two names they were given. An empty block gives none.
     pub fn namespace_settings(&self) -> Option<&NamespaceConfiguration> {
-        self.namespace_configuration.as_ref().or(self.namespace.as_ref())
+        let given = [&self.namespace_configuration, &self.namespace].into_iter().flatten();
+        given.into_iter().find(|settings| **settings != NamespaceConfiguration::default())
     }
 }

@@ -1,13 +1,14 @@
 //! `spec.namespaceConfiguration` and `spec.namespace`: two names, one meaning.
 
 use super::Problem;
-use crate::api::Knative;
+use crate::api::{Knative, NamespaceConfiguration};
 
-/// Both names may be given only if they say the same.
+/// Both names may be given only if they say the same. An empty block says nothing.
 pub fn one_meaning(resource: &Knative) -> Option<Problem> {
     let common = resource.common();
     let (documented, go) = (common.namespace_configuration.as_ref()?, common.namespace.as_ref()?);
-    (documented != go).then(|| Problem {
+    let empty = NamespaceConfiguration::default();
+    (documented != go && *documented != empty && *go != empty).then(|| Problem {
         rule: "namespace-settings-one-meaning",
         field: "spec.namespaceConfiguration".to_owned(),
         message: "says something else than spec.namespace, which has the same meaning".to_owned(),
@@ -18,7 +19,7 @@ pub fn one_meaning(resource: &Knative) -> Option<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{KnativeEventing, NamespaceConfiguration};
+    use crate::api::KnativeEventing;
 
     #[test]
     fn both_names_are_fine_only_when_they_agree() {
