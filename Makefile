@@ -19,7 +19,7 @@ demo: tools ## The main job, once, for real: hub, spoke, chart, KnativeServing, 
 test: lint tools ## Everything a contributor needs to be sure.
 	$(call step,build,cargo build --workspace --quiet)
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
-	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling)
+	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --no-run
 	@cargo test --workspace --test e2e
@@ -30,6 +30,10 @@ lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
 	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
 	$(call step,structure,tests/lint.sh)
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
+
+.PHONY: bench
+bench: ## Prints what a release costs: time to parse and to render, memory.
+	@cargo bench --quiet -p knative-operator-tests --bench release
 
 .PHONY: generate
 generate: ## Writes what is generated from the code: the chart's CRDs.

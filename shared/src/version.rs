@@ -109,7 +109,8 @@ impl Version {
         let unavailable = || {
             let mut available = available.to_vec();
             available.sort();
-            VersionError::Unavailable { wanted: asked.to_owned(), available }
+            let wanted = if asked.is_empty() { "latest" } else { asked }.to_owned();
+            VersionError::Unavailable { wanted, available }
         };
         if asked.is_empty() || asked.eq_ignore_ascii_case("latest") {
             return available.iter().max().cloned().ok_or_else(unavailable);

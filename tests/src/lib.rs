@@ -8,6 +8,7 @@
 pub mod cluster;
 
 pub mod http;
+pub mod https;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod pki;

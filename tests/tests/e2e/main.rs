@@ -8,6 +8,7 @@ mod admission;
 mod failures;
 mod local;
 mod outage;
+mod overrides;
 mod processes;
 mod remote;
 mod restart;

@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use crate::overrides;
 use crate::support::{apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status};
 
 /// How soon drift is put right: 2 s is the promise, the rest is for a loaded machine.
@@ -107,6 +108,7 @@ fn two_resources_on_two_spokes_at_once() {
         first["spec"]["namespaceConfiguration"] = json!({"labels": {"example.com/team": "a"}, "annotations": {"example.com/owner": "b"}});
         let mut second = serving("two", "ks-2", Some("spoke-2"), &fleet.releases);
         second["spec"]["config"] = json!({"network": {"ingress-class": "kourier.ingress.networking.knative.dev"}});
+        overrides::add(&mut second);
         tokio::try_join!(apply(hub, &first), apply(hub, &second))?;
         tokio::try_join!(ready(hub, &first), ready(hub, &second))?;
 
@@ -120,6 +122,8 @@ fn two_resources_on_two_spokes_at_once() {
         };
         assert_eq!(class(2).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
         assert_ne!(class(1).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
+
+        overrides::check(hub, &fleet.spokes[2], &second).await?;
 
         // A second resource for a spoke that has one is not installed, and says whose it is.
         let rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);

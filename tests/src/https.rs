@@ -1,0 +1,107 @@
+//! A small https server that does as it is told, also what no good server does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::Result;
+use crate::pki::Authority;
+
+/// What was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The path, with its query.
+    pub path: String,
+    /// The header lines, in lower case.
+    pub headers: Vec<String>,
+}
+
+/// What to answer.
+pub enum Answer {
+    /// This status with these header lines and this body.
+    With(&'static str, Vec<String>, Vec<u8>),
+    /// A body without an end.
+    Endless,
+    /// Nothing, ever.
+    Silence,
+}
+
+/// A server on the loopback network. It ends with the process.
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Server {
+    /// Starts a server whose certificate `authority` issues. `answer` is given each request and how many there were before
+    /// for the same path.
+    pub fn start(authority: &Authority, answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Result<Self> {
+        let issued = authority.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
+        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key)?);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let (log, answer) = (Arc::clone(&asked), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (config, log, answer) = (Arc::clone(&config), Arc::clone(&log), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, config, &log, answer.as_ref()));
+            }
+        });
+        Ok(Self { address, asked })
+    }
+
+    /// The URL of `path`.
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    /// What was asked for so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn serve(stream: TcpStream, config: Arc<ServerConfig>, log: &Mutex<Vec<Asked>>, answer: &dyn Fn(&Asked, usize) -> Answer) -> Option<()> {
+    let mut stream = StreamOwned::new(ServerConnection::new(config).ok()?, stream);
+    let asked = read(&mut stream)?;
+    let before = {
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push(asked.clone());
+        log.iter().filter(|a| a.path == asked.path).count() - 1
+    };
+    match answer(&asked, before) {
+        Answer::With(status, headers, body) => {
+            let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+            let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            stream.write_all(head.as_bytes()).ok()?;
+            stream.write_all(&body).ok()?;
+            stream.conn.send_close_notify();
+            stream.flush().ok()
+        }
+        Answer::Endless => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").ok()?;
+            let piece = vec![b'#'; 1 << 16];
+            while stream.write_all(&piece).is_ok() {}
+            Some(())
+        }
+        // Until the client has had enough.
+        Answer::Silence => stream.read(&mut [0]).ok().map(drop),
+    }
+}
+
+fn read(stream: &mut impl Read) -> Option<Asked> {
+    let mut lines = BufReader::new(stream).lines();
+    let path = lines.next()?.ok()?.split(' ').nth(1)?.to_owned();
+    let headers = lines.map_while(std::result::Result::ok).take_while(|line| !line.is_empty()).map(|line| line.to_lowercase()).collect();
+    Some(Asked { path, headers })
+}

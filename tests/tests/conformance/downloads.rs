@@ -1,0 +1,135 @@
+//! Manifests by URL, from a server with a certificate of its own, which does what good servers don't.
+
+use std::process::Output;
+
+use knative_operator_tests::https::{Answer, Server};
+use knative_operator_tests::pki::Authority;
+use serde_json::Value;
+
+use super::{command, outcome, serving, small};
+
+const NAMESPACE: &str = "{apiVersion: v1, kind: Namespace, metadata: {name: knative-serving}}";
+
+fn map(name: &str, label: &str) -> String {
+    format!(
+        "---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}, namespace: knative-serving, labels: {{app.kubernetes.io/version: '{label}'}}}}}}\n"
+    )
+}
+
+fn ok(text: String) -> Answer {
+    Answer::With("200 OK", Vec::new(), text.into_bytes())
+}
+
+fn status(status: &'static str, headers: &[String]) -> Answer {
+    Answer::With(status, headers.to_vec(), Vec::new())
+}
+
+/// A server, and what trusts it.
+struct Stand {
+    server: Server,
+    directory: tempfile::TempDir,
+}
+
+impl Stand {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::new("downloads").unwrap();
+        std::fs::write(directory.path().join("ca.crt"), authority.pem()).unwrap();
+        let server = Server::start(&authority, |asked, before| match asked.path.as_str() {
+            "/v1.1.0/serving.yaml" => ok(format!("{NAMESPACE}\n{}", map("config-own", "v1.1.9"))),
+            "/replacing.yaml?token=query-secret" => ok(map("config-defaults", "1.1.0")),
+            "/other-version.yaml" => ok(map("config-own", "1.2.0")),
+            "/broken.yaml" => ok("a: 1\nb: [\n".to_owned()),
+            "/page" => ok("<html>a page that says nothing</html>".to_owned()),
+            "/empty.yaml" => ok("# nothing\n".to_owned()),
+            "/later.yaml" if before < 2 => status("503 Service Unavailable", &[]),
+            "/later.yaml" => ok(map("config-later", "1.1.0")),
+            "/moved.yaml" => status("302 Found", &["Location: /v1.1.0/serving.yaml".to_owned()]),
+            "/unsafe.yaml" => status("302 Found", &["Location: http://127.0.0.1:1/".to_owned()]),
+            "/circle.yaml" => status("302 Found", &["Location: /circle.yaml".to_owned()]),
+            "/endless.yaml" => Answer::Endless,
+            "/silent.yaml" => Answer::Silence,
+            "/forbidden.yaml" => status("403 Forbidden", &[]),
+            _ => status("404 Not Found", &[]),
+        });
+        Self { server: server.unwrap(), directory }
+    }
+
+    fn run(&self, spec: &str, trusted: bool) -> Output {
+        let file = serving(self.directory.path(), spec);
+        let mut command = command();
+        if trusted {
+            command.env("SSL_CERT_FILE", self.directory.path().join("ca.crt"));
+        }
+        command.args(["render", "-o", "json", "--download-timeout=3s", "-f"]).arg(file).arg("--releases").arg(small()).output().unwrap()
+    }
+
+    fn own(&self, path: &str) -> String {
+        format!("{{version: 1.1.0, ingress: {{}}, manifests: [{{URL: '{}'}}]}}", self.server.url(path))
+    }
+}
+
+fn names(list: &str, kind: &str) -> Vec<String> {
+    let list: Value = serde_json::from_str(list).unwrap();
+    let found = list["items"].as_array().unwrap().iter().filter(|o| o["kind"] == kind);
+    found.map(|o| o["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn manifests_are_downloaded_instead_of_the_release_and_beside_it() {
+    let stand = Stand::new();
+    let list = outcome(&stand.run(&stand.own("/v${VERSION}/serving.yaml"), true)).unwrap();
+    assert_eq!((names(&list, "Namespace"), names(&list, "ConfigMap")), (vec!["knative-serving".to_owned()], vec!["config-own".to_owned()]));
+    let list = outcome(&stand.run(&stand.own("/moved.yaml"), true)).unwrap();
+    assert_eq!(names(&list, "ConfigMap"), ["config-own"]);
+
+    let url = stand.server.url("/replacing.yaml?token=query-secret").replace("https://", "https://user:secret@");
+    let list = outcome(&stand.run(&format!("{{version: 1.1.0, additionalManifests: [{{URL: '{url}'}}]}}"), true)).unwrap();
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let defaults: Vec<_> = list["items"].as_array().unwrap().iter().filter(|o| o["metadata"]["name"] == "config-defaults").collect();
+    assert_eq!(defaults.len(), 1);
+    assert!(defaults[0]["data"].is_null(), "the released one is replaced: {}", defaults[0]);
+    let asked = stand.server.asked();
+    let asked = asked.iter().find(|a| a.path.starts_with("/replacing")).unwrap();
+    assert!(asked.headers.iter().any(|h| h.starts_with("authorization: basic ")), "{asked:?}");
+}
+
+#[test]
+fn a_server_that_fails_for_a_moment_is_asked_again() {
+    let stand = Stand::new();
+    let list = outcome(&stand.run(&stand.own("/later.yaml"), true)).unwrap();
+    assert_eq!(names(&list, "ConfigMap"), ["config-later"]);
+    assert_eq!(stand.server.asked().len(), 3);
+    outcome(&stand.run(&stand.own("/forbidden.yaml"), true)).unwrap_err();
+    assert_eq!(stand.server.asked().len(), 4, "a refusal is final");
+}
+
+#[test]
+fn each_failure_is_told_with_its_field_and_no_secret() {
+    let stand = Stand::new();
+    for (path, expected) in [
+        ("/missing.yaml?token=query-secret", "the server answered 404 Not Found"),
+        ("/forbidden.yaml", "the server answered 403 Forbidden"),
+        ("/broken.yaml", "it is broken: "),
+        ("/page", "it is broken: object 1 is no mapping but text"),
+        ("/empty.yaml", "there is no resource available in the target manifests"),
+        (
+            "/other-version.yaml",
+            "the version of the manifests 1.2.0 of the component config-own does not match the target version of the operator CR 1.1.0",
+        ),
+        ("/unsafe.yaml", "it redirects to another scheme, http"),
+        ("/circle.yaml", "it redirects more than 5 times"),
+        ("/endless.yaml", "it is larger than 10 MiB"),
+        ("/silent.yaml", "it took longer than 3s"),
+    ] {
+        let spec = stand.own(path).replace("https://", "https://user:secret@");
+        let error = outcome(&stand.run(&spec, true)).unwrap_err();
+        assert!(error.contains("spec.manifests[0].URL: https://127.0.0.1:") && error.contains(expected), "{path}: {error}");
+        assert!(!error.contains("secret"), "{error}");
+    }
+    let error = outcome(&stand.run(&stand.own("/v1.1.0/serving.yaml"), false)).unwrap_err();
+    assert!(error.contains("spec.manifests[0].URL: ") && error.to_lowercase().contains("certificate"), "{error}");
+    let closed = "{version: 1.1.0, ingress: {}, manifests: [{URL: 'https://127.0.0.1:1/a.yaml'}]}";
+    let error = outcome(&stand.run(closed, true)).unwrap_err();
+    assert!(error.contains("spec.manifests[0].URL: https://127.0.0.1:1/a.yaml: ") && error.contains("onnection refused"), "{error}");
+}

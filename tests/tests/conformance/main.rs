@@ -1,0 +1,57 @@
+//! What is rendered, through the real binary: against the Go operator's renderings, against files of our own, and what is refused.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
+
+mod downloads;
+mod golden;
+mod oracle;
+mod refusals;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use knative_operator_tests::tools;
+
+/// Runs `knative-operator` with `arguments`.
+fn operator(arguments: &[&str]) -> Output {
+    command().args(arguments).output().unwrap()
+}
+
+/// `knative-operator`, of whose environment nothing is known to it.
+fn command() -> Command {
+    let mut command = Command::new(tools::sibling("knative-operator").unwrap());
+    for variable in ["KO_DATA_PATH", "KUBERNETES_MIN_VERSION", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// The project's small release.
+fn small() -> PathBuf {
+    tools::project().join("tests/release")
+}
+
+/// Writes a KnativeServing with `spec` to `directory`; where it is.
+fn serving(directory: &Path, spec: &str) -> PathBuf {
+    let path = directory.join("resource.yaml");
+    let head = "apiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata: {name: serving, namespace: knative-serving}\n";
+    std::fs::write(&path, format!("{head}spec: {spec}\n")).unwrap();
+    path
+}
+
+/// What `render` says of a KnativeServing with `spec`: stdout, or stderr.
+fn render(spec: &str) -> Result<String, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = serving(directory.path(), spec);
+    outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()]))
+}
+
+/// What was printed: on stdout if it went well, else on stderr, and then nothing on stdout.
+fn outcome(output: &Output) -> Result<String, String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    if output.status.success() {
+        return Ok(text(&output.stdout));
+    }
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+    Err(text(&output.stderr))
+}
