@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use reqwest::redirect::{Attempt, Policy};
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Client, ClientBuilder, Response, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
 use super::bundle::Objects;
@@ -68,6 +68,7 @@ pub struct DownloadsError(reqwest::Error);
 pub struct Downloads {
     client: Client,
     limit: Duration,
+    current: Duration,
     kept: Mutex<HashMap<Url, Kept>>,
 }
 
@@ -84,16 +85,20 @@ impl Downloads {
     /// Nothing is downloaded yet. `limit`: how long one manifest may take, retries included. Trusts the system's
     /// authorities (or `SSL_CERT_FILE`), and honours `HTTPS_PROXY` and `NO_PROXY`.
     pub fn new(limit: Duration) -> Result<Self, DownloadsError> {
+        Self::with(Client::builder(), limit, CURRENT)
+    }
+
+    /// The same, through a client that `builder` is the beginning of; what came is taken for current for as long as `current`.
+    pub fn with(builder: ClientBuilder, limit: Duration, current: Duration) -> Result<Self, DownloadsError> {
         let agent = concat!("knative-operator/", env!("CARGO_PKG_VERSION"));
-        let client = Client::builder().user_agent(agent).connect_timeout(CONNECT).https_only(true).redirect(Policy::custom(follow)).build();
-        let client = client.map_err(DownloadsError)?;
-        Ok(Self { client, limit, kept: Mutex::default() })
+        let builder = builder.user_agent(agent).connect_timeout(CONNECT).https_only(true).redirect(Policy::custom(follow));
+        Ok(Self { client: builder.build().map_err(DownloadsError)?, limit, current, kept: Mutex::default() })
     }
 
     /// The objects at `url`. Where the server can't be asked any more, what it gave before is used.
     pub async fn objects(&self, url: &Url) -> Result<Objects, DownloadError> {
         let known = self.lock().get(url).cloned();
-        if let Some(kept) = known.as_ref().filter(|k| k.asked.elapsed() < CURRENT) {
+        if let Some(kept) = known.as_ref().filter(|k| k.asked.elapsed() < self.current) {
             return Ok(Arc::clone(&kept.objects));
         }
         let fetched = tokio::time::timeout(self.limit, self.persist(url, known.as_ref())).await;
@@ -105,7 +110,10 @@ impl Downloads {
             }
             (Err(error), Some(kept)) => {
                 tracing::warn!(url = %Source::Url(url.clone()), %error, "manifest not downloaded again; the one from before is used");
-                Ok(kept.objects)
+                let objects = Arc::clone(&kept.objects);
+                // Not in each pass: it may have taken long.
+                self.keep(url, Kept { asked: Instant::now(), ..kept });
+                Ok(objects)
             }
             (Err(error), None) => Err(error),
         }

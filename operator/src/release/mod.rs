@@ -15,5 +15,5 @@ mod source;
 pub use assemble::{Library, Release};
 pub use bundle::{Bundle, ReleaseError};
 pub use choose::{NoVersion, version};
-pub use download::{Downloads, DownloadsError};
+pub use download::{DownloadError, Downloads, DownloadsError};
 pub use parse::objects as parse;

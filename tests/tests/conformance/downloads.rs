@@ -1,7 +1,10 @@
 //! Manifests by URL, from a server with a certificate of its own, which does what good servers don't.
 
 use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
 
+use knative_operator::release::Downloads;
 use knative_operator_tests::https::{Answer, Server};
 use knative_operator_tests::pki::Authority;
 use serde_json::Value;
@@ -49,6 +52,13 @@ impl Stand {
             "/circle.yaml" => status("302 Found", &["Location: /circle.yaml".to_owned()]),
             "/endless.yaml" => Answer::Endless,
             "/silent.yaml" => Answer::Silence,
+            "/tagged.yaml" if before == 0 => {
+                Answer::With("200 OK", vec!["ETag: \"1\"".to_owned()], map("config-tagged", "1.1.0").into_bytes())
+            }
+            "/tagged.yaml" if before == 1 => status("304 Not Modified", &[]),
+            "/tagged.yaml" if before == 2 => ok(map("config-tagged", "1.1.0")),
+            "/tagged.yaml" if before == 3 => status("404 Not Found", &[]),
+            "/tagged.yaml" => ok(map("config-changed", "1.1.0")),
             "/forbidden.yaml" => status("403 Forbidden", &[]),
             _ => status("404 Not Found", &[]),
         });
@@ -132,4 +142,35 @@ fn each_failure_is_told_with_its_field_and_no_secret() {
     let closed = "{version: 1.1.0, ingress: {}, manifests: [{URL: 'https://127.0.0.1:1/a.yaml'}]}";
     let error = outcome(&stand.run(closed, true)).unwrap_err();
     assert!(error.contains("spec.manifests[0].URL: https://127.0.0.1:1/a.yaml: ") && error.contains("onnection refused"), "{error}");
+}
+
+#[test]
+fn what_is_kept_is_asked_for_again_and_used_when_the_server_fails() {
+    knative_operator_runtime::install_crypto();
+    let stand = Stand::new();
+    let authority = reqwest::Certificate::from_pem(&std::fs::read(stand.directory.path().join("ca.crt")).unwrap()).unwrap();
+    let client = || reqwest::Client::builder().tls_certs_only([authority.clone()]);
+    let url: reqwest::Url = stand.server.url("/tagged.yaml").parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::ZERO).unwrap();
+        let (mut names, mut first) = (Vec::new(), None);
+        for _ in 0..5 {
+            let objects = downloads.objects(&url).await.unwrap();
+            names.push(objects[0]["metadata"]["name"].as_str().unwrap().to_owned());
+            // Unchanged, again with the same content, and not there any more: nothing is parsed again.
+            if names.last().unwrap() == "config-tagged" {
+                assert!(Arc::ptr_eq(first.get_or_insert_with(|| Arc::clone(&objects)), &objects));
+            }
+        }
+        assert_eq!(names, ["config-tagged", "config-tagged", "config-tagged", "config-tagged", "config-changed"]);
+        let tagged: Vec<_> = stand.server.asked().iter().map(|a| a.headers.iter().any(|h| h == "if-none-match: \"1\"")).collect();
+        assert_eq!(tagged, [false, true, true, false, false], "the last full answer had no ETag");
+
+        // What came a moment ago is not asked for at all.
+        let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::from_secs(60)).unwrap();
+        downloads.objects(&url).await.unwrap();
+        downloads.objects(&url).await.unwrap();
+        assert_eq!(stand.server.asked().len(), 6);
+    });
 }
