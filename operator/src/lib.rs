@@ -7,7 +7,7 @@ mod cluster;
 mod command;
 mod controller;
 mod health;
-mod kinds;
+pub mod kinds;
 mod leader;
 mod metrics;
 pub mod object;

@@ -11,6 +11,7 @@ pub mod http;
 pub mod https;
 pub mod kubeconfig;
 pub mod kubelet;
+pub mod measure;
 pub mod pki;
 pub mod process;
 pub mod product;

@@ -1,0 +1,243 @@
+//! What installing costs, and staying installed: time, requests to the spoke by verb, CPU time, peak memory; beside the
+//! floor, a bare parallel server-side apply of the same objects, measured in the same run. Asserts nothing.
+//!
+//! `make bench`. Environment: `BENCH_OPERATOR` names another binary or script, which is started as the operator's
+//! Deployment says (arguments, environment, ServiceAccount); `BENCH_IDLE` how many seconds are spent doing nothing (10).
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator::plan::{Item, Phase, Plan};
+use knative_operator::release::{Bundle, Downloads, Library};
+use knative_operator::render::{self, Owner, Settings};
+use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing, KnativeStatus};
+use knative_operator_shared::rules;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::measure::{self, Audit, Request, by_verb};
+use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::{Result, wait};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, Client};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(180);
+/// How long is waited for what comes after.
+const SETTLE: Duration = Duration::from_secs(3);
+/// As whom the operator comes to the spoke.
+const USER: &str = "system:serviceaccount:kube-system:knative-hub";
+/// As whom it comes to the hub.
+const HUB_USER: &str = "system:serviceaccount:knative-operator:knative-operator";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    knative_operator_runtime::install_crypto();
+    let releases = releases::best();
+    let (hub, spoke, floor) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"), Cluster::spoke("floor"))?;
+    let plugins = hub.dir().join("own-plugins");
+    std::fs::create_dir_all(&plugins)?;
+    let mut values = product::values(&[]);
+    values["knative_operator"]["knative_operator"]["logLevel"] = json!("info");
+    let product = Product::install(&hub, &releases, values, &plugins).await?;
+    product::register(&hub, &spoke, "spoke").await?;
+    hub.kubectl(&["create", "namespace", "bench"], "").await?;
+    let audits = (Audit::of(&spoke, USER)?, Audit::of(&hub, HUB_USER)?);
+    let mut bench = Bench { releases, hub, spoke, product, audits, installed: 0 };
+    println!("releases: {}\n", bench.releases.dir.display());
+    println!("{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub)", "", "time", "CPU", "peak");
+    for component in Component::ALL {
+        bench.component(component, &floor).await?;
+    }
+    Ok(())
+}
+
+struct Bench {
+    releases: Releases,
+    hub: Cluster,
+    spoke: Cluster,
+    product: Product,
+    audits: (Audit, Audit),
+    installed: usize,
+}
+
+impl Bench {
+    fn resource(&self, component: Component) -> Value {
+        let mut spec = match component {
+            Component::Serving => json!({"version": self.releases.serving, "ingress": {"kourier": {"enabled": true}}}),
+            Component::Eventing => json!({"version": self.releases.eventing}),
+        };
+        spec["clusterProfileRef"] = json!({"name": "spoke", "namespace": FLEET});
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"namespace": "bench", "name": "bench"}, "spec": spec})
+    }
+
+    async fn component(&mut self, component: Component, floor: &Cluster) -> Result<()> {
+        let mut resource = self.resource(component);
+        let plan = self.plan(component, &resource).await?;
+        self.installed = plan.items.len();
+        println!("{component}: {} objects", self.installed);
+        let (applied, available) = bare(&floor.client(), &plan, component.canonical()).await?;
+        println!(
+            "  {:<32} {:>6.2}s {:>28} of it until all is applied",
+            "floor: bare parallel apply",
+            available.as_secs_f64(),
+            format!("{:.2}s", applied.as_secs_f64())
+        );
+
+        let first = self.phase("first install", async |b| b.apply(&resource, component).await).await?;
+        println!(
+            "  {:<32} {:>6.2} times the floor, {:.2} requests an object",
+            "",
+            first.0.as_secs_f64() / available.as_secs_f64(),
+            ratio(first.1.len(), self.installed)
+        );
+        self.phase("forced reconcile", async |b| {
+            let trigger = format!("reconcile.knative.dev/trigger={}", std::process::id());
+            b.hub.kubectl(&["annotate", "--overwrite", component.kind(), "-n", "bench", "bench", &trigger], "").await.map(drop)
+        })
+        .await?;
+        let idle = std::env::var("BENCH_IDLE").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
+        self.phase("idle", async |_| {
+            tokio::time::sleep(Duration::from_secs(idle)).await;
+            Ok(())
+        })
+        .await?;
+        resource["spec"]["config"] = json!({"features": {"bench": "1"}});
+        self.phase("one ConfigMap key", async |b| {
+            b.hub.kubectl(&["apply", "-f", "-"], &resource.to_string()).await?;
+            let maps = Api::<ConfigMap>::namespaced(b.spoke.client(), component.canonical());
+            let there = |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("bench").is_some_and(|v| v == "1"));
+            let name = if b.releases.real || component == Component::Eventing { "config-features" } else { "config-defaults" };
+            wait::until(&maps, name, LIMIT, "changed", there).await.map(drop)
+        })
+        .await?;
+        self.phase("restart", async |b| b.product.restart_operator(&b.hub, Signal::TERM).await).await?;
+        let next = self.next(component)?;
+        if let Some(next) = next {
+            resource["spec"]["version"] = json!(next);
+            self.phase(&format!("upgrade to {next}"), async |b| b.apply(&resource, component).await).await?;
+        }
+        println!();
+        Ok(())
+    }
+
+    /// The version after the one that is installed.
+    fn next(&self, component: Component) -> Result<Option<String>> {
+        let installed = if component == Component::Serving { self.releases.serving } else { self.releases.eventing }.parse()?;
+        let versions = Bundle::at(self.releases.dir.clone()).versions(component)?;
+        Ok(versions.into_iter().filter(|v| *v > installed).min().map(|v| v.to_string()))
+    }
+
+    async fn plan(&self, component: Component, resource: &Value) -> Result<Plan> {
+        let read = rules::read(component, resource).map_err(|p| p.to_string())?;
+        let version = read.common().version.as_deref().unwrap_or_default().parse()?;
+        let library = Library { bundle: Bundle::at(self.releases.dir.clone()), downloads: Downloads::new(LIMIT)? };
+        let release = library.release(&read, &version).await?;
+        Ok(render::plan(&read, &version, release.objects(), &Owner::of(&read, ""), &Settings::default())?)
+    }
+
+    async fn apply(&self, resource: &Value, component: Component) -> Result<()> {
+        self.hub.kubectl(&["apply", "-f", "-"], &resource.to_string()).await?;
+        let version = resource["spec"]["version"].as_str();
+        let ready = |status: Option<&KnativeStatus>| {
+            status.is_some_and(|s| s.version.as_deref() == version && s.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+        };
+        match component {
+            Component::Serving => {
+                let api = Api::<KnativeServing>::namespaced(self.hub.client(), "bench");
+                wait::until(&api, "bench", LIMIT, "ready", |s| ready(s.and_then(|s| s.status.as_ref()))).await.map(drop)
+            }
+            Component::Eventing => {
+                let api = Api::<KnativeEventing>::namespaced(self.hub.client(), "bench");
+                wait::until(&api, "bench", LIMIT, "ready", |s| ready(s.and_then(|s| s.status.as_ref()))).await.map(drop)
+            }
+        }
+    }
+
+    /// Does `work`, waits for what comes after, and prints what all of it cost; how long the work took, and the requests to the spoke.
+    async fn phase(&mut self, name: &str, work: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<(Duration, Vec<Request>)> {
+        let pid = self.product.operator.process.pid()?;
+        let _ = (self.audits.0.take()?, self.audits.1.take()?);
+        measure::forget_peak(pid)?;
+        let (cpu, started) = (measure::cpu(pid)?, Instant::now());
+        work(self).await?;
+        let time = started.elapsed();
+        tokio::time::sleep(SETTLE).await;
+        let now = self.product.operator.process.pid()?;
+        let cpu = measure::cpu(now)?.saturating_sub(if now == pid { cpu } else { Duration::ZERO });
+        let (spoke, hub) = (self.audits.0.take()?, self.audits.1.take()?);
+        println!(
+            "  {name:<32} {:>6.2}s {:>7.2}s {:>6.1}MB  {} ({})",
+            time.as_secs_f64(),
+            cpu.as_secs_f64(),
+            ratio(usize::try_from(measure::peak(now)?)?, 1024),
+            by_verb(&spoke),
+            by_verb(&hub),
+        );
+        if std::env::var_os("BENCH_REQUESTS").is_some() {
+            spoke.iter().chain(&hub).for_each(|r| println!("      {} {} {}", r.verb, r.target, r.code));
+        }
+        Ok((time, spoke))
+    }
+}
+
+/// Server-side apply of all objects of `plan`, as many at once as there are, phase by phase only where the API server insists;
+/// how long that took, and how long until all Deployments were available.
+async fn bare(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration, Duration)> {
+    let started = Instant::now();
+    let first = [Phase::Namespaces, Phase::Definitions];
+    for phase in first {
+        apply_all(client, plan, plan.phase(phase).collect()).await?;
+    }
+    apply_all(client, plan, plan.items.iter().filter(|i| !first.contains(&i.phase())).collect()).await?;
+    let applied = started.elapsed();
+    let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
+    for deployment in deployments.list(&ListParams::default()).await? {
+        let available = |d: Option<&Deployment>| {
+            let conditions = d.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
+            d.is_some_and(|d| d.spec.replicas == Some(0))
+                || conditions
+                    .is_some_and(|c| c.iter().any(|c| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True")))
+        };
+        let name = deployment.metadata.name.unwrap_or_default();
+        wait::until(&deployments, &name, LIMIT, "available", available).await?;
+    }
+    Ok((applied, started.elapsed()))
+}
+
+async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()> {
+    let params = PatchParams::apply("floor").force();
+    let writes = items.into_iter().map(|item| {
+        let mut object = Value::clone(&item.object);
+        object["metadata"].as_object_mut().map(|m| m.remove("ownerReferences"));
+        let params = &params;
+        async move {
+            let kind = plan.kinds.get(&item.gvk).ok_or_else(|| format!("{} is of no known kind", item.id))?;
+            let api: Api<DynamicObject> = match item.id.namespace.as_str() {
+                "" => Api::all_with(client.clone(), &kind.resource),
+                namespace => Api::namespaced_with(client.clone(), namespace, &kind.resource),
+            };
+            loop {
+                match api.patch(&item.id.name, params, &Patch::Apply(&object)).await {
+                    Ok(_) => return Result::Ok(()),
+                    // A kind that was defined a moment ago.
+                    Err(kube::Error::Api(status)) if status.code == 404 => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    });
+    let mut writes = futures::stream::iter(writes).buffer_unordered(64);
+    while let Some(written) = writes.next().await {
+        written?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)] // small numbers, for people
+fn ratio(a: usize, b: usize) -> f64 {
+    a as f64 / b as f64
+}

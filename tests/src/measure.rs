@@ -1,0 +1,126 @@
+//! What a process and an API server have done: requests out of the audit log, CPU time and memory out of /proc.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::Result;
+use crate::cluster::Cluster;
+
+/// One request, as the audit log has it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// `get`, `list`, `watch`, `create`, `patch`, …
+    pub verb: String,
+    /// Resource, with group and subresource where there are some, and name: `deployments.apps/activator`.
+    pub target: String,
+    /// The status code of the answer.
+    pub code: i64,
+}
+
+impl Request {
+    /// Whether it may have changed something.
+    pub fn writes(&self) -> bool {
+        !matches!(self.verb.as_str(), "get" | "list" | "watch")
+    }
+}
+
+/// Requests by verb.
+pub fn by_verb(requests: &[Request]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for request in requests {
+        *counts.entry(&request.verb).or_default() += 1;
+    }
+    let counts: Vec<_> = counts.iter().map(|(verb, count)| format!("{count} {verb}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+}
+
+/// Reads what comes after in the audit log of one cluster.
+pub struct Audit {
+    log: PathBuf,
+    user: String,
+    from: u64,
+}
+
+impl Audit {
+    /// From now on, the requests of `user` to `cluster`.
+    pub fn of(cluster: &Cluster, user: &str) -> Result<Self> {
+        let log = cluster.dir().join("audit.log");
+        let from = std::fs::metadata(&log)?.len();
+        Ok(Self { log, user: user.to_owned(), from })
+    }
+
+    /// The requests since this was asked last.
+    pub fn take(&mut self) -> Result<Vec<Request>> {
+        let mut file = std::fs::File::open(&self.log)?;
+        file.seek(SeekFrom::Start(self.from))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        // A line may be half written.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        self.from += u64::try_from(whole)?;
+        let mut known = BTreeSet::new();
+        let mut requests = Vec::new();
+        for line in text[..whole].lines() {
+            let event: Value = serde_json::from_str(line)?;
+            // A watch is told of when it starts, and when it ends: that was counted.
+            let ended_watch = event["verb"] == "watch" && event["stage"] == "ResponseComplete";
+            if event["user"]["username"] != self.user.as_str() || ended_watch || !known.insert(event["auditID"].to_string()) {
+                continue;
+            }
+            requests.push(request(&event));
+        }
+        Ok(requests)
+    }
+}
+
+fn request(event: &Value) -> Request {
+    let part = |key: &str| event["objectRef"][key].as_str().unwrap_or_default();
+    let mut target = part("resource").to_owned();
+    for (separator, part) in [(".", part("apiGroup")), ("/", part("name")), ("/", part("subresource"))] {
+        if !part.is_empty() {
+            target = format!("{target}{separator}{part}");
+        }
+    }
+    if target.is_empty() {
+        event["requestURI"].as_str().unwrap_or_default().clone_into(&mut target);
+    }
+    Request {
+        verb: event["verb"].as_str().unwrap_or_default().to_owned(),
+        target,
+        code: event["responseStatus"]["code"].as_i64().unwrap_or_default(),
+    }
+}
+
+/// CPU time that process `pid` has used so far.
+pub fn cpu(pid: i32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks: u64 = fields.get(11..13).ok_or("a stat without times")?.iter().map(|t| t.parse::<u64>().unwrap_or_default()).sum();
+    // A tick is a hundredth of a second on every Linux that there is.
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Peak resident memory of process `pid` since [`forget_peak`], in KiB.
+pub fn peak(pid: i32) -> Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
+/// Resident memory of process `pid`, in KiB.
+pub fn resident(pid: i32) -> Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+fn memory(pid: i32, field: &str) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).ok_or("no such field")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// Makes the present memory of process `pid` its peak.
+pub fn forget_peak(pid: i32) -> Result<()> {
+    Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
+}
