@@ -47,14 +47,14 @@ impl Kinds {
         let (group, kind, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"), text(crd, "/spec/names/plural"));
         for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
             let gvk = GroupVersionKind::gvk(group, text(version, "/name"), kind);
-            self.insert(gvk, plural, text(crd, "/spec/scope") == "Namespaced");
+            let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+            self.insert(gvk, Kind { resource, namespaced: text(crd, "/spec/scope") == "Namespaced" });
         }
     }
 
-    /// Learns one kind.
-    pub fn insert(&mut self, gvk: GroupVersionKind, plural: &str, namespaced: bool) {
-        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-        self.learnt.insert(gvk, Kind { resource, namespaced });
+    /// Learns how one kind is addressed.
+    pub fn insert(&mut self, gvk: GroupVersionKind, kind: Kind) {
+        self.learnt.insert(gvk, kind);
     }
 
     /// How `gvk` is addressed, if that is known.

@@ -65,8 +65,7 @@ pub fn version(meta: &ObjectMeta) -> u64 {
 }
 
 /// A digest of what is applied: the first 128 bits of SHA-256 over a version and the object's JSON, whose keys are sorted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest(String);
 
 impl Digest {
@@ -75,10 +74,18 @@ impl Digest {
         let hash = Sha256::digest(format!("1{object}").as_bytes());
         Self(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
     }
+}
 
-    /// Whether nothing was digested: an object that was planned but never applied.
-    pub fn is_none(&self) -> bool {
-        self.0.is_empty()
+impl From<String> for Digest {
+    /// A digest that was stored.
+    fn from(stored: String) -> Self {
+        Self(stored)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -24,3 +24,5 @@ pub const DESCRIPTION: &str = "operator.knative.dev/description";
 pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
 /// On a namespace: which resource's operator created it, so that it may be deleted with it.
 pub const CREATED_BY: &str = "operator.knative.dev/created-by";
+/// On each applied object: the digest of what was applied.
+pub const DIGEST: &str = "operator.knative.dev/digest";

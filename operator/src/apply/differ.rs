@@ -1,43 +1,26 @@
 //! What to do about one object. Pure.
 
-use super::inventory::{Entry, Marker};
-use super::preserve::scaled;
+use super::inventory::Entry;
 use crate::object::Digest;
 use crate::plan::Item;
-
-/// How an object that is there already is treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Whoever changes it, it is put right.
-    Exact,
-    /// Others may write to it too (webhook rules and bundles by Knative's own webhooks, CRD conversion bundles, replicas
-    /// by a scaler, the rules of an aggregated ClusterRole): it is applied again only when the plan changes.
-    Shared,
-    /// It runs once: never patched, never run again once done.
-    Once,
-}
-
-impl Policy {
-    /// The policy for `item`.
-    pub fn of(item: &Item) -> Self {
-        match (item.id.group.as_str(), item.id.kind.as_str()) {
-            ("batch", "Job") => Self::Once,
-            ("admissionregistration.k8s.io", _) | ("apiextensions.k8s.io", "CustomResourceDefinition") => Self::Shared,
-            _ if scaled(&item.id) || item.object.get("aggregationRule").is_some() => Self::Shared,
-            _ => Self::Exact,
-        }
-    }
-}
 
 /// What is seen of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// Nobody has looked yet.
     Unknown,
-    /// It isn't there.
-    Missing,
-    /// It is there, with this marker.
-    Present(Marker),
+    /// It isn't there. `lost`: it was, as long as this process has looked.
+    Missing {
+        /// Whether it was there before.
+        lost: bool,
+    },
+    /// It is there.
+    Present {
+        /// The digest of what was applied; none on an object that was never applied by us.
+        digest: Option<Digest>,
+        /// Whether every field that was applied is still as it was.
+        intact: bool,
+    },
 }
 
 /// What to do, and why.
@@ -51,58 +34,64 @@ pub enum Action {
     Repair,
 }
 
-/// What to do about an object with `digest` and `policy`, of which `entry` is remembered and `sight` seen.
-pub fn decide(policy: Policy, digest: &Digest, entry: Option<&Entry>, sight: &Sight) -> Action {
-    let applied = entry.filter(|e| !e.digest.is_none());
-    match (policy, applied, sight) {
-        (Policy::Once, _, Sight::Present(_)) => Action::Keep,
-        (Policy::Once, Some(entry), Sight::Unknown | Sight::Missing) if entry.done => Action::Keep,
-        (Policy::Once, Some(_), Sight::Unknown) => Action::Keep,
-        (_, None, _) => Action::Apply,
-        (Policy::Once, Some(_), Sight::Missing) => Action::Repair,
-        (_, Some(entry), _) if entry.digest != *digest => Action::Apply,
-        (_, Some(_), Sight::Missing) => Action::Repair,
-        (Policy::Exact, Some(entry), Sight::Present(marker)) if entry.marker != *marker => Action::Repair,
-        _ => Action::Keep,
+/// Whether it runs once: never patched, never run again once done.
+pub fn once(item: &Item) -> bool {
+    (item.id.group.as_str(), item.id.kind.as_str()) == ("batch", "Job")
+}
+
+/// What to do about an object that is to have `digest`, of which `entry` is remembered from before and `sight` seen.
+pub fn decide(once: bool, digest: &Digest, entry: Option<&Entry>, sight: &Sight) -> Action {
+    match sight {
+        Sight::Present { .. } if once => Action::Keep,
+        Sight::Unknown | Sight::Missing { .. } if once && entry.is_some_and(|e| e.done) => Action::Keep,
+        Sight::Present { digest: Some(applied), intact } if applied == digest => {
+            if *intact {
+                Action::Keep
+            } else {
+                Action::Repair
+            }
+        }
+        Sight::Present { .. } => Action::Apply,
+        Sight::Missing { lost: true } if entry.is_some() => Action::Repair,
+        Sight::Missing { .. } => Action::Apply,
+        // What is remembered may be there: it is looked at first.
+        Sight::Unknown if entry.is_some() => Action::Keep,
+        Sight::Unknown => Action::Apply,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use serde_json::json;
 
     use super::*;
 
     #[test]
-    fn each_policy_against_each_sight() {
+    fn each_sight_of_what_is_remembered_and_what_is_not() {
         use Action::{Apply, Keep, Repair};
-        use Policy::{Exact, Once, Shared};
-        let digest = Digest::of(&json!(1));
-        let marker = |rv: &str| Marker::of(&ObjectMeta { resource_version: Some(rv.into()), ..Default::default() });
-        let entry = |digest: &Digest, done: bool| Entry { digest: digest.clone(), marker: marker("1"), done, ..Entry::default() };
-        let (same, other) = (Sight::Present(marker("1")), Sight::Present(marker("2")));
-        let (now, before, done, meant) =
-            (entry(&digest, false), entry(&Digest::of(&json!(2)), false), entry(&digest, true), Entry::default());
-        for (policy, entry, sight, expected) in [
-            (Exact, None, &Sight::Missing, Apply),
-            (Exact, None, &same, Apply),
-            (Exact, Some(&meant), &same, Apply),
-            (Exact, Some(&before), &same, Apply),
-            (Exact, Some(&now), &same, Keep),
-            (Exact, Some(&now), &Sight::Unknown, Keep),
-            (Exact, Some(&now), &Sight::Missing, Repair),
-            (Exact, Some(&now), &other, Repair),
-            (Shared, Some(&now), &other, Keep),
-            (Shared, Some(&now), &Sight::Missing, Repair),
-            (Shared, Some(&before), &other, Apply),
-            (Once, None, &Sight::Missing, Apply),
-            (Once, None, &same, Keep),
-            (Once, Some(&before), &other, Keep),
-            (Once, Some(&now), &Sight::Missing, Repair),
-            (Once, Some(&done), &Sight::Missing, Keep),
+        let (digest, old) = (Digest::of(&json!(1)), Digest::of(&json!(2)));
+        let present = |digest: Option<&Digest>, intact| Sight::Present { digest: digest.cloned(), intact };
+        let (entry, done) = (Entry::default(), Entry { done: true, ..Entry::default() });
+        for (once, entry, sight, expected) in [
+            (false, None, Sight::Unknown, Apply),
+            (false, Some(&entry), Sight::Unknown, Keep),
+            (false, None, Sight::Missing { lost: false }, Apply),
+            (false, Some(&entry), Sight::Missing { lost: false }, Apply),
+            (false, Some(&entry), Sight::Missing { lost: true }, Repair),
+            (false, Some(&entry), present(Some(&digest), true), Keep),
+            (false, Some(&entry), present(Some(&digest), false), Repair),
+            (false, Some(&entry), present(Some(&old), true), Apply),
+            (false, Some(&entry), present(None, false), Apply),
+            (false, None, present(None, false), Apply),
+            (true, None, Sight::Unknown, Apply),
+            (true, Some(&entry), Sight::Unknown, Keep),
+            (true, None, present(None, false), Keep),
+            (true, Some(&entry), present(Some(&old), false), Keep),
+            (true, Some(&entry), Sight::Missing { lost: true }, Repair),
+            (true, Some(&done), Sight::Missing { lost: true }, Keep),
+            (true, Some(&done), Sight::Unknown, Keep),
         ] {
-            assert_eq!(decide(policy, &digest, entry, sight), expected, "{policy:?} {entry:?} {sight:?}");
+            assert_eq!(decide(once, &digest, entry, &sight), expected, "{once} {entry:?} {sight:?}");
         }
     }
 }

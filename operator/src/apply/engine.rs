@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use knative_operator_shared::label::FIELD_MANAGER;
+use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
-use super::differ::{Action, Policy, decide};
-use super::inventory::{Entry, Inventory};
+use super::differ::{Action, decide, once};
+use super::inventory::Inventory;
 use super::observer::Seen;
 use super::throttle::{Leave, Throttle};
 use super::{CONCURRENCY, address, api, preserve};
@@ -54,18 +54,12 @@ pub struct Applied {
 
 /// The items of `plan` that differ, each with what is to be done.
 pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<(&'p Item, Action)> {
-    let action = |item: &Item| decide(Policy::of(item), &item.digest, inventory.0.get(&item.id), &seen.sight(&item.id));
+    let action = |item: &Item| decide(once(item), &item.digest, inventory.0.get(&item.id), &seen.sight(&item.id));
     plan.items.iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
-/// Applies `todo`, phase by phase, and records in `inventory` what came of it. Nothing stops at the first error.
-pub async fn run(
-    target: &Target<'_>,
-    todo: &[(&Item, Action)],
-    available: bool,
-    inventory: &mut Inventory,
-    throttle: &mut Throttle,
-) -> Applied {
+/// Applies `todo`, phase by phase. Nothing stops at the first error.
+pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], available: bool, throttle: &mut Throttle) -> Applied {
     let mut outcome = Applied::default();
     for phase in Phase::ALL {
         let mut due: Vec<(&Item, Action)> = Vec::new();
@@ -94,7 +88,6 @@ pub async fn run(
                 Ok(meta) => {
                     throttle.accept(&item.id);
                     target.seen.written(&item.id, &meta);
-                    inventory.0.insert(item.id.clone(), Entry::applied(item, &meta));
                     if action == Action::Repair { &mut outcome.repaired } else { &mut outcome.applied }.push(item.id.clone());
                 }
                 Err(why) => {
@@ -132,16 +125,18 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let mut object = std::borrow::Cow::<Value>::Borrowed(&item.object);
-    if preserve::scaled(&item.id)
+    let mut object = Value::clone(&item.object);
+    object["metadata"]["annotations"][DIGEST] = item.digest.to_string().into();
+    if item.id.group == "apps"
+        && preserve::scaled(&item.id.name)
         && let Some(live) = live(target.client, &kind, &item.id).await
     {
-        preserve::keep(object.to_mut(), &live);
+        preserve::keep(&mut object, &live);
     }
     let mut attempt = 0;
     loop {
         attempt += 1;
-        match api.patch(&item.id.name, &params, &Patch::Apply(object.as_ref())).await {
+        match api.patch_metadata(&item.id.name, &params, &Patch::Apply(&object)).await {
             Ok(answer) => return Ok(answer.metadata),
             Err(error) => match again(&error).filter(|_| attempt < ATTEMPTS) {
                 Some(pause) => tokio::time::sleep(pause).await,

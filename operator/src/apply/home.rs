@@ -27,6 +27,15 @@ pub struct Home {
     kind: &'static str,
 }
 
+/// What a home holds.
+#[derive(Debug)]
+pub enum Found {
+    /// What was stored before.
+    Stored(Inventory),
+    /// What it was made with just now: nothing of it was applied yet.
+    New(Inventory),
+}
+
 /// Why the home can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
@@ -110,19 +119,18 @@ impl Home {
         Ok(Some((map.metadata.uid.unwrap_or_default(), inventory.unwrap_or_default())))
     }
 
-    /// Makes sure that the home is there; its uid and what is stored. On a spoke the namespace is created first where it
-    /// is missing, as `namespace` says, and left as it is where it exists.
-    pub async fn ensure(&self, client: &Client, namespace: &Value) -> Result<(String, Inventory), HomeError> {
-        if let Some(found) = self.load(client).await? {
-            return Ok(found);
+    /// Makes sure that the home is there; its uid and what is stored: `inventory` where nothing was. On a spoke the
+    /// namespace is created first where it is missing, as `namespace` says, and left as it is where it exists.
+    pub async fn ensure(&self, client: &Client, namespace: &Value, inventory: Inventory) -> Result<(String, Found), HomeError> {
+        if let Some((uid, stored)) = self.load(client).await? {
+            return Ok((uid, Found::Stored(stored)));
         }
         if self.remote {
             self.ensure_alone(client).await?;
             self.ensure_namespace(client, namespace).await?;
         }
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        let map = self.maps(client).patch(&self.name, &params, &Patch::Apply(&self.base)).await.map_err(self.failed("create"))?;
-        Ok((map.metadata.uid.unwrap_or_default(), Inventory::default()))
+        let map = self.write(client, &inventory).await.map_err(self.failed("create"))?;
+        Ok((map.uid.unwrap_or_default(), Found::New(inventory)))
     }
 
     /// Two resources, or two hubs, may reach the same cluster by different ways: the first one stays.
@@ -160,10 +168,14 @@ impl Home {
 
     /// Stores `inventory`.
     pub async fn store(&self, client: &Client, inventory: &Inventory) -> Result<(), HomeError> {
+        self.write(client, inventory).await.map(drop).map_err(self.failed("write"))
+    }
+
+    async fn write(&self, client: &Client, inventory: &Inventory) -> kube::Result<ObjectMeta> {
         let mut map = self.base.clone();
         map["data"] = json!(BTreeMap::from([(KEY, inventory.encode())]));
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        self.maps(client).patch(&self.name, &params, &Patch::Apply(&map)).await.map(drop).map_err(self.failed("write"))
+        Ok(self.maps(client).patch_metadata(&self.name, &params, &Patch::Apply(&map)).await?.metadata)
     }
 
     /// Takes the home away, and on a spoke the namespace if the operator created it. True once both are gone.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{Digest, ObjectId};
+use crate::object::ObjectId;
 use crate::plan::Item;
 
-/// What was applied, by identity.
+/// What was applied or was going to be, by identity. What is so of each object, the object itself tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(pub BTreeMap<ObjectId, Entry>);
 
@@ -18,12 +17,6 @@ pub struct Entry {
     /// API version that it was applied with.
     #[serde(rename = "v")]
     pub version: String,
-    /// Digest of what was applied; none while it is only meant to be.
-    #[serde(rename = "d", default, skip_serializing_if = "Digest::is_none")]
-    pub digest: Digest,
-    /// What it was marked with afterwards.
-    #[serde(rename = "m", default, skip_serializing_if = "Marker::is_none")]
-    pub marker: Marker,
     /// Whether it is a Job that has completed: it is not run again when it has gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
@@ -31,25 +24,6 @@ pub struct Entry {
     /// its rules from.
     #[serde(rename = "agg", default, skip_serializing_if = "std::ops::Not::not")]
     pub aggregated: bool,
-}
-
-/// Changes whenever somebody changes the object: its uid and generation where it has one, else its resourceVersion.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Marker(String);
-
-impl Marker {
-    /// The marker of an object with `meta`.
-    pub fn of(meta: &ObjectMeta) -> Self {
-        match meta.generation.filter(|g| *g > 0) {
-            Some(generation) => Self(format!("g{generation}@{}", meta.uid.as_deref().unwrap_or_default())),
-            None => Self(format!("v{}", meta.resource_version.as_deref().unwrap_or_default())),
-        }
-    }
-
-    fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -61,19 +35,21 @@ struct Row {
 }
 
 impl Entry {
-    /// What is remembered of `item` before it is applied.
-    pub fn meant(item: &Item) -> Self {
+    /// What is remembered of `item`.
+    pub fn of(item: &Item) -> Self {
         let aggregated = item.object.get("aggregationRule").is_some();
-        Self { version: item.gvk.version.clone(), aggregated, ..Self::default() }
-    }
-
-    /// What is remembered of `item` once it was applied.
-    pub fn applied(item: &Item, meta: &ObjectMeta) -> Self {
-        Self { digest: item.digest.clone(), marker: Marker::of(meta), ..Self::meant(item) }
+        Self { version: item.gvk.version.clone(), aggregated, done: false }
     }
 }
 
 impl Inventory {
+    /// Remembers what isn't remembered yet of `items`.
+    pub fn add<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
+        for item in items {
+            self.0.entry(item.id.clone()).or_insert_with(|| Entry::of(item));
+        }
+    }
+
     /// As stored: JSON, one row an object.
     pub fn encode(&self) -> String {
         let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: id.clone(), entry: entry.clone() }).collect();
@@ -95,13 +71,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_again() {
         let id = ObjectId { group: "apps".into(), kind: "Deployment".into(), namespace: "a".into(), name: "b".into() };
-        let entry = Entry {
-            version: "v1".into(),
-            digest: Digest::of(&serde_json::json!({})),
-            marker: Marker("g1@u".into()),
-            done: true,
-            aggregated: true,
-        };
+        let entry = Entry { version: "v1".into(), done: true, aggregated: true };
         let cluster = ObjectId { group: String::new(), kind: "Namespace".into(), namespace: String::new(), name: "n".into() };
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);

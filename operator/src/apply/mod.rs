@@ -8,6 +8,7 @@ pub mod engine;
 pub mod home;
 pub mod inventory;
 pub mod observer;
+mod ownership;
 mod preserve;
 pub mod remove;
 pub mod throttle;
@@ -24,7 +25,7 @@ use crate::object::{Kind, ObjectId};
 const CONCURRENCY: usize = 16;
 
 /// How `gvk` is addressed, asking the cluster where `kinds` doesn't know; none if it has no such kind.
-async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
+pub async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
     if let Some(kind) = kinds.get(gvk) {
         return Ok(Some(kind));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -16,9 +16,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::differ::Sight;
-use super::inventory::Marker;
+use super::ownership;
 use crate::health::{self, Health};
-use crate::object::{Kind, ObjectId, version};
+use crate::kinds::Kinds;
+use crate::object::{Digest, Kind, ObjectId, Shared, version};
+use crate::plan::Item;
 
 /// How long a watch lasts at most, in seconds: a silent spoke shows within this and five more.
 const WATCH_SECONDS: u32 = 240;
@@ -28,7 +30,14 @@ const WATCH_SECONDS: u32 = 240;
 struct Observed {
     uid: String,
     version: u64,
-    marker: Marker,
+    generation: i64,
+    digest: Option<Digest>,
+    /// What is ours of it, as a number.
+    fingerprint: u64,
+    /// What was ours of it right after it was written.
+    written: Option<u64>,
+    /// Whether all that is to be ours is.
+    covered: bool,
     health: Option<Health>,
     /// Whether it was written by ourselves and no watch has told of it yet.
     unconfirmed: bool,
@@ -37,6 +46,10 @@ struct Observed {
 #[derive(Debug, Default)]
 struct Sights {
     objects: HashMap<ObjectId, Observed>,
+    /// What was there at any time.
+    ever: HashSet<ObjectId>,
+    /// What is to be there.
+    expected: HashMap<ObjectId, Shared>,
     listed: HashSet<(String, String)>,
     trouble: bool,
 }
@@ -53,12 +66,22 @@ impl Seen {
         self.sights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on `items` are to be there.
+    pub fn expect<'i>(&self, items: impl Iterator<Item = &'i Item>) {
+        self.lock().expected = items.map(|item| (item.id.clone(), item.object.clone())).collect();
+    }
+
+    /// There is no such kind, and so nothing of it.
+    pub fn none_of(&self, group: &str, kind: &str) {
+        self.lock().listed.insert((group.to_owned(), kind.to_owned()));
+    }
+
     /// What is seen of `id`.
     pub fn sight(&self, id: &ObjectId) -> Sight {
         let sights = self.lock();
         match sights.objects.get(id) {
-            Some(observed) => Sight::Present(observed.marker.clone()),
-            None if sights.listed.contains(&(id.group.clone(), id.kind.clone())) => Sight::Missing,
+            Some(seen) => Sight::Present { digest: seen.digest.clone(), intact: seen.covered || seen.written == Some(seen.fingerprint) },
+            None if sights.listed.contains(&(id.group.clone(), id.kind.clone())) => Sight::Missing { lost: sights.ever.contains(id) },
             None => Sight::Unknown,
         }
     }
@@ -86,15 +109,19 @@ impl Seen {
     /// `id` was written and is now as `meta` says. What a watch tells later about an earlier state is then ignored.
     pub fn written(&self, id: &ObjectId, meta: &ObjectMeta) {
         let mut sights = self.lock();
-        let before = sights.objects.get(id);
-        let health = before.and_then(|have| match &have.health {
+        let mut observed = sights.observed(id, meta, None);
+        (observed.written, observed.unconfirmed) = (Some(observed.fingerprint), true);
+        let before = sights.objects.get_mut(id);
+        observed.health = before.as_ref().and_then(|have| match &have.health {
             // Whether it works is not known before its own controller has looked at this generation.
-            Some(_) if have.marker != Marker::of(meta) => Some(Health::Waiting("its newest generation is not observed yet".to_owned())),
+            Some(_) if (have.generation, &have.uid) != (observed.generation, &observed.uid) => {
+                Some(Health::Waiting("its newest generation is not observed yet".to_owned()))
+            }
             same => same.clone(),
         });
-        let observed = Observed { unconfirmed: true, ..observed(meta, health) };
-        if before.is_none_or(|have| have.version < observed.version) {
-            sights.objects.insert(id.clone(), observed);
+        match before {
+            Some(have) if have.version >= observed.version => have.written = observed.written,
+            _ => sights.insert(id.clone(), observed),
         }
     }
 
@@ -102,9 +129,9 @@ impl Seen {
     /// for what was written while it was made.
     fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
         let mut sights = self.lock();
-        let observed = observed(meta, health);
+        let observed = sights.observed(&id, meta, health);
         if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
-            sights.objects.insert(id, observed);
+            sights.insert(id, observed);
         }
     }
 
@@ -116,8 +143,26 @@ impl Seen {
     }
 }
 
-fn observed(meta: &ObjectMeta, health: Option<Health>) -> Observed {
-    Observed { uid: meta.uid.clone().unwrap_or_default(), version: version(meta), marker: Marker::of(meta), health, unconfirmed: false }
+impl Sights {
+    fn observed(&self, id: &ObjectId, meta: &ObjectMeta, health: Option<Health>) -> Observed {
+        let covered = |desired: &Shared| ownership::ours(meta).is_some_and(|fields| ownership::covers(fields, desired));
+        Observed {
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: version(meta),
+            generation: meta.generation.unwrap_or_default(),
+            digest: ownership::digest(meta),
+            fingerprint: ownership::fingerprint(meta),
+            written: self.objects.get(id).and_then(|have| have.written),
+            covered: self.expected.get(id).is_some_and(covered),
+            health,
+            unconfirmed: false,
+        }
+    }
+
+    fn insert(&mut self, id: ObjectId, observed: Observed) {
+        self.ever.insert(id.clone());
+        self.objects.insert(id, observed);
+    }
 }
 
 /// The watches of one component on one cluster. Dropping it ends them.
@@ -128,6 +173,8 @@ pub struct Observer {
     /// What is seen.
     pub seen: Arc<Seen>,
     watches: HashMap<Kind, JoinHandle<()>>,
+    /// Kinds that the cluster was asked about.
+    found: HashMap<GroupVersionKind, Kind>,
 }
 
 impl Drop for Observer {
@@ -139,7 +186,7 @@ impl Drop for Observer {
 impl Observer {
     /// Watches nothing yet. `selector` selects the component's objects; those with a namespace are looked for in `namespace`.
     pub fn new(client: Client, namespace: &str, selector: String) -> Self {
-        Self { client, namespace: namespace.to_owned(), selector, seen: Arc::default(), watches: HashMap::new() }
+        Self { client, namespace: namespace.to_owned(), selector, seen: Arc::default(), watches: HashMap::new(), found: HashMap::new() }
     }
 
     /// Watches `kind` from now on, if it isn't yet.
@@ -147,7 +194,8 @@ impl Observer {
         if self.watches.contains_key(kind) {
             return;
         }
-        let (seen, config) = (Arc::clone(&self.seen), watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS));
+        let (seen, config) =
+            (Arc::clone(&self.seen), watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS).streaming_lists());
         let task = if health::has_health(&kind.resource.group, &kind.resource.kind) {
             let api: Api<DynamicObject> = self.api(kind);
             let of = kind.clone();
@@ -164,6 +212,16 @@ impl Observer {
         self.watches.insert(kind.clone(), task);
     }
 
+    /// How `gvk` is addressed: as `known` says, or as the cluster said once. What it doesn't have is asked for again.
+    pub async fn address(&mut self, client: &Client, known: &Kinds, gvk: &GroupVersionKind) -> Option<Kind> {
+        if let Some(kind) = known.get(gvk).or_else(|| self.found.get(gvk).cloned()) {
+            return Some(kind);
+        }
+        let kind = super::address(client, known, gvk).await.ok().flatten()?;
+        self.found.insert(gvk.clone(), kind.clone());
+        Some(kind)
+    }
+
     fn api<K>(&self, kind: &Kind) -> Api<K>
     where
         K: Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
@@ -176,11 +234,23 @@ impl Observer {
     }
 }
 
-/// Follows one kind for ever. Each watch has its own back-off; an error is told and tried again.
+/// Follows one kind for ever: by a watch that begins with what is there, one request, or where the API server doesn't have
+/// that yet (Kubernetes 1.34) by a list and a watch.
 async fn follow<K>(api: Api<K>, config: watcher::Config, seen: Arc<Seen>, kind: Kind, health: impl Fn(&K) -> Option<Health>)
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
+    stream(api.clone(), config.clone(), &seen, &kind, &health).await;
+    let config = watcher::Config { initial_list_strategy: watcher::InitialListStrategy::ListWatch, ..config };
+    stream(api, config, &seen, &kind, &health).await;
+}
+
+/// Follows one kind until the API server says that it can't be done this way. Each watch has its own back-off; an error is told and tried again.
+async fn stream<K>(api: Api<K>, config: watcher::Config, seen: &Seen, kind: &Kind, health: &impl Fn(&K) -> Option<Health>)
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    let streaming = config.initial_list_strategy == watcher::InitialListStrategy::StreamingList;
     let of = |meta: &ObjectMeta| ObjectId {
         group: kind.resource.group.clone(),
         kind: kind.resource.kind.clone(),
@@ -188,8 +258,7 @@ where
         name: meta.name.clone().unwrap_or_default(),
     };
     let key = (kind.resource.group.clone(), kind.resource.kind.clone());
-    // managedFields are most of an object's metadata and of no use here.
-    let stream = watcher(api, config).modify(|o| o.meta_mut().managed_fields = None).backoff(Pause::default());
+    let stream = watcher(api, config).backoff(Pause::default());
     pin_mut!(stream);
     let mut listing: HashSet<ObjectId> = HashSet::new();
     while let Some(event) = stream.next().await {
@@ -209,6 +278,7 @@ where
             }
             Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(&object), false),
             Ok(Event::Delete(object)) => seen.gone(&of(object.meta()), object.meta()),
+            Err(error) if streaming && unsupported(&error) => return,
             Err(error) if missing(&error) => {
                 // The kind itself isn't there (yet): so are none of its objects.
                 let mut sights = seen.lock();
@@ -222,6 +292,11 @@ where
         }
         seen.changed.notify_one();
     }
+}
+
+fn unsupported(error: &watcher::Error) -> bool {
+    let (watcher::Error::WatchStartFailed(kube::Error::Api(status)) | watcher::Error::WatchError(status)) = error else { return false };
+    matches!(status.code, 400 | 422) && status.message.contains("sendInitialEvents")
 }
 
 fn missing(error: &watcher::Error) -> bool {
@@ -261,8 +336,8 @@ mod tests {
         ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.to_string()), ..ObjectMeta::default() }
     }
 
-    fn present(uid: &str, version: u64) -> Sight {
-        Sight::Present(Marker::of(&meta(uid, version)))
+    fn at(seen: &Seen) -> Option<(String, u64)> {
+        seen.lock().objects.get(&id()).map(|o| (o.uid.clone(), o.version))
     }
 
     #[test]
@@ -274,14 +349,14 @@ mod tests {
         // The end of the first one, told late.
         seen.told(id(), &meta("1", 12), None, false);
         seen.gone(&id(), &meta("1", 13));
-        assert_eq!(seen.sight(&id()), present("2", 20));
+        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
         // A list that was made before the write.
         seen.told(id(), &meta("1", 10), None, true);
-        assert_eq!(seen.sight(&id()), present("2", 20));
+        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
         // Confirmed, it follows the watch, and a later list even to lower versions (a cluster that was restored).
         seen.told(id(), &meta("2", 20), None, false);
         seen.told(id(), &meta("3", 5), None, true);
-        assert_eq!(seen.sight(&id()), present("3", 5));
+        assert_eq!(at(&seen), Some(("3".to_owned(), 5)));
         seen.gone(&id(), &meta("3", 6));
         assert_eq!(seen.sight(&id()), Sight::Unknown);
     }

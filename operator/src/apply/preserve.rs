@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::{ObjectId, text};
+use crate::object::text;
 
 /// Workloads whose replicas another controller sets.
 const SCALED: [&str; 4] = ["pingsource-mt-adapter", "kafka-source-dispatcher", "kafka-channel-dispatcher", "kafka-broker-dispatcher"];
@@ -21,9 +21,19 @@ const VARIABLES: [&str; 9] = [
     "K_OBSERVABILITY_CONFIG",
 ];
 
-/// Whether another controller sets its replicas.
-pub fn scaled(id: &ObjectId) -> bool {
-    id.group == "apps" && SCALED.contains(&id.name.as_str())
+/// Whether another controller sets the replicas of the workload called `name`.
+pub fn scaled(name: &str) -> bool {
+    SCALED.contains(&name)
+}
+
+/// Takes out of a scaled `workload` what another controller sets.
+pub fn disclaim(workload: &mut Value) {
+    workload["spec"].as_object_mut().and_then(|spec| spec.remove("replicas"));
+    for container in workload.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) {
+            variables.retain(|v| !VARIABLES.contains(&text(v, "/name")));
+        }
+    }
 }
 
 /// Gives `desired` what is so in `live` and another controller's to set. What is only in `live` is not claimed: it stays.

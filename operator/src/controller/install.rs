@@ -16,13 +16,13 @@ use super::pass::{Installed, Outcome, tell};
 use super::resolve::Cluster;
 use super::verdict::{Installation, Verdict};
 use crate::apply::differ::Sight;
-use crate::apply::home::Home;
+use crate::apply::home::{Found, Home};
 use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observer::{Observer, Seen};
 use crate::apply::throttle::Throttle;
 use crate::apply::{engine, remove};
 use crate::health::Health;
-use crate::object::ObjectId;
+use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
 use crate::release::Release;
 use crate::render::{self, Owner, RenderError};
@@ -38,6 +38,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     let home = Home::of(resource);
     let seen = Arc::clone(&memory.on(cluster, resource).seen);
     forget_lost_home(memory, &home, &seen);
+    let mut fresh = false;
     if memory.home.is_none() {
         let draft = match render("") {
             Ok(draft) => draft,
@@ -47,8 +48,15 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         if let Err(error) = add_finalizer(cx, resource).await {
             return Outcome::failed(format!("the finalizer can't be added: {}", engine::words(&error)), Next::Retry);
         }
-        match home.ensure(&cluster.client, &namespace_of(resource, &draft)).await {
-            Ok(found) => memory.home = Some(found),
+        // Remembered first: whatever happens, what is created is found again.
+        let mut meant = Inventory::default();
+        meant.add(planned(resource, &draft));
+        match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant).await {
+            Ok((uid, Found::Stored(stored))) => memory.home = Some((uid, stored)),
+            // What was installed by somebody else (the Go operator) is looked at first.
+            Ok((uid, Found::New(stored))) => {
+                (memory.home, fresh) = (Some((uid, stored)), resource.status().is_none_or(|s| s.version.is_none()))
+            }
             Err(error) => return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
         }
     }
@@ -59,14 +67,12 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         Err(error) => return unrendered(error),
     };
     advise(cx, resource, memory, &release, &version);
-    if resource.common().cluster_profile_ref.is_some() {
-        // A spoke's namespace is created with the anchor, and never changed.
-        plan.items.retain(|item| item.phase() != Phase::Namespaces);
-    }
-    observe(memory.on(cluster, resource), &plan, &home);
+    let kept: HashSet<ObjectId> = planned(resource, &plan).map(|item| item.id.clone()).collect();
+    plan.items.retain(|item| kept.contains(&item.id));
+    observe(memory.on(cluster, resource), &mut plan, &home, &cluster.client).await;
     announce(cx, resource, memory, &plan, &version).await;
 
-    let mut site = Site { cx, resource, client: &cluster.client, plan: &plan, home: &home, seen: &seen, inventory };
+    let mut site = Site { cx, resource, client: &cluster.client, plan: &plan, home: &home, seen: &seen, inventory, fresh };
     let found = match site.apply(&mut memory.throttle).await {
         Ok(found) => found,
         Err(why) => return Outcome::failed(why, Next::Retry),
@@ -81,7 +87,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
 fn forget_lost_home(memory: &mut Memory, home: &Home, seen: &Seen) {
     let Some((uid, _)) = &memory.home else { return };
     let other = seen.uid(&home.id()).is_some_and(|found| found != *uid);
-    if other || seen.sight(&home.id()) == Sight::Missing {
+    if other || matches!(seen.sight(&home.id()), Sight::Missing { .. }) {
         memory.home = None;
     }
 }
@@ -107,13 +113,33 @@ fn advise(cx: &Context, resource: &Knative, memory: &mut Memory, release: &Relea
     }
 }
 
-fn observe(observer: &mut Observer, plan: &Plan, home: &Home) {
-    let mut gvks: Vec<_> = plan.items.iter().map(|item| item.gvk.clone()).collect();
-    let map = GroupVersionKind::gvk("", "v1", &home.id().kind);
-    gvks.push(map);
+/// What of `plan` is applied: a spoke's namespace is created with the anchor, and never changed.
+fn planned<'p>(resource: &Knative, plan: &'p Plan) -> impl Iterator<Item = &'p Item> {
+    let remote = resource.common().cluster_profile_ref.is_some();
+    plan.items.iter().filter(move |item| !(remote && item.phase() == Phase::Namespaces))
+}
+
+/// Whether `kind` can be watched: one that `plan` itself defines only once its definition is established.
+fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
+    let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
+    let definition = plan.phase(Phase::Definitions).find(|item| item.id.name == name);
+    definition.is_none_or(|item| seen.health(&item.id) == Some(Health::Ready))
+}
+
+/// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
+async fn observe(observer: &mut Observer, plan: &mut Plan, home: &Home, client: &Client) {
+    observer.seen.expect(plan.items.iter());
+    let mut gvks: HashSet<_> = plan.items.iter().map(|item| item.gvk.clone()).collect();
+    gvks.insert(GroupVersionKind::gvk("", "v1", &home.id().kind));
     for gvk in gvks {
-        if let Some(kind) = plan.kinds.get(&gvk) {
-            observer.watch(&kind);
+        match observer.address(client, &plan.kinds, &gvk).await {
+            Some(kind) => {
+                if is_served(&observer.seen, plan, &kind) {
+                    observer.watch(&kind);
+                }
+                plan.kinds.insert(gvk, kind);
+            }
+            None => observer.seen.none_of(&gvk.group, &gvk.kind),
         }
     }
 }
@@ -143,22 +169,23 @@ struct Site<'a> {
     home: &'a Home,
     seen: &'a Seen,
     inventory: Inventory,
+    /// Whether nothing of the inventory was applied yet.
+    fresh: bool,
 }
 
 impl Site<'_> {
     /// Makes the cluster equal to the plan; what was found.
     async fn apply(&mut self, throttle: &mut Throttle) -> Result<Installation, String> {
         let stored = self.inventory.clone();
-        let todo = engine::differing(self.plan, &self.inventory, self.seen);
+        let before = if self.fresh { &Inventory::default() } else { &self.inventory };
+        let todo = engine::differing(self.plan, before, self.seen);
         // What is to be created is remembered first: whatever happens, it is found again.
-        for (item, _) in &todo {
-            self.inventory.0.entry(item.id.clone()).or_insert_with(|| Entry::meant(item));
-        }
+        self.inventory.add(todo.iter().map(|(item, _)| *item));
         self.store(&stored).await?;
         let meant = self.inventory.clone();
         let available = self.unavailable().is_empty();
         let target = engine::Target { client: self.client, kinds: &self.plan.kinds, seen: self.seen };
-        let applied = engine::run(&target, &todo, available, &mut self.inventory, throttle).await;
+        let applied = engine::run(&target, &todo, available, throttle).await;
         self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
             self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired)));
@@ -213,7 +240,7 @@ impl Site<'_> {
     /// What the Jobs are doing; those that are done are remembered as done.
     fn jobs(&mut self, found: &mut Installation) {
         for item in self.plan.phase(Phase::Jobs) {
-            let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done && !e.digest.is_none()) else { continue };
+            let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             match self.seen.health(&item.id) {
                 Some(Health::Ready) => entry.done = true,
                 Some(Health::Broken(why)) => found.broken.push((item.id.name.clone(), why)),
@@ -232,8 +259,8 @@ impl Site<'_> {
         let why = |item: &Item| match (self.seen.health(&item.id), self.seen.sight(&item.id)) {
             (Some(Health::Ready), _) => None,
             (Some(Health::Waiting(why) | Health::Broken(why)), _) => Some(why),
-            (None, Sight::Unknown) if self.inventory.0.get(&item.id).is_some_and(|e| e.digest == item.digest) => None,
-            (None, Sight::Present(_)) => Some("its status is not known yet".to_owned()),
+            (None, Sight::Unknown) => None,
+            (None, Sight::Present { .. }) => Some("its status is not known yet".to_owned()),
             (None, _) => Some("it isn't there".to_owned()),
         };
         self.workloads().filter_map(|item| Some((item.id.name.clone(), why(item)?))).collect()

@@ -1,0 +1,151 @@
+//! Whether an object still is as it was applied: the API server keeps book of whose each field is (server-side apply,
+//! `metadata.managedFields`). Whoever changes or removes a field of ours takes it from us. What others add stays theirs. Pure.
+
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
+use serde_json::Value;
+
+use super::preserve;
+use crate::object::{Digest, text};
+
+/// The fields of the object with `meta` that are ours, in the API server's own form (`FieldsV1`).
+pub fn ours(meta: &ObjectMeta) -> Option<&Value> {
+    let entries = meta.managed_fields.iter().flatten();
+    let own = |operation: &Option<String>, manager: &Option<String>| {
+        operation.as_deref() == Some("Apply") && manager.as_deref() == Some(FIELD_MANAGER)
+    };
+    let mut entries = entries.filter(|e| own(&e.operation, &e.manager) && e.subresource.as_deref().unwrap_or_default().is_empty());
+    entries.next().and_then(|e| e.fields_v1.as_ref()).map(|fields| &fields.0)
+}
+
+/// A number that changes when fields of ours are taken from us, or come back.
+pub fn fingerprint(meta: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ours(meta).map(ToString::to_string).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The digest of what was applied, as the object itself carries it.
+pub fn digest(meta: &ObjectMeta) -> Option<Digest> {
+    meta.annotations.as_ref()?.get(DIGEST).cloned().map(Digest::from)
+}
+
+/// Whether every field of `desired` is among those of ours, `fields`.
+pub fn covers(fields: &Value, desired: &Value) -> bool {
+    let claimed = claimed(desired);
+    let Value::Object(top) = claimed.as_ref() else { return true };
+    top.iter().filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "status")).all(|(key, value)| {
+        if key != "metadata" {
+            return fields.get(format!("f:{key}")).is_some_and(|f| within(f, value));
+        }
+        // Name and namespace belong to nobody.
+        let metadata = fields.get("f:metadata").unwrap_or(&Value::Null);
+        ["labels", "annotations", "ownerReferences"].iter().all(|part| {
+            let empty = |v: &Value| v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty);
+            value.get(part).is_none_or(|v| empty(v) || metadata.get(format!("f:{part}")).is_some_and(|f| within(f, v)))
+        })
+    })
+}
+
+fn within(fields: &Value, desired: &Value) -> bool {
+    // A field that is one whole has no parts.
+    if fields.as_object().is_none_or(serde_json::Map::is_empty) {
+        return true;
+    }
+    match desired {
+        Value::Object(parts) => {
+            parts.iter().all(|(key, part)| part.is_null() || fields.get(format!("f:{key}")).is_some_and(|f| within(f, part)))
+        }
+        Value::Array(items) => items.iter().all(|item| listed(fields, item)),
+        _ => true,
+    }
+}
+
+/// Whether `item` is one of a list's: a value of a set, or what has the same keys.
+fn listed(fields: &Value, item: &Value) -> bool {
+    fields.as_object().into_iter().flatten().any(|(key, fields)| {
+        if let Some(value) = key.strip_prefix("v:") {
+            return serde_json::from_str::<Value>(value).is_ok_and(|v| v == *item);
+        }
+        // Keys that were filled in (a port's protocol) are not in what was applied.
+        let Some(keys) = key.strip_prefix("k:").and_then(|k| serde_json::from_str::<Value>(k).ok()) else { return false };
+        let same = keys.as_object().into_iter().flatten().all(|(k, v)| item.get(k).is_none_or(|own| own == v));
+        same && within(fields, item)
+    })
+}
+
+/// `object` without what others may write to: the rules and selectors that Knative's own webhooks set on their
+/// configurations, and what the controllers of workloads set on these.
+fn claimed(object: &Value) -> Cow<'_, Value> {
+    let mut object = Cow::Borrowed(object);
+    match text(&object, "/kind") {
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            for webhook in object.to_mut().get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(fields) = webhook.as_object_mut() {
+                    fields.retain(|key, _| !matches!(key.as_str(), "rules" | "namespaceSelector" | "objectSelector" | "clientConfig"));
+                }
+            }
+        }
+        "Deployment" | "StatefulSet" if preserve::scaled(text(&object, "/metadata/name")) => preserve::disclaim(object.to_mut()),
+        _ => {}
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment() -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": "a", "namespace": "b", "labels": {"l": "1"}, "ownerReferences": [{"uid": "u", "kind": "X"}]},
+            "spec": {"template": {"spec": {"containers": [{"name": "c", "env": [{"name": "E", "value": "1"}], "ports": [{"containerPort": 80}], "args": ["x"]}]}}},
+        })
+    }
+
+    fn fields() -> Value {
+        json!({
+            "f:metadata": {"f:labels": {"f:l": {}}, "f:ownerReferences": {"k:{\"uid\":\"u\"}": {}}},
+            "f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
+                ".": {}, "f:name": {}, "f:args": {},
+                "f:env": {"k:{\"name\":\"E\"}": {".": {}, "f:name": {}, "f:value": {}}},
+                "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
+            }}}}},
+        })
+    }
+
+    #[test]
+    fn what_is_taken_from_us_is_missed() {
+        assert!(covers(&fields(), &deployment()));
+        for taken in [
+            "/f:metadata/f:labels/f:l",
+            "/f:metadata/f:ownerReferences/k:{\"uid\":\"u\"}",
+            "/f:spec/f:template/f:spec/f:containers/k:{\"name\":\"c\"}/f:args",
+            "/f:spec/f:template/f:spec/f:containers/k:{\"name\":\"c\"}/f:env/k:{\"name\":\"E\"}/f:value",
+            "/f:spec/f:template/f:spec/f:containers/k:{\"name\":\"c\"}/f:ports/k:{\"containerPort\":80,\"protocol\":\"TCP\"}",
+        ] {
+            let (parent, key) = taken.rsplit_once('/').unwrap();
+            let mut fields = fields();
+            let parent = fields.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+            assert!(parent.remove(key).is_some(), "{taken}");
+            parent.insert(".".to_owned(), json!({}));
+            assert!(!covers(&fields, &deployment()), "{taken}");
+        }
+        assert!(!covers(&Value::Null, &deployment()));
+    }
+
+    #[test]
+    fn what_others_may_write_is_not_missed() {
+        let webhook = json!({"kind": "ValidatingWebhookConfiguration", "webhooks": [{"name": "w", "rules": [], "failurePolicy": "Fail"}]});
+        assert!(covers(&json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:failurePolicy": {}}}}), &webhook));
+        assert!(!covers(&json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}}}}), &webhook));
+        let scaled = json!({"kind": "Deployment", "metadata": {"name": "pingsource-mt-adapter"}, "spec": {"replicas": 0, "paused": true}});
+        assert!(covers(&json!({"f:spec": {"f:paused": {}}}), &scaled));
+    }
+}
