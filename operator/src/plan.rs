@@ -15,8 +15,10 @@ pub enum Phase {
     Access,
     /// ConfigMaps and Secrets.
     Configuration,
-    /// Workloads, Services and everything else.
+    /// Workloads, Services and everything else that Kubernetes itself defines.
     Workloads,
+    /// What is of a kind that somebody else defines: after the CustomResourceDefinitions are Established.
+    Customs,
     /// Webhook configurations: after the workloads that answer them.
     Webhooks,
     /// What the component's own webhooks judge: after its Deployments are available.
@@ -27,12 +29,13 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, first to last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Namespaces,
         Self::Definitions,
         Self::Access,
         Self::Configuration,
         Self::Workloads,
+        Self::Customs,
         Self::Webhooks,
         Self::Dependents,
         Self::Jobs,
@@ -48,13 +51,10 @@ impl Phase {
             ("admissionregistration.k8s.io", _) => Self::Webhooks,
             ("networking.internal.knative.dev", _) => Self::Dependents,
             ("batch", "Job") => Self::Jobs,
-            _ => Self::Workloads,
+            // Groups of Kubernetes' own have no dot, or end so.
+            _ if !group.contains('.') || group.ends_with(".k8s.io") && group != "gateway.networking.k8s.io" => Self::Workloads,
+            _ => Self::Customs,
         }
-    }
-
-    /// Whether this phase waits until the Deployments of the plan are available.
-    pub fn waits_for_deployments(self) -> bool {
-        matches!(self, Self::Dependents | Self::Jobs)
     }
 }
 
@@ -123,6 +123,7 @@ mod tests {
             object("batch/v1", "Job"),
             object("networking.internal.knative.dev/v1alpha1", "Certificate"),
             object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+            object("networking.istio.io/v1", "Gateway"),
             object("apps/v1", "Deployment"),
             object("v1", "ConfigMap"),
             object("rbac.authorization.k8s.io/v1", "ClusterRole"),

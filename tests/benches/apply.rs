@@ -178,7 +178,8 @@ impl Bench {
             by_verb(&hub),
         );
         if std::env::var_os("BENCH_REQUESTS").is_some() {
-            spoke.iter().chain(&hub).for_each(|r| println!("      {} {} {}", r.verb, r.target, r.code));
+            println!("{}", self.product.operator.process.log().lines().filter(|l| l.contains("event")).collect::<Vec<_>>().join("\n"));
+            spoke.iter().chain(&hub).for_each(|r| println!("      {} {} {} {} {}", r.verb, r.target, r.code, r.times.0, r.times.1));
         }
         Ok((time, spoke))
     }

@@ -19,6 +19,8 @@ pub struct Request {
     pub target: String,
     /// The status code of the answer.
     pub code: i64,
+    /// When it came and when it was answered (RFC 3339).
+    pub times: (String, String),
 }
 
 impl Request {
@@ -88,7 +90,9 @@ fn request(event: &Value) -> Request {
     if target.is_empty() {
         event["requestURI"].as_str().unwrap_or_default().clone_into(&mut target);
     }
+    let time = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
     Request {
+        times: (time("requestReceivedTimestamp"), time("stageTimestamp")),
         verb: event["verb"].as_str().unwrap_or_default().to_owned(),
         target,
         code: event["responseStatus"]["code"].as_i64().unwrap_or_default(),

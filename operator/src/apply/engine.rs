@@ -58,13 +58,27 @@ pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<
     plan.items.iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
-/// Applies `todo`, phase by phase. Nothing stops at the first error.
-pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], available: bool, throttle: &mut Throttle) -> Applied {
+/// The phases that are applied one after the other, each only when all of the one before is. Those together are begun
+/// in their order.
+const STEPS: [&[Phase]; 5] = [
+    &[Phase::Namespaces],
+    &[Phase::Definitions, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs],
+    &[Phase::Customs],
+    &[Phase::Webhooks],
+    &[Phase::Dependents],
+];
+
+/// Applies `todo`, step by step. Nothing stops at the first error.
+/// `held`: the phases that must wait for the Deployments.
+pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], throttle: &mut Throttle) -> Applied {
     let mut outcome = Applied::default();
-    for phase in Phase::ALL {
+    for step in STEPS {
         let mut due: Vec<(&Item, Action)> = Vec::new();
-        for (item, action) in todo.iter().filter(|(item, _)| item.phase() == phase) {
-            if phase.waits_for_deployments() && !available {
+        if step.contains(&Phase::Customs) && todo.iter().any(|(item, _)| item.phase() == Phase::Customs) {
+            established(target.seen, todo).await;
+        }
+        for (item, action) in todo.iter().filter(|(item, _)| step.contains(&item.phase())) {
+            if held.contains(&item.phase()) {
                 outcome.held = true;
             } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
                 outcome.refused.push((item.id.clone(), why.to_owned()));
@@ -97,9 +111,6 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], available: bool,
                 }
             }
         }
-        if phase == Phase::Definitions {
-            established(target.seen, &due).await;
-        }
     }
     outcome
 }
@@ -109,8 +120,9 @@ async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) ->
 }
 
 /// Waits until the CRDs that were just applied are Established: what follows may be of their kinds.
-async fn established(seen: &Seen, due: &[(&Item, Action)]) {
-    let all = || due.iter().all(|(item, _)| matches!(seen.health(&item.id), Some(Health::Ready | Health::Broken(_))));
+async fn established(seen: &Seen, todo: &[(&Item, Action)]) {
+    let definitions = || todo.iter().filter(|(item, _)| item.phase() == Phase::Definitions);
+    let all = || definitions().all(|(item, _)| matches!(seen.health(&item.id), Some(Health::Ready | Health::Broken(_))));
     let wait = async {
         while !all() {
             seen.changed().await;

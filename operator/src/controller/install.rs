@@ -55,7 +55,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
             Ok((uid, Found::Stored(stored))) => memory.home = Some((uid, stored)),
             // What was installed by somebody else (the Go operator) is looked at first.
             Ok((uid, Found::New(stored))) => {
-                (memory.home, fresh) = (Some((uid, stored)), resource.status().is_none_or(|s| s.version.is_none()))
+                (memory.home, fresh) = (Some((uid, stored)), resource.status().is_none_or(|s| s.version.is_none()));
             }
             Err(error) => return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
         }
@@ -183,9 +183,9 @@ impl Site<'_> {
         self.inventory.add(todo.iter().map(|(item, _)| *item));
         self.store(&stored).await?;
         let meant = self.inventory.clone();
-        let available = self.unavailable().is_empty();
+        let held = self.held();
         let target = engine::Target { client: self.client, kinds: &self.plan.kinds, seen: self.seen };
-        let applied = engine::run(&target, &todo, available, throttle).await;
+        let applied = engine::run(&target, &todo, held, throttle).await;
         self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
             self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired)));
@@ -206,6 +206,17 @@ impl Site<'_> {
         found.unavailable = self.unavailable();
         found.seen = self.workloads().all(|item| self.seen.sight(&item.id) != Sight::Unknown);
         Ok(found)
+    }
+
+    /// What has to wait for the Deployments: what their webhooks judge, and, unless nothing was installed before, the Jobs, which
+    /// bring what is stored to the form that the new Deployments understand.
+    fn held(&self) -> &'static [Phase] {
+        let upgrade = self.resource.status().is_some_and(|s| s.version.is_some());
+        match (self.unavailable().is_empty(), upgrade) {
+            (true, _) => &[],
+            (false, true) => &[Phase::Dependents, Phase::Jobs],
+            (false, false) => &[Phase::Dependents],
+        }
     }
 
     /// Stores the inventory if it is not as `stored`.

@@ -1,5 +1,7 @@
 //! One pass: where, what, apply, look, tell. Each step hands a value to the next.
 
+use std::time::Duration;
+
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
 use knative_operator_shared::rules;
@@ -12,8 +14,15 @@ use super::verdict::{self, Installation, Verdict};
 use super::{Context, finalize, install, resolve};
 use crate::release::{self, NoVersion};
 
+/// How soon it is looked again whether the ClusterProfiles were read.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Makes one pass over `resource`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next {
+    if resource.common().cluster_profile_ref.is_some() && !cx.profiles.looked() {
+        // Right after a start nothing is known, and nothing is told.
+        return Next::After(LOOK);
+    }
     if resource.deleting() {
         return finalize::run(cx, resource, memory).await;
     }

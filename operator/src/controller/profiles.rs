@@ -76,6 +76,11 @@ impl Profiles {
         });
     }
 
+    /// Whether it was tried to read them.
+    pub fn looked(&self) -> bool {
+        !matches!(self.0.read().unwrap_or_else(PoisonError::into_inner).0, Known::Nothing)
+    }
+
     /// The one of `reference`.
     pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
