@@ -4,6 +4,8 @@
 //! `make bench`. Environment: `BENCH_OPERATOR` names another binary or script, which is started as the operator's
 //! Deployment says (arguments, environment, ServiceAccount); `BENCH_IDLE` how many seconds are spent doing nothing (10).
 
+#![allow(clippy::large_futures)] // a bench runs once
+
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;

@@ -6,14 +6,14 @@ use futures::StreamExt;
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::core::{DynamicObject, ObjectMeta};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 
 use super::differ::{Action, decide, once};
 use super::inventory::Inventory;
 use super::observer::Seen;
 use super::throttle::{Leave, Throttle};
-use super::{CONCURRENCY, address, api, preserve};
+use super::{CONCURRENCY, address, api, preserve, takeover};
 use crate::health::Health;
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
@@ -146,8 +146,16 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
         preserve::keep(&mut object, &live);
     }
     let mut attempt = 0;
+    let mut go = target.seen.is_go(&item.id);
     loop {
         attempt += 1;
+        if go {
+            match take_over(&api, &item.id.name).await {
+                Ok(()) => go = false,
+                Err(error) if again(&error).is_some() && attempt < ATTEMPTS => continue,
+                Err(error) => return Err(words(&error)),
+            }
+        }
         match api.patch_metadata(&item.id.name, &params, &Patch::Apply(&object)).await {
             Ok(answer) => return Ok(answer.metadata),
             Err(error) => match again(&error).filter(|_| attempt < ATTEMPTS) {
@@ -171,6 +179,15 @@ fn again(error: &kube::Error) -> Option<Duration> {
         404 if status.message.contains("could not find the requested resource") || status.message == "404 page not found" => Some(MOMENT),
         _ => None,
     }
+}
+
+/// Makes the fields that the Go operator applied ours.
+async fn take_over(api: &kube::Api<PartialObjectMeta<DynamicObject>>, name: &str) -> kube::Result<()> {
+    let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
+    let Some(patch) = takeover::patch(&found.metadata) else { return Ok(()) };
+    let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch_metadata(name, &params, &Patch::<()>::Json(patch)).await.map(drop)
 }
 
 /// The object as it is on the cluster.

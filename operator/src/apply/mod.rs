@@ -11,6 +11,7 @@ pub mod observer;
 mod ownership;
 mod preserve;
 pub mod remove;
+mod takeover;
 pub mod throttle;
 
 use kube::Api;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::differ::Sight;
-use super::ownership;
+use super::{ownership, takeover};
 use crate::health::{self, Health};
 use crate::kinds::Kinds;
 use crate::object::{Digest, Kind, ObjectId, Shared, version};
@@ -38,6 +38,8 @@ struct Observed {
     written: Option<u64>,
     /// Whether all that is to be ours is.
     covered: bool,
+    /// Whether the Go operator holds fields of it.
+    go: bool,
     health: Option<Health>,
     /// Whether it was written by ourselves and no watch has told of it yet.
     unconfirmed: bool,
@@ -89,6 +91,11 @@ impl Seen {
     /// The uid of `id`, if it is seen.
     pub fn uid(&self, id: &ObjectId) -> Option<String> {
         self.lock().objects.get(id).map(|o| o.uid.clone())
+    }
+
+    /// Whether the Go operator holds fields of `id`.
+    pub fn is_go(&self, id: &ObjectId) -> bool {
+        self.lock().objects.get(id).is_some_and(|o| o.go)
     }
 
     /// Whether `id` works, if it is seen and says so.
@@ -154,6 +161,7 @@ impl Sights {
             fingerprint: ownership::fingerprint(meta),
             written: self.objects.get(id).and_then(|have| have.written),
             covered: self.expected.get(id).is_some_and(covered),
+            go: takeover::is_due(meta),
             health,
             unconfirmed: false,
         }

@@ -51,7 +51,14 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         // Remembered first: whatever happens, what is created is found again.
         let mut meant = Inventory::default();
         meant.add(planned(resource, &draft));
-        match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant).await {
+        match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant.clone()).await {
+            // An anchor without an inventory is the Go operator's: what it installed is there, and looked at first.
+            Ok((uid, Found::Stored(stored))) if stored.0.is_empty() => {
+                if let Err(error) = home.store(&cluster.client, &meant).await {
+                    return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry);
+                }
+                memory.home = Some((uid, meant));
+            }
             Ok((uid, Found::Stored(stored))) => memory.home = Some((uid, stored)),
             // What was installed by somebody else (the Go operator) is looked at first.
             Ok((uid, Found::New(stored))) => {

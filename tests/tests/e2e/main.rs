@@ -13,3 +13,4 @@ mod processes;
 mod remote;
 mod restart;
 mod support;
+mod takeover;

@@ -1,0 +1,207 @@
+//! Taking over what the Go operator has installed: no pod is restarted, and what the Go operator set is ours to take away.
+//! Out of `../shared/takeover`, which is what the Go operator left on a spoke; without it the test says "skipped".
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use knative_operator_shared::api::{KnativeEventing, KnativeServing};
+use knative_operator_tests::cluster::{Cluster, left, objects};
+use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::tools::project;
+use knative_operator_tests::{Result, releases, wait};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::support::{INSTALL, apply, delete, namespace, ready, run};
+
+/// What the Go operator's pods had; a restart for another value would be no fault.
+const MIN_VERSION: &str = "1.30.0";
+
+#[test]
+fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
+    run(async {
+        let folder = project().join("../shared/takeover");
+        if !folder.is_dir() {
+            let _ = writeln!(std::io::stderr(), "skipped: {} is not there", folder.display());
+            return Ok(());
+        }
+        let read = |name: &str| -> Result<Vec<Value>> {
+            let list: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(name))?)?;
+            Ok(list["items"].as_array().cloned().unwrap_or_default())
+        };
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("takeover"), Cluster::spoke("taken"))?;
+        let before = objects(&spoke.client()).await?;
+        load(&spoke, read("spoke-objects.json")?).await?;
+        let client = spoke.client();
+        for place in ["knative-serving", "knative-eventing"] {
+            available(&Api::namespaced(client.clone(), place)).await?;
+        }
+        let pods = uids(&Api::<Pod>::all(client.clone())).await?;
+        let sets = uids(&Api::<ReplicaSet>::all(client.clone())).await?;
+
+        let plugins = tempfile::tempdir()?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["kubernetes_min_version"] = json!(MIN_VERSION);
+        let product = Product::install(&hub, &releases::best(), values, plugins.path()).await?;
+        product::register(&hub, &spoke, "taken").await?;
+        let mut resources = read("hub-resources-remote.json")?;
+        for resource in &mut resources {
+            resource["spec"]["clusterProfileRef"] = json!({"name": "taken", "namespace": FLEET});
+            let place = resource["metadata"]["namespace"].as_str().unwrap_or_default();
+            namespace(&hub, place).await?;
+            restore(&hub, resource).await?;
+        }
+        for resource in &resources {
+            taken(&spoke, resource).await?;
+            ready(&hub, resource).await?;
+        }
+        assert_eq!(uids(&Api::<Pod>::all(client.clone())).await?, pods, "pods were restarted");
+        assert_eq!(uids(&Api::<ReplicaSet>::all(client.clone())).await?, sets, "Deployments were rolled out");
+
+        // Nothing is the Go operator's any more, and what is there is what was there.
+        let deployments = Api::<Deployment>::namespaced(client.clone(), "knative-serving");
+        for deployment in deployments.list(&ListParams::default()).await? {
+            let managers: BTreeSet<_> = deployment.managed_fields().iter().filter_map(|m| m.manager.clone()).collect();
+            assert!(!managers.contains("manifestival"), "{}: {managers:?}", deployment.name_any());
+            assert!(
+                !deployment.annotations().contains_key("kubectl.kubernetes.io/last-applied-configuration"),
+                "{}",
+                deployment.name_any()
+            );
+            // What an override had set, which the spec doesn't have any more, is gone.
+            assert!(!deployment.annotations().contains_key("example.com/override"), "{}", deployment.name_any());
+        }
+
+        // And a field that is removed from the spec later is removed from the cluster.
+        let serving = &resources[0];
+        let mut changed = serving.clone();
+        changed["metadata"] = json!({"name": serving["metadata"]["name"], "namespace": serving["metadata"]["namespace"]});
+        changed.as_object_mut().map(|o| o.remove("status"));
+        changed["spec"]["config"] = json!({"features": {"taken": "over"}});
+        apply(&hub, &changed).await?;
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), "knative-serving");
+        let has = |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.contains_key("taken"));
+        wait::until(&maps, "config-features", INSTALL, "changed", has).await?;
+        changed["spec"].as_object_mut().map(|s| s.remove("config"));
+        apply(&hub, &changed).await?;
+        wait::until(&maps, "config-features", INSTALL, "as before", |m| !has(m)).await?;
+
+        for resource in &resources {
+            delete(&hub, resource).await?;
+        }
+        drop(product);
+        // What the cluster itself puts into each namespace, and the namespaces, which somebody else had created.
+        let own = ["/kube-root-ca.crt", "/default", "/knative-hub", "Namespace. /knative-serving", "Namespace. /knative-eventing"];
+        let mut left = left(&spoke, &before).await?;
+        left.retain(|object| !own.iter().any(|end| object.ends_with(end)));
+        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:#?}").into()) }
+    });
+}
+
+/// Puts `items` on `spoke` as the Go operator did, with the names and owners of the new ones.
+async fn load(spoke: &Cluster, items: Vec<Value>) -> Result<()> {
+    let mut owners = std::collections::BTreeMap::new();
+    let turn = |o: &Value| match (o["kind"].as_str().unwrap_or_default(), o["metadata"]["name"].as_str().unwrap_or_default()) {
+        ("Namespace", _) => 0,
+        ("ConfigMap", name) if name.ends_with("-root-owner") => 1,
+        ("CustomResourceDefinition", _) => 2,
+        _ => 3,
+    };
+    for step in 0..4 {
+        let mut due: Vec<Value> = items.iter().filter(|o| turn(o) == step).map(|o| renewed(o, &owners)).collect();
+        for object in due.iter_mut().filter(|o| o["kind"] == "Deployment") {
+            object["metadata"]["annotations"]["example.com/override"] = json!("set by an override that is gone");
+        }
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": due});
+        let created = spoke.kubectl(&["create", "--field-manager=manifestival", "-o", "json", "-f", "-"], &list.to_string()).await?;
+        // One document after the other.
+        let created: Vec<Value> = serde_json::Deserializer::from_str(&created).into_iter().collect::<std::result::Result<_, _>>()?;
+        for object in &created {
+            let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+            owners.insert(text("name"), text("uid"));
+        }
+        if step == 2 {
+            spoke.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "").await?;
+        }
+    }
+    Ok(())
+}
+
+/// `object` without what only the cluster that it was on knows.
+fn renewed(object: &Value, owners: &std::collections::BTreeMap<String, String>) -> Value {
+    let mut object = object.clone();
+    object.as_object_mut().map(|o| o.remove("status"));
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata
+            .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "ownerReferences" | "generateName"));
+    }
+    for owner in object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+        let name = owner["name"].as_str().unwrap_or_default();
+        owner["uid"] = json!(owners.get(name));
+    }
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.retain(|key, _| !matches!(key.as_str(), "clusterIP" | "clusterIPs"));
+    }
+    if object["kind"] == "Job" {
+        object["spec"].as_object_mut().map(|s| s.remove("selector"));
+        if let Some(labels) = object.pointer_mut("/spec/template/metadata/labels").and_then(Value::as_object_mut) {
+            labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+        }
+    }
+    object
+}
+
+async fn available(deployments: &Api<Deployment>) -> Result<()> {
+    for deployment in deployments.list(&ListParams::default()).await? {
+        let there = |d: Option<&Deployment>| {
+            let conditions = d.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
+            d.is_some_and(|d| d.spec.replicas == Some(0))
+                || conditions
+                    .is_some_and(|c| c.iter().any(|c| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True")))
+        };
+        wait::until(deployments, &deployment.name_any(), INSTALL, "available", there).await?;
+    }
+    Ok(())
+}
+
+/// Pods and ReplicaSets of Deployments: those of Jobs come and go.
+async fn uids<K>(api: &Api<K>) -> Result<BTreeSet<String>>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let all = api.list(&ListParams::default()).await?;
+    let of_job = |o: &K| o.owner_references().iter().any(|r| r.kind == "Job");
+    Ok(all.items.iter().filter(|o| !of_job(o)).map(|o| format!("{} {}", o.name_any(), o.uid().unwrap_or_default())).collect())
+}
+
+/// Puts `resource` on the hub with its status and finalizer, as the Go operator left it.
+async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
+    let mut object = resource.clone();
+    object["metadata"].as_object_mut().map(|m| m.retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "finalizers")));
+    hub.kubectl(&["create", "-f", "-"], &object.to_string()).await?;
+    let patch = json!({"status": resource["status"]});
+    let (place, name) =
+        (resource["metadata"]["namespace"].as_str().unwrap_or_default(), resource["metadata"]["name"].as_str().unwrap_or_default());
+    let params = PatchParams::default();
+    if resource["kind"] == "KnativeServing" {
+        Api::<KnativeServing>::namespaced(hub.client(), place).patch_status(name, &params, &Patch::Merge(patch)).await?;
+    } else {
+        Api::<KnativeEventing>::namespaced(hub.client(), place).patch_status(name, &params, &Patch::Merge(patch)).await?;
+    }
+    Ok(())
+}
+
+/// Waits until each Deployment of `resource` carries our digest.
+async fn taken(spoke: &Cluster, resource: &Value) -> Result<()> {
+    let place = if resource["kind"] == "KnativeServing" { "knative-serving" } else { "knative-eventing" };
+    let deployments = Api::<Deployment>::namespaced(spoke.client(), place);
+    for deployment in deployments.list(&ListParams::default()).await? {
+        let ours = |d: Option<&Deployment>| d.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"));
+        wait::until(&deployments, &deployment.name_any(), Duration::from_secs(60), "taken over", ours).await?;
+    }
+    Ok(())
+}
