@@ -139,10 +139,12 @@ fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
     environment.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
 }
 
-/// The images of the chart: both binaries of this project, and the official credential plugin.
+/// The images of the chart: both binaries of this project, and the official credential plugin. `BENCH_OPERATOR` names
+/// another operator to be measured.
 pub fn images(plugins: &Path) -> Result<Images> {
+    let operator = std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::sibling("knative-operator"), |other| Ok(other.into()));
     Ok([
-        (OPERATOR_IMAGE.to_owned(), tools::sibling("knative-operator")?),
+        (OPERATOR_IMAGE.to_owned(), operator?),
         (WEBHOOK_IMAGE.to_owned(), tools::sibling("knative-operator-webhook")?),
         (PLUGIN_IMAGE.to_owned(), plugins.to_owned()),
     ]

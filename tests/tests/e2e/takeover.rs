@@ -181,7 +181,9 @@ where
 /// Puts `resource` on the hub with its status and finalizer, as the Go operator left it.
 async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
     let mut object = resource.clone();
-    object["metadata"].as_object_mut().map(|m| m.retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "finalizers")));
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "finalizers"));
+    }
     hub.kubectl(&["create", "-f", "-"], &object.to_string()).await?;
     let patch = json!({"status": resource["status"]});
     let (place, name) =
