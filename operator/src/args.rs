@@ -11,6 +11,7 @@ use knative_operator_runtime::log::LogArgs;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::crd;
 
+use crate::command::diff::DiffArgs;
 use crate::command::render::RenderArgs;
 use crate::command::versions::VersionsArgs;
 use crate::release::{Bundle, Downloads, DownloadsError, Library};
@@ -34,6 +35,8 @@ pub struct Args {
 enum Command {
     /// Prints what would be applied for custom resources, in apply order, without a cluster.
     Render(RenderArgs),
+    /// Shows what would change on a cluster, as a unified diff. Exit status: 0 nothing, 1 something, 2 an error.
+    Diff(DiffArgs),
     /// Lists the versions that the release bundle offers.
     Versions(VersionsArgs),
     /// Prints the CustomResourceDefinitions, as YAML.
@@ -120,6 +123,7 @@ impl Args {
         match command {
             None => run::run(run),
             Some(Command::Render(args)) => command::render::run(&args),
+            Some(Command::Diff(args)) => command::diff::run(&args),
             Some(Command::Versions(args)) => command::versions::run(args),
             Some(Command::Crds { kind }) => command::print(&crds(kind.as_deref())),
         }

@@ -9,7 +9,7 @@ pub mod home;
 pub mod inventory;
 pub mod observer;
 mod ownership;
-mod preserve;
+pub mod preserve;
 pub mod remove;
 mod takeover;
 pub mod throttle;

@@ -1,7 +1,9 @@
-//! What the binary does besides running: subcommands that need no cluster.
+//! What the binary does besides running: `render` and `versions` without a cluster, `diff` against one.
 
+pub mod diff;
 mod read;
 pub mod render;
+mod unified;
 pub mod versions;
 
 use std::io::Write;
@@ -15,6 +17,12 @@ pub enum Output {
     /// YAML.
     #[default]
     Yaml,
+}
+
+/// What asynchronous work of a subcommand runs on.
+fn runtime() -> Result<tokio::runtime::Runtime, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(|e| format!("no thread can be started: {e}"))
 }
 
 /// Writes all of `text` to stdout.

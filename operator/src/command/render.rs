@@ -9,21 +9,29 @@ use serde_json::{Value, json};
 use super::{Output, Told, read, tell};
 use crate::args::ReleaseArgs;
 use crate::object::Shared;
-use crate::release::{self, Library};
-use crate::render::{self, Owner, Settings};
+use crate::plan::Plan;
+use crate::release;
+use crate::render::{self, Owner};
 use crate::yaml;
+
+/// Where custom resources and their releases come from.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Source {
+    /// File with custom resources, YAML or JSON; - for stdin.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    filename: String,
+    #[command(flatten)]
+    releases: ReleaseArgs,
+}
 
 /// Flags of `render`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RenderArgs {
-    /// File with custom resources, YAML or JSON; - for stdin.
-    #[arg(short = 'f', long, value_name = "FILE")]
-    filename: String,
+    #[command(flatten)]
+    source: Source,
     /// How the objects are printed: a v1 List (json) or a stream of documents (yaml).
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    #[command(flatten)]
-    releases: ReleaseArgs,
 }
 
 /// Prints the objects in apply order, or says what is wrong and where.
@@ -32,39 +40,49 @@ pub fn run(args: &RenderArgs) -> ExitCode {
 }
 
 fn render(args: &RenderArgs) -> Result<Told, String> {
-    let from = if args.filename == "-" { "stdin" } else { &args.filename };
-    let text = text(&args.filename).map_err(|e| format!("{from} can't be read: {e}"))?;
-    let (resources, mut warnings) = read::resources(&text).map_err(|why| format!("{from}: {why}"))?;
-    let library = args.releases.library().map_err(|e| e.to_string())?;
-    let settings = args.releases.settings();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| e.to_string())?;
+    let (resources, mut warnings) = args.source.resources()?;
+    let runtime = super::runtime()?;
     let mut objects = Vec::new();
     for resource in &resources {
-        let about = |message: String| format!("{from}: {} {}: {message}", resource.component(), resource.name());
-        let (rendered, told) = runtime.block_on(objects_of(&library, resource, &settings)).map_err(about)?;
-        objects.extend(rendered);
-        warnings.extend(told.into_iter().map(|w| format!("{} {}: {w}", resource.component(), resource.name())));
+        let (plan, told) = runtime.block_on(args.source.plan(resource, ""))?;
+        objects.extend(plan.items.into_iter().map(|item| item.object));
+        warnings.extend(told);
     }
     Ok(Told { text: print(&objects, args.output)?, warnings })
 }
 
-fn text(filename: &str) -> std::io::Result<String> {
-    if filename != "-" {
-        return std::fs::read_to_string(filename);
+impl Source {
+    fn from(&self) -> &str {
+        if self.filename == "-" { "stdin" } else { &self.filename }
     }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text)?;
-    Ok(text)
-}
 
-/// The objects of `resource` in apply order, and warnings.
-async fn objects_of(library: &Library, resource: &Knative, settings: &Settings) -> Result<(Vec<Shared>, Vec<String>), String> {
-    let version = release::version(&library.bundle, resource).map_err(|e| format!("spec.version: {e}"))?;
-    let release = library.release(resource, &version).await.map_err(|e| e.to_string())?;
-    let plan = render::plan(resource, &version, release.objects(), &Owner::of(resource, ""), settings).map_err(|e| e.to_string())?;
-    let mut warnings = render::unmatched(resource, release.objects());
-    warnings.extend(release.warnings);
-    Ok((plan.items.into_iter().map(|item| item.object).collect(), warnings))
+    /// The custom resources in the file, and warnings.
+    pub fn resources(&self) -> Result<(Vec<Knative>, Vec<String>), String> {
+        let text = self.text().map_err(|e| format!("{} can't be read: {e}", self.from()))?;
+        read::resources(&text).map_err(|why| format!("{}: {why}", self.from()))
+    }
+
+    fn text(&self) -> std::io::Result<String> {
+        if self.filename != "-" {
+            return std::fs::read_to_string(&self.filename);
+        }
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
+    pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
+        let about = |message: String| format!("{}: {} {}: {message}", self.from(), resource.component(), resource.name());
+        let library = self.releases.library().map_err(|e| e.to_string())?;
+        let version = release::version(&library.bundle, resource).map_err(|e| about(format!("spec.version: {e}")))?;
+        let release = library.release(resource, &version).await.map_err(|e| about(e.to_string()))?;
+        let owner = Owner::of(resource, anchor);
+        let plan = render::plan(resource, &version, release.objects(), &owner, &self.releases.settings());
+        let plan = plan.map_err(|e| about(e.to_string()))?;
+        let warnings = render::unmatched(resource, release.objects()).into_iter().chain(release.warnings);
+        Ok((plan, warnings.map(|w| format!("{} {}: {w}", resource.component(), resource.name())).collect()))
+    }
 }
 
 fn print(objects: &[Shared], output: Output) -> Result<String, String> {
@@ -74,9 +92,6 @@ fn print(objects: &[Shared], output: Output) -> Result<String, String> {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
             serde_json::to_string_pretty(&list).map(|text| text + "\n").map_err(|e| e.to_string())
         }
-        Output::Yaml => {
-            let documents = objects.iter().map(|o| yaml::write(&**o).map(|text| format!("---\n{text}")));
-            documents.collect()
-        }
+        Output::Yaml => objects.iter().map(|o| yaml::write(&**o).map(|text| format!("---\n{text}"))).collect(),
     }
 }

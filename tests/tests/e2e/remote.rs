@@ -1,15 +1,17 @@
 //! Installing on spokes.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
 use knative_operator_shared::api::Component;
-use knative_operator_tests::cluster::objects;
-use knative_operator_tests::{product, wait};
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::{Result, product, tools, wait};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::overrides;
 use crate::support::{apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status};
@@ -44,6 +46,8 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         let shown = hub.kubectl(&["get", "knativeserving,knativeeventing", "-n", "both"], "").await?;
         let columns = shown.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(columns, "NAME TARGET CLUSTER VERSION READY REASON AGE", "{shown}");
+
+        planned(spoke, &serving, &fleet.releases.dir)?;
 
         // Namespaced objects are owned by the anchor, cluster-scoped ones by nobody.
         let anchor = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving").get("knativeserving-ks-root-owner").await?;
@@ -96,6 +100,35 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         // Endpoints, ReplicaSets and the like are collected by their own controllers, a moment later.
         nothing_left(spoke, &before).await
     });
+}
+
+/// `knative-operator diff` finds nothing to do for what is installed, and shows what a change would do.
+fn planned(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
+    let file = spoke.dir().join("planned.json");
+    let diff = |resource: &Value| -> Result<(Option<i32>, String)> {
+        std::fs::write(&file, resource.to_string())?;
+        let mut command = Command::new(tools::sibling("knative-operator")?);
+        command.args(["diff", "--kubernetes-min-version=v1.25.0", "--color=never", "-f"]).arg(&file);
+        let output = command.arg("--kubeconfig").arg(spoke.kubeconfig()).arg("--releases").arg(releases).output()?;
+        Ok((output.status.code(), String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?))
+    };
+    let (code, text) = diff(serving)?;
+    assert!(code == Some(0) && text.starts_with("0 to create, 0 to change, 0 to delete, "), "{code:?} {text}");
+    let mut changed = serving.clone();
+    changed["spec"]["config"] = json!({"network": {"added": "yes"}});
+    changed["spec"]["ingress"] = json!({});
+    let (code, text) = diff(&changed)?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("+++ planned/ConfigMap knative-serving/config-network\n") && text.contains("\n+  added: \"yes\"\n"), "{text}");
+    assert!(text.contains("--- live/Deployment knative-serving/3scale-kourier-gateway\n+++ /dev/null\n"), "{text}");
+    assert!(
+        text.lines().last().is_some_and(|l| l.starts_with("0 to create, 1 to change, ") || l.starts_with("0 to create, 2 to change, ")),
+        "{text}"
+    );
+    changed["spec"]["version"] = json!("9.9.9");
+    let (code, text) = diff(&changed)?;
+    assert!(code == Some(2) && text.starts_with("error: ") && text.contains("spec.version: "), "{code:?} {text}");
+    Ok(())
 }
 
 #[test]
