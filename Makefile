@@ -32,8 +32,9 @@ lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
 
 .PHONY: bench
-bench: ## Prints what a release costs: time to parse and to render, memory.
-	@cargo bench --quiet -p knative-operator-tests --bench release
+bench: ## Prints what a release and an installation cost: time, requests, CPU, memory. Takes minutes.
+	@cargo build --release --quiet --workspace --bins
+	@cargo bench --quiet -p knative-operator-tests
 
 .PHONY: generate
 generate: ## Writes what is generated from the code: the chart's CRDs.
