@@ -17,10 +17,7 @@ pub enum Health {
 
 /// Kinds whose status says whether they work: they are watched whole, all others by their metadata.
 pub fn has_health(group: &str, kind: &str) -> bool {
-    matches!(
-        (group, kind),
-        ("apps", "Deployment" | "StatefulSet") | ("batch", "Job") | ("apiextensions.k8s.io", "CustomResourceDefinition")
-    )
+    matches!((group, kind), ("apps", "Deployment" | "StatefulSet") | ("batch", "Job"))
 }
 
 /// Whether `object` works; none for kinds that don't say.

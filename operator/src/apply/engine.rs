@@ -13,8 +13,7 @@ use super::differ::{Action, decide, once};
 use super::inventory::Inventory;
 use super::observer::Seen;
 use super::throttle::{Leave, Throttle};
-use super::{CONCURRENCY, address, api, preserve, takeover};
-use crate::health::Health;
+use super::{CONCURRENCY, address, api, preserve, served, takeover};
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
@@ -24,8 +23,6 @@ const ATTEMPTS: usize = 4;
 /// How long such a write rests, at least and at most.
 const MOMENT: Duration = Duration::from_millis(250);
 const LONGEST_MOMENT: Duration = Duration::from_secs(5);
-/// How long CRDs may take to be Established before the pass goes on without them.
-const ESTABLISH: Duration = Duration::from_secs(30);
 
 /// Where a plan goes.
 pub struct Target<'a> {
@@ -74,9 +71,6 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
     let mut outcome = Applied::default();
     for step in STEPS {
         let mut due: Vec<(&Item, Action)> = Vec::new();
-        if step.contains(&Phase::Customs) && todo.iter().any(|(item, _)| item.phase() == Phase::Customs) {
-            established(target.seen, todo).await;
-        }
         for (item, action) in todo.iter().filter(|(item, _)| step.contains(&item.phase())) {
             if held.contains(&item.phase()) {
                 outcome.held = true;
@@ -119,18 +113,6 @@ async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) ->
     (item, action, write(target, item).await)
 }
 
-/// Waits until the CRDs that were just applied are Established: what follows may be of their kinds.
-async fn established(seen: &Seen, todo: &[(&Item, Action)]) {
-    let definitions = || todo.iter().filter(|(item, _)| item.phase() == Phase::Definitions);
-    let all = || definitions().all(|(item, _)| matches!(seen.health(&item.id), Some(Health::Ready | Health::Broken(_))));
-    let wait = async {
-        while !all() {
-            seen.changed().await;
-        }
-    };
-    let _ = tokio::time::timeout(ESTABLISH, wait).await;
-}
-
 /// Server-side apply of one object; its metadata afterwards, or the server's words.
 async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let found = address(target.client, target.kinds, &item.gvk).await.ok().flatten();
@@ -145,6 +127,7 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     {
         preserve::keep(&mut object, &live);
     }
+    let started = Instant::now();
     let mut attempt = 0;
     let mut go = target.seen.is_go(&item.id);
     loop {
@@ -158,6 +141,10 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
         }
         match api.patch_metadata(&item.id.name, &params, &Patch::Apply(&object)).await {
             Ok(answer) => return Ok(answer.metadata),
+            Err(error) if served::is_not_served(&error) => {
+                attempt -= 1;
+                served::wait(target.client, &kind, started).await?;
+            }
             Err(error) => match again(&error).filter(|_| attempt < ATTEMPTS) {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => return Err(words(&error)),
@@ -166,8 +153,8 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     }
 }
 
-/// After which pause a write is made again at once: a race that was lost, a server that asks for a moment, a kind that
-/// was defined a moment ago and is not served yet. Everything else is for the next pass.
+/// After which pause a write is made again at once: a race that was lost, a server that asks for a moment. Everything else
+/// is for the next pass.
 fn again(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     match status.code {
@@ -176,7 +163,6 @@ fn again(error: &kube::Error) -> Option<Duration> {
             let asked = status.details.as_ref().map_or(1, |d| d.retry_after_seconds);
             Some(Duration::from_secs(u64::from(asked)).clamp(MOMENT, LONGEST_MOMENT))
         }
-        404 if status.message.contains("could not find the requested resource") || status.message == "404 page not found" => Some(MOMENT),
         _ => None,
     }
 }

@@ -11,6 +11,7 @@ pub mod observer;
 mod ownership;
 pub mod preserve;
 pub mod remove;
+mod served;
 mod takeover;
 pub mod throttle;
 

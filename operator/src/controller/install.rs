@@ -126,11 +126,11 @@ fn planned<'p>(resource: &Knative, plan: &'p Plan) -> impl Iterator<Item = &'p I
     plan.items.iter().filter(move |item| !(remote && item.phase() == Phase::Namespaces))
 }
 
-/// Whether `kind` can be watched: one that `plan` itself defines only once its definition is established.
+/// Whether `kind` can be watched: one that `plan` itself defines only once its definition is there.
 fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
     let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
     let definition = plan.phase(Phase::Definitions).find(|item| item.id.name == name);
-    definition.is_none_or(|item| seen.health(&item.id) == Some(Health::Ready))
+    definition.is_none_or(|item| matches!(seen.sight(&item.id), Sight::Present { .. }))
 }
 
 /// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
