@@ -14,3 +14,4 @@ mod remote;
 mod restart;
 mod support;
 mod takeover;
+mod upgrade;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use knative_operator_shared::api::{KnativeEventing, KnativeServing};
-use knative_operator_tests::cluster::{Cluster, left, objects};
+use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::tools::project;
 use knative_operator_tests::{Result, releases, wait};
@@ -16,7 +16,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, delete, namespace, ready, run};
+use crate::support::{INSTALL, apply, delete, namespace, nothing_left, ready, run};
 
 /// What the Go operator's pods had; a restart for another value would be no fault.
 const MIN_VERSION: &str = "1.30.0";
@@ -96,9 +96,8 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
         drop(product);
         // What the cluster itself puts into each namespace, and the namespaces, which somebody else had created.
         let own = ["/kube-root-ca.crt", "/default", "/knative-hub", "Namespace. /knative-serving", "Namespace. /knative-eventing"];
-        let mut left = left(&spoke, &before).await?;
-        left.retain(|object| !own.iter().any(|end| object.ends_with(end)));
-        if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:#?}").into()) }
+        let own = |object: &String| own.iter().any(|end| object.ends_with(end));
+        nothing_left(&spoke, &objects(&spoke.client()).await?.into_iter().filter(own).chain(before).collect()).await
     });
 }
 
