@@ -36,7 +36,7 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
             let refused = |c: &&knative_operator_shared::api::Condition| {
                 c.status == "False" && c.message.as_deref().is_some_and(|m| m.contains("set spec.version to 1.21 first"))
             };
-            status(hub, &far, INSTALL, "refused", |s| condition(s, "VersionMigrationEligible").filter(refused).is_some()).await?;
+            status(hub, &far, INSTALL, "refused", |s| condition(s, "VersionMigrationEligible").as_ref().is_some_and(refused)).await?;
             all_of(&spoke, "1.22.0").await?;
             apply(hub, &resource).await?;
             ready(hub, &resource).await?;
@@ -58,7 +58,7 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
 async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
     let done = |c: &&knative_operator_shared::api::Condition| c.status == "True";
     let ready = |s: &knative_operator_shared::api::KnativeStatus| {
-        s.version.as_deref() == Some(version) && condition(s, "Ready").filter(done).is_some()
+        s.version.as_deref() == Some(version) && condition(s, "Ready").as_ref().is_some_and(done)
     };
     status(hub, resource, INSTALL, &format!("ready with version {version}"), ready).await.map(drop)
 }
