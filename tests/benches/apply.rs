@@ -199,14 +199,8 @@ async fn bare(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration
     let applied = started.elapsed();
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     for deployment in deployments.list(&ListParams::default()).await? {
-        let available = |d: Option<&Deployment>| {
-            let conditions = d.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
-            d.is_some_and(|d| d.spec.replicas == Some(0))
-                || conditions
-                    .is_some_and(|c| c.iter().any(|c| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True")))
-        };
         let name = deployment.metadata.name.unwrap_or_default();
-        wait::until(&deployments, &name, LIMIT, "available", available).await?;
+        wait::until(&deployments, &name, LIMIT, "available", wait::available).await?;
     }
     Ok((applied, started.elapsed()))
 }

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -63,4 +64,11 @@ where
         )
         .into()),
     }
+}
+
+/// Whether a Deployment is available, or not asked to run.
+pub fn available(deployment: Option<&Deployment>) -> bool {
+    let conditions = deployment.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
+    let holds = |c: &DeploymentCondition| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True");
+    deployment.is_some_and(|d| d.spec.replicas == Some(0)) || conditions.is_some_and(|all| all.iter().any(holds))
 }

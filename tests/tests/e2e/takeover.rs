@@ -156,13 +156,7 @@ fn renewed(object: &Value, owners: &std::collections::BTreeMap<String, String>) 
 
 async fn available(deployments: &Api<Deployment>) -> Result<()> {
     for deployment in deployments.list(&ListParams::default()).await? {
-        let there = |d: Option<&Deployment>| {
-            let conditions = d.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
-            d.is_some_and(|d| d.spec.replicas == Some(0))
-                || conditions
-                    .is_some_and(|c| c.iter().any(|c| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True")))
-        };
-        wait::until(deployments, &deployment.name_any(), INSTALL, "available", there).await?;
+        wait::until(deployments, &deployment.name_any(), INSTALL, "available", wait::available).await?;
     }
     Ok(())
 }
