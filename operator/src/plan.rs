@@ -9,7 +9,7 @@ use kube::core::GroupVersionKind;
 pub enum Phase {
     /// Namespaces.
     Namespaces,
-    /// CustomResourceDefinitions, waited for until Established.
+    /// CustomResourceDefinitions.
     Definitions,
     /// ServiceAccounts and RBAC.
     Access,
@@ -17,7 +17,7 @@ pub enum Phase {
     Configuration,
     /// Workloads, Services and everything else that Kubernetes itself defines.
     Workloads,
-    /// What is of a kind that somebody else defines: after the CustomResourceDefinitions are Established.
+    /// What is of a kind that somebody else defines: tried until its definition is served.
     Customs,
     /// Webhook configurations: after the workloads that answer them.
     Webhooks,

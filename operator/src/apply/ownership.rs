@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use serde_json::Value;
 
@@ -13,12 +13,15 @@ use crate::object::{Digest, text};
 
 /// The fields of the object with `meta` that are ours, in the API server's own form (`FieldsV1`).
 pub fn ours(meta: &ObjectMeta) -> Option<&Value> {
-    let entries = meta.managed_fields.iter().flatten();
-    let own = |operation: &Option<String>, manager: &Option<String>| {
-        operation.as_deref() == Some("Apply") && manager.as_deref() == Some(FIELD_MANAGER)
-    };
-    let mut entries = entries.filter(|e| own(&e.operation, &e.manager) && e.subresource.as_deref().unwrap_or_default().is_empty());
-    entries.next().and_then(|e| e.fields_v1.as_ref()).map(|fields| &fields.0)
+    let entry = meta.managed_fields.iter().flatten().find(|entry| is_ours(entry));
+    entry.and_then(|e| e.fields_v1.as_ref()).map(|fields| &fields.0)
+}
+
+/// Whether `entry` is about what we applied.
+pub fn is_ours(entry: &ManagedFieldsEntry) -> bool {
+    entry.operation.as_deref() == Some("Apply")
+        && entry.manager.as_deref() == Some(FIELD_MANAGER)
+        && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }
 
 /// A number that changes when fields of ours are taken from us, or come back.

@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use knative_operator_shared::label::FIELD_MANAGER;
 use serde_json::{Value, json};
 
+use super::ownership::is_ours;
+
 /// As whom the Go operator writes.
 const GO_OPERATOR: &str = "manifestival";
 
@@ -24,13 +26,8 @@ pub fn patch(meta: &ObjectMeta) -> Option<Value> {
     let entries = meta.managed_fields.as_ref()?;
     let (go, mut others): (Vec<_>, Vec<_>) = entries.iter().cloned().partition(is_go);
     let mut merged = go.first()?.clone();
-    let own = |e: &ManagedFieldsEntry| {
-        e.manager.as_deref() == Some(FIELD_MANAGER)
-            && e.operation.as_deref() == Some("Apply")
-            && e.subresource.as_deref().unwrap_or_default().is_empty()
-    };
-    let ours: Vec<_> = others.iter().filter(|e| own(e)).cloned().collect();
-    others.retain(|e| !own(e));
+    let ours: Vec<_> = others.iter().filter(|e| is_ours(e)).cloned().collect();
+    others.retain(|e| !is_ours(e));
     for more in go.iter().skip(1).chain(&ours) {
         if let (Some(fields), Some(more)) = (&mut merged.fields_v1, &more.fields_v1) {
             unite(&mut fields.0, &more.0);

@@ -50,7 +50,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         }
         // Remembered first: whatever happens, what is created is found again.
         let mut meant = Inventory::default();
-        meant.add(planned(resource, &draft));
+        meant.add(draft.items.iter().filter(|item| is_applied(resource, item)));
         match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant.clone()).await {
             // An anchor without an inventory is the Go operator's: what it installed is there, and looked at first.
             Ok((uid, Found::Stored(stored))) if stored.0.is_empty() => {
@@ -74,8 +74,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         Err(error) => return unrendered(error),
     };
     advise(cx, resource, memory, &release, &version);
-    let kept: HashSet<ObjectId> = planned(resource, &plan).map(|item| item.id.clone()).collect();
-    plan.items.retain(|item| kept.contains(&item.id));
+    plan.items.retain(|item| is_applied(resource, item));
     observe(memory.on(cluster, resource), &mut plan, &home, &cluster.client).await;
     announce(cx, resource, memory, &plan, &version).await;
 
@@ -120,10 +119,9 @@ fn advise(cx: &Context, resource: &Knative, memory: &mut Memory, release: &Relea
     }
 }
 
-/// What of `plan` is applied: a spoke's namespace is created with the anchor, and never changed.
-fn planned<'p>(resource: &Knative, plan: &'p Plan) -> impl Iterator<Item = &'p Item> {
-    let remote = resource.common().cluster_profile_ref.is_some();
-    plan.items.iter().filter(move |item| !(remote && item.phase() == Phase::Namespaces))
+/// Whether `item` is applied: a spoke's namespace is created with the anchor, and never changed.
+fn is_applied(resource: &Knative, item: &Item) -> bool {
+    resource.common().cluster_profile_ref.is_none() || item.phase() != Phase::Namespaces
 }
 
 /// Whether `kind` can be watched: one that `plan` itself defines only once its definition is there.

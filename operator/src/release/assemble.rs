@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use knative_operator_shared::api::{CommonSpec, IngressConfigs, Knative, ManifestSource, SourceConfigs};
+use knative_operator_shared::label::APP_VERSION;
 use knative_operator_shared::version::Version;
 
 use super::bundle::{Bundle, Objects, ReleaseError};
@@ -131,7 +132,7 @@ fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(Stri
 /// Objects that say which version they are of are of `version`, but for the patch.
 fn agree(objects: &Objects, version: &Version) -> Result<(), String> {
     for object in objects.iter() {
-        let label = object["metadata"]["labels"]["app.kubernetes.io/version"].as_str();
+        let label = object["metadata"]["labels"][APP_VERSION].as_str();
         let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else { continue };
         return Err(format!(
             "the version of the manifests {label} of the component {} does not match the target version of the operator CR {version}; change spec.version or the manifest",

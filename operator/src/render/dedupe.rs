@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use knative_operator_shared::label::APP_VERSION;
 use serde_json::Value;
 
 use crate::object::{ObjectId, Shared};
@@ -9,7 +10,7 @@ use crate::object::{ObjectId, Shared};
 /// Labels of Namespaces by which a manifest names itself, or asks for something on behalf of its own pods. All the
 /// Namespaces of a release become one: the last of them decides about these, as with the Go operator.
 fn of_one_manifest(key: &str) -> bool {
-    key == "app.kubernetes.io/version" || key.ends_with("/release") || key == "istio-injection"
+    key == APP_VERSION || key.ends_with("/release") || key == "istio-injection"
 }
 
 /// Each object once: the later one wins, in the place of the first; labels and annotations of Namespaces are united.

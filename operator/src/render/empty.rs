@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 
 use super::Context;
+use super::pod::{CONTAINERS, INIT_CONTAINERS, is_workload};
 use crate::object::text;
 
 /// Leaves out the empty values of environment variables, and names no Service where a StatefulSet has none.
 pub fn values(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
-    if !matches!(text(object, "/kind"), "Deployment" | "StatefulSet" | "DaemonSet" | "Job") {
+    if !is_workload(object) {
         return Ok(());
     }
-    for list in ["/spec/template/spec/containers", "/spec/template/spec/initContainers"] {
+    for list in [CONTAINERS, INIT_CONTAINERS] {
         let containers = object.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
         for variable in containers.filter_map(|c| c.get_mut("env")?.as_array_mut()).flatten() {
             if let Some(fields) = variable.as_object_mut().filter(|v| v.get("value").is_some_and(|value| value == "")) {

@@ -4,6 +4,7 @@ use knative_operator_shared::api::{Knative, KourierIngress};
 use serde_json::{Value, json};
 
 use super::Context;
+use super::pod::containers;
 use crate::object::text;
 
 fn enabled<'a>(cx: &'a Context<'_>) -> Option<&'a KourierIngress> {
@@ -20,8 +21,7 @@ pub fn gateway_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), Str
     if enabled(cx).is_none() || !is(object, "Deployment", &["net-kourier-controller", "3scale-kourier-control"]) {
         return Ok(());
     }
-    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
-    for variable in containers.into_iter().flatten().filter_map(|c| c.get_mut("env")?.as_array_mut()).flatten() {
+    for variable in containers(object).filter_map(|c| c.get_mut("env")?.as_array_mut()).flatten() {
         if text(variable, "/name") == "KOURIER_GATEWAY_NAMESPACE" {
             variable["value"] = json!(cx.namespace);
         }
