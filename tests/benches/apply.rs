@@ -30,10 +30,6 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long is waited for what comes after.
 const SETTLE: Duration = Duration::from_secs(3);
-/// As whom the operator comes to the spoke.
-const USER: &str = "system:serviceaccount:kube-system:knative-hub";
-/// As whom it comes to the hub.
-const HUB_USER: &str = "system:serviceaccount:knative-operator:knative-operator";
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -47,7 +43,7 @@ async fn main() -> Result<()> {
     let product = Product::install(&hub, &releases, values, &plugins).await?;
     product::register(&hub, &spoke, "spoke").await?;
     hub.kubectl(&["create", "namespace", "bench"], "").await?;
-    let audits = (Audit::of(&spoke, USER)?, Audit::of(&hub, HUB_USER)?);
+    let audits = (Audit::of(&spoke, product::SPOKE_USER)?, Audit::of(&hub, product::HUB_USER)?);
     let mut bench = Bench { releases, hub, spoke, product, audits, installed: 0 };
     println!("releases: {}\n", bench.releases.dir.display());
     println!("{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub)", "", "time", "CPU", "peak");

@@ -13,6 +13,7 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::gate::Gate;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::subnet::Subnet;
@@ -33,6 +34,7 @@ pub struct Cluster {
     client: Client,
     components: BTreeMap<&'static str, Process>,
     setup: Setup,
+    door: Option<(String, String)>,
     dir: TempDir,
 }
 
@@ -75,7 +77,7 @@ impl Cluster {
         std::fs::write(&kubeconfig_path, kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)))?;
         let client = client(&kubeconfig_path).await?;
         let mut cluster =
-            Self { name: name.to_owned(), subnet, authority: authority.pem(), client, components: BTreeMap::new(), setup, dir };
+            Self { name: name.to_owned(), subnet, authority: authority.pem(), client, components: BTreeMap::new(), setup, door: None, dir };
         cluster.run("etcd", &cluster.etcd())?;
         cluster.run("kube-apiserver", &cluster.apiserver())?;
         cluster.ready().await?;
@@ -241,6 +243,16 @@ impl Cluster {
     /// The part of the loopback network that belongs to it.
     pub fn subnet(&self) -> &Subnet {
         &self.subnet
+    }
+
+    /// From now on Pods reach its API server through `gate`.
+    pub fn through(&mut self, gate: &Gate) {
+        self.door = Some((gate.url.clone(), gate.authority.clone()));
+    }
+
+    /// Where Pods reach its API server: URL, and authority in PEM.
+    pub fn door(&self) -> (String, String) {
+        self.door.clone().unwrap_or_else(|| (self.url(), self.authority.clone()))
     }
 
     /// URL of its API server.

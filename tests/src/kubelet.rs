@@ -53,7 +53,8 @@ pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Imag
     std::fs::write(&token, cluster.token(namespace, account, 3600).await?)?;
     let config = dir.join("kubeconfig");
     let user = User::TokenFile(token.to_str().ok_or("a path that is no text")?);
-    std::fs::write(&config, kubeconfig("in-cluster", &cluster.url(), cluster.authority(), namespace, &user))?;
+    let (server, authority) = cluster.door();
+    std::fs::write(&config, kubeconfig("in-cluster", &server, &authority, namespace, &user))?;
 
     let mut environment: BTreeMap<String, String> = BTreeMap::new();
     for variable in container.env.iter().flatten() {
@@ -88,15 +89,18 @@ async fn mount(
     images: &Images,
 ) -> Result<BTreeMap<String, PathBuf>> {
     let mut mounts = BTreeMap::new();
+    let volume = |name: &str| pod.volumes.iter().flatten().find(|v| v.name == name).ok_or_else(|| format!("no volume {name}"));
     for at in container.volume_mounts.iter().flatten() {
-        mounts.insert(at.mount_path.clone(), dir.join("root").join(at.mount_path.trim_start_matches('/')));
+        // An image is where it is, the same for each Pod.
+        let to = match &volume(&at.name)?.image {
+            Some(source) => image(source.reference.as_deref().unwrap_or_default(), images)?,
+            None => dir.join("root").join(at.mount_path.trim_start_matches('/')),
+        };
+        mounts.insert(at.mount_path.clone(), to);
     }
     for at in container.volume_mounts.iter().flatten() {
-        let volume = pod.volumes.iter().flatten().find(|v| v.name == at.name).ok_or_else(|| format!("no volume {}", at.name))?;
-        let to = &mounts[&at.mount_path];
-        if let Some(source) = &volume.image {
-            std::fs::create_dir_all(to.parent().ok_or("no parent")?)?;
-            std::os::unix::fs::symlink(image(source.reference.as_deref().unwrap_or_default(), images)?, to)?;
+        let (volume, to) = (volume(&at.name)?, &mounts[&at.mount_path]);
+        if volume.image.is_some() {
             continue;
         }
         std::fs::create_dir_all(to)?;

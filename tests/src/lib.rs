@@ -6,7 +6,7 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)] // a fixture that can't go on should stop the test
 
 pub mod cluster;
-
+pub mod gate;
 pub mod http;
 pub mod https;
 pub mod kubeconfig;

@@ -16,6 +16,10 @@ use crate::{Result, http, tools};
 
 /// The namespace that the chart is installed in.
 pub const NAMESPACE: &str = "knative-operator";
+/// As whom the operator comes to spokes.
+pub const SPOKE_USER: &str = "system:serviceaccount:kube-system:knative-hub";
+/// As whom it comes to its hub.
+pub const HUB_USER: &str = "system:serviceaccount:knative-operator:knative-operator";
 /// The namespace of ClusterProfiles.
 pub const FLEET: &str = "fleet-system";
 /// How long a process may take to be ready.
@@ -158,9 +162,10 @@ pub async fn register(hub: &Cluster, spoke: &Cluster, name: &str) -> Result<()> 
 /// How `spoke` is reached: the official secretreader, with the token in Secret `secret`.
 pub fn access(spoke: &Cluster, secret: &str) -> Value {
     use base64::{Engine, prelude::BASE64_STANDARD};
+    let (server, authority) = spoke.door();
     json!([{"name": "secretreader", "cluster": {
-        "server": spoke.url(),
-        "certificate-authority-data": BASE64_STANDARD.encode(spoke.authority()),
+        "server": server,
+        "certificate-authority-data": BASE64_STANDARD.encode(authority),
         "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": secret}}],
     }}])
 }

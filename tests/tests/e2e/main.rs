@@ -5,6 +5,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
 mod admission;
+mod crash;
 mod failures;
 mod local;
 mod outage;

@@ -105,6 +105,11 @@ pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
     cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)
 }
 
+/// Waits until `resource` is gone.
+pub async fn gone(cluster: &Cluster, resource: &Value) -> Result<()> {
+    cluster.kubectl(&["wait", "--for=delete", "-f", "-", "--timeout=120s"], &resource.to_string()).await.map(drop)
+}
+
 /// Waits until `holds` of the status of `resource`; that status.
 pub async fn status(
     cluster: &Cluster,

@@ -1,0 +1,171 @@
+//! A door in front of an API server that counts the writes which go through it, and at the one that it waits for kills
+//! whoever made it: before the API server hears of it, or after it was done and before the answer is back.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{Method, Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::cluster::Cluster;
+use crate::pki::Authority;
+use crate::{Error, Result};
+
+/// When a process is killed.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// Before its write reaches the API server.
+    Before,
+    /// When the API server has done it, before the answer is back.
+    After,
+}
+
+/// A trap for one process, behind one or more gates.
+#[derive(Default)]
+pub struct Trap {
+    set: Mutex<Option<(usize, When)>>,
+    /// Whom it is for.
+    pid: watch::Sender<Option<i32>>,
+    sprung: Notify,
+    /// What sprang it.
+    at: Mutex<String>,
+}
+
+impl Trap {
+    /// Kills a process at its write number `nth` from now, which is at least 1. The write waits until it is said which process.
+    pub fn set(&self, nth: usize, when: When) {
+        self.pid.send_replace(None);
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = Some((nth, when));
+    }
+
+    /// It is for process `pid`.
+    pub fn aim(&self, pid: i32) {
+        self.pid.send_replace(Some(pid));
+    }
+
+    /// Takes it away.
+    pub fn unset(&self) {
+        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Waits until it has sprung; the write that sprang it.
+    pub async fn sprung(&self) -> String {
+        self.sprung.notified().await;
+        self.at.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts a write; when the process is killed at it.
+    fn step(&self, write: &str) -> Option<When> {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, when) = set.as_mut()?;
+        *left -= 1;
+        let due = (*left == 0).then_some(*when);
+        if due.is_some() {
+            *set = None;
+            write.clone_into(&mut self.at.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        due
+    }
+
+    async fn kill(&self) {
+        let mut aimed = self.pid.subscribe();
+        let pid = aimed.wait_for(Option::is_some).await.ok().and_then(|pid| Pid::from_raw((*pid)?));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        self.sprung.notify_one();
+    }
+}
+
+/// A door in front of one API server. Dropping it closes it.
+pub struct Gate {
+    /// Where it is.
+    pub url: String,
+    /// The authority of its certificate, in PEM.
+    pub authority: String,
+    accept: JoinHandle<()>,
+}
+
+type Http = HttpClient<HttpsConnector<HttpConnector>, Incoming>;
+
+impl Gate {
+    /// A door in front of `cluster`, with `trap` behind it.
+    pub async fn open(cluster: &Cluster, trap: &Arc<Trap>) -> Result<Self> {
+        let authority = Authority::new("gate")?;
+        let issued = authority.issue("gate", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
+        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let mut config =
+            ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (listener, http) = (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, client(cluster)?);
+        let address: SocketAddr = listener.local_addr()?;
+        let (server, trap) = (cluster.url(), Arc::clone(trap));
+        let accept = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, server, http, trap) = (acceptor.clone(), server.clone(), http.clone(), Arc::clone(&trap));
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| pass(server.clone(), http.clone(), Arc::clone(&trap), request));
+                    // A connection that ends early ended with its process.
+                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Ok(Self { url: format!("https://{address}"), authority: authority.pem(), accept })
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.accept.abort();
+    }
+}
+
+fn client(cluster: &Cluster) -> Result<Http> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(cluster.authority().as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().enable_http2().build();
+    Ok(HttpClient::builder(TokioExecutor::new()).build(connector))
+}
+
+/// Whether `request` writes what an operator is for: not its Lease, and not what it tells.
+fn writes(request: &Request<Incoming>) -> bool {
+    let path = request.uri().path();
+    *request.method() != Method::GET && !["/leases", "/events", "selfsubjectaccessreviews"].iter().any(|part| path.contains(part))
+}
+
+async fn pass(server: String, http: Http, trap: Arc<Trap>, request: Request<Incoming>) -> std::result::Result<Response<Incoming>, Error> {
+    let write = format!("{} {}", request.method(), request.uri().path());
+    let due = if writes(&request) { trap.step(&write) } else { None };
+    if let Some(When::Before) = due {
+        trap.kill().await;
+        return Err("killed".into());
+    }
+    let (mut parts, body) = request.into_parts();
+    parts.uri = format!("{server}{}", parts.uri.path_and_query().map_or("/", |p| p.as_str())).parse()?;
+    parts.version = Version::HTTP_11;
+    let answer = http.request(Request::from_parts(parts, body)).await?;
+    if let Some(When::After) = due {
+        trap.kill().await;
+        return Err("killed".into());
+    }
+    Ok(answer)
+}

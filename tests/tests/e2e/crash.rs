@@ -1,0 +1,206 @@
+//! The operator is killed at its writes, over a whole install, upgrade, switch and deletion; what comes of it is what an
+//! undisturbed run leaves.
+//!
+//! Here each life ends early, at ever later writes, by turns before the API server hears of it and before
+//! the answer is back. `CRASH=each` does each stage anew for each of its writes instead, killed once at that one, which takes
+//! minutes; `CRASH_RELEASES=real` does it with Knative's releases.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_shared::api::KnativeStatus;
+use knative_operator_shared::label::DIGEST;
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::gate::{Gate, Trap, When};
+use knative_operator_tests::measure::{self, Audit};
+use knative_operator_tests::product::{self, NAMESPACE, Product, values};
+use knative_operator_tests::{Result, releases};
+use kube::api::ListParams;
+use kube::core::DynamicObject;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::support::{INSTALL, apply, condition, delete, gone, namespace, nothing_left, run, serving, status};
+
+#[test]
+fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
+    run(async {
+        let real = std::env::var_os("CRASH_RELEASES").is_some_and(|v| v == "real");
+        let releases = if real { releases::best() } else { releases::small() };
+        let versions = if real { ["1.21.3", "1.22.1"] } else { ["1.0.0", "1.1.0"] };
+        let (mut hub, mut spoke, calm) = tokio::try_join!(Cluster::hub("crash"), Cluster::spoke("crashed"), Cluster::spoke("calm"))?;
+        let trap = Arc::new(Trap::default());
+        let gates = (Gate::open(&hub, &trap).await?, Gate::open(&spoke, &trap).await?);
+        hub.through(&gates.0);
+        spoke.through(&gates.1);
+        let plugins = tempfile::tempdir()?;
+        let product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut lives = Lives { hub, product, trap };
+        for (cluster, name) in [(&spoke, "crash"), (&calm, "calm")] {
+            product::register(&lives.hub, cluster, name).await?;
+            namespace(&lives.hub, name).await?;
+        }
+        let before = objects(&spoke.client()).await?;
+
+        // With the same name in two namespaces of the hub all names on the spokes are the same.
+        let mut calm_one = serving("calm", "ks", Some("calm"), &releases);
+        let kourier = json!({"kourier": {"enabled": true}});
+        let stages = [
+            ("install", versions[0], kourier.clone()),
+            ("upgrade", versions[1], kourier),
+            ("switch", versions[1], json!({"istio": {"enabled": false}})),
+        ];
+        let mut expected = Vec::new();
+        for (_, version, ingress) in &stages {
+            (calm_one["spec"]["version"], calm_one["spec"]["ingress"]) = (json!(version), ingress.clone());
+            apply(&lives.hub, &calm_one).await?;
+            installed(&lives.hub, &calm_one, version).await?;
+            expected.push(state(&calm.client()).await?);
+            assert!(expected.iter().all(|e| e.len() > 10), "{expected:#?}");
+        }
+        let mut audit = Audit::of(&calm, product::SPOKE_USER)?;
+        let plans: Vec<Deaths> = match std::env::var_os("CRASH") {
+            Some(each) if each == "each" => {
+                (1..).flat_map(|n| [Deaths::Once(n, When::Before), Deaths::Once(n, When::After)]).take(400).collect()
+            }
+            _ => vec![Deaths::Always],
+        };
+        for deaths in plans {
+            let mut died = 0;
+            let mut one = serving("crash", "ks", Some("crash"), &releases);
+            for ((what, version, ingress), expected) in stages.iter().zip(&expected) {
+                (one["spec"]["version"], one["spec"]["ingress"]) = (json!(version), ingress.clone());
+                died += lives
+                    .spend(what, deaths, async |hub| {
+                        apply(hub, &one).await?;
+                        installed(hub, &one, version).await
+                    })
+                    .await?;
+                let is = state(&spoke.client()).await?;
+                assert_eq!(is.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what} {deaths:?}");
+                for (name, object) in expected {
+                    assert_eq!(is[name], *object, "{what} {deaths:?}: {name}");
+                }
+            }
+            died += lives
+                .spend("deletion", deaths, async |hub| {
+                    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &one.to_string()).await?;
+                    gone(hub, &one).await
+                })
+                .await?;
+            nothing_left(&spoke, &before).await?;
+            if died == 0 {
+                break;
+            }
+        }
+        // All these restarts have written nothing where nothing was to be done.
+        let writes: Vec<_> = audit.take()?.into_iter().filter(measure::Request::writes).collect();
+        assert!(writes.is_empty(), "{writes:#?}");
+        delete(&lives.hub, &calm_one).await
+    });
+}
+
+/// At which of its writes the operator is killed.
+#[derive(Clone, Copy, Debug)]
+enum Deaths {
+    /// In each life: at the first, second, fourth, eighth and so on up to the 128th, and again from the first.
+    Always,
+    /// Once, at the one of this number.
+    Once(usize, When),
+}
+
+impl Deaths {
+    /// When the life after `lives` others ends.
+    fn next(self, lives: usize) -> Option<(usize, When)> {
+        match self {
+            Self::Always => Some((1 << (lives % 8), if lives % 2 == 0 { When::After } else { When::Before })),
+            Self::Once(nth, when) => (lives == 0).then_some((nth, when)),
+        }
+    }
+}
+
+struct Lives {
+    hub: Cluster,
+    product: Product,
+    trap: Arc<Trap>,
+}
+
+impl Lives {
+    /// Does `work`, and kills the operator as `deaths` says until the work is done; how often.
+    async fn spend(&mut self, what: &str, deaths: Deaths, work: impl AsyncFnOnce(&Cluster) -> Result<()>) -> Result<usize> {
+        let (started, mut at) = (Instant::now(), Vec::new());
+        self.arm(deaths.next(0));
+        self.trap.aim(self.product.operator.process.pid()?);
+        let work = work(&self.hub);
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => break done.map_err(|e| format!("{what}, after {at:#?}: {e}"))?,
+                sprung = self.trap.sprung() => at.push(sprung),
+            }
+            assert!(at.len() < 1000, "{what} makes no progress: {at:#?}");
+            self.product.operator.process.wait()?;
+            // Nobody else frees the Lease of a process that is gone before it expires.
+            self.hub.kubectl(&["delete", "lease", "knative-operator", "-n", NAMESPACE, "--ignore-not-found"], "").await?;
+            self.arm(deaths.next(at.len()));
+            self.product.start_operator(&self.hub).await?;
+            self.trap.aim(self.product.operator.process.pid()?);
+        }
+        self.trap.unset();
+        eprintln!("{what}, {deaths:?}: killed {} times in {:.1?}", at.len(), started.elapsed());
+        assert!(at.len() > 3 || !matches!(deaths, Deaths::Always), "{what} was hardly disturbed: {at:#?}");
+        Ok(at.len())
+    }
+
+    fn arm(&self, death: Option<(usize, When)>) {
+        match death {
+            Some((nth, when)) => self.trap.set(nth, when),
+            None => self.trap.unset(),
+        }
+    }
+}
+
+async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
+    let place = resource["metadata"]["namespace"].as_str().unwrap();
+    let generation = hub.kubectl(&["get", "knativeserving", "ks", "-n", place, "-o", "jsonpath={.metadata.generation}"], "").await?;
+    let ready = |s: &KnativeStatus| {
+        s.version.as_deref() == Some(version)
+            && s.observed_generation.map(|g| g.to_string()) == Some(generation.clone())
+            && condition(s, "Ready").is_some_and(|c| c.status == "True")
+    };
+    status(hub, resource, INSTALL, &format!("ready with {version}"), ready).await.map(drop)
+}
+
+/// All that we have applied, without what differs from one cluster to the next; and the inventory.
+async fn state(client: &Client) -> Result<BTreeMap<String, Value>> {
+    let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
+    let mut state = BTreeMap::new();
+    for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
+        let Ok(listed) = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await else { continue };
+        for mut object in listed.items.into_iter().filter(|o| o.annotations().contains_key(DIGEST)) {
+            let name = format!("{} {}/{}", resource.kind, object.namespace().unwrap_or_default(), object.name_any());
+            // The digest is over the owner's uid, too.
+            object.annotations_mut().remove(DIGEST);
+            let owners: Vec<_> = object.owner_references().iter().map(|o| format!("{} {}", o.kind, o.name)).collect();
+            let mut data = object.data.clone();
+            for path in ["/spec", "/spec/template/metadata/labels"] {
+                let assigned = ["clusterIP", "clusterIPs", "selector", "controller-uid", "batch.kubernetes.io/controller-uid"];
+                let of_job = resource.kind == "Job" || resource.kind == "Service";
+                if let Some(fields) = data.pointer_mut(path).and_then(Value::as_object_mut).filter(|_| of_job) {
+                    fields.retain(|key, _| !assigned.contains(&key.as_str()));
+                }
+            }
+            for port in data.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                port.as_object_mut().map(|fields| fields.remove("nodePort"));
+            }
+            data.as_object_mut().map(|fields| fields.remove("status"));
+            let object = json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
+            state.insert(name, object);
+        }
+    }
+    let anchor = Api::<ConfigMap>::namespaced(client.clone(), "knative-serving").get("knativeserving-ks-root-owner").await?;
+    state.insert("inventory".to_owned(), json!(anchor.data));
+    Ok(state)
+}
