@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use kube::core::{ApiResource, GroupVersionKind};
-use serde_json::Value;
 
-use crate::object::{Kind, text};
+use crate::object::Kind;
+use crate::packed::Packed;
 
 /// Kubernetes' own kinds that releases use: group, kind, resource name, whether namespaced.
 const BUILT_IN: &[(&str, &str, &str, bool)] = &[
@@ -42,14 +42,10 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Learns the kinds that `crd`, a CustomResourceDefinition, defines.
-    pub fn learn(&mut self, crd: &Value) {
-        let (group, kind, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"), text(crd, "/spec/names/plural"));
-        for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
-            let gvk = GroupVersionKind::gvk(group, text(version, "/name"), kind);
-            let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
-            self.insert(gvk, Kind { resource, namespaced: text(crd, "/spec/scope") == "Namespaced" });
-        }
+    /// The kinds that CustomResourceDefinitions among `objects` define.
+    pub fn defined<'o>(objects: impl Iterator<Item = &'o Packed>) -> Self {
+        let kinds = objects.filter_map(Packed::definition).flat_map(|definition| definition.kinds.iter().cloned());
+        Self { learnt: kinds.collect() }
     }
 
     /// Learns how one kind is addressed.

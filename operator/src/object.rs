@@ -1,8 +1,6 @@
 //! Which object: identity, kind, digest.
 
 use std::fmt;
-use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
 
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use serde::{Deserialize, Serialize};
@@ -69,9 +67,9 @@ pub fn version(meta: &ObjectMeta) -> u64 {
 pub struct Digest(String);
 
 impl Digest {
-    /// The digest of `object`.
-    pub fn of(object: &Value) -> Self {
-        let hash = Sha256::digest(format!("1{object}").as_bytes());
+    /// The digest of an object, given as its JSON with sorted keys.
+    pub fn of(text: &str) -> Self {
+        let hash = Sha256::new_with_prefix("1").chain_update(text).finalize();
         Self(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
     }
 }
@@ -86,31 +84,6 @@ impl From<String> for Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// An object that many may hold, and its digest, made once. CustomResourceDefinitions are large, and the same for every
-/// resource of a kind.
-#[derive(Clone, Debug)]
-pub struct Shared(Arc<(Value, OnceLock<Digest>)>);
-
-impl Shared {
-    /// Shares `object`.
-    pub fn new(object: Value) -> Self {
-        Self(Arc::new((object, OnceLock::new())))
-    }
-
-    /// The digest of the object.
-    pub fn digest(&self) -> &Digest {
-        self.0.1.get_or_init(|| Digest::of(&self.0.0))
-    }
-}
-
-impl Deref for Shared {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        &self.0.0
     }
 }
 

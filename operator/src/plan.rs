@@ -1,7 +1,8 @@
 //! What is to be on the cluster: objects in phases. Pure.
 
 use crate::kinds::Kinds;
-use crate::object::{Digest, ObjectId, Shared, gvk, text};
+use crate::object::{Digest, ObjectId};
+use crate::packed::Packed;
 use kube::core::GroupVersionKind;
 
 /// When an object is applied: each phase after the one before.
@@ -66,15 +67,15 @@ pub struct Item {
     /// Its group, version and kind.
     pub gvk: GroupVersionKind,
     /// The object as it is applied.
-    pub object: Shared,
+    pub object: Packed,
     /// Its digest.
     pub digest: Digest,
 }
 
 impl Item {
     /// An item for `object`.
-    pub fn new(object: Shared) -> Self {
-        Self { id: ObjectId::of(&object), gvk: gvk(&object), digest: object.digest().clone(), object }
+    pub fn new(object: Packed) -> Self {
+        Self { id: object.id().clone(), gvk: object.gvk().clone(), digest: object.digest().clone(), object }
     }
 
     /// When it is applied.
@@ -94,11 +95,8 @@ pub struct Plan {
 
 impl Plan {
     /// A plan for `objects`, each of which is there once. The order within a phase is kept.
-    pub fn new(objects: Vec<Shared>) -> Self {
-        let mut kinds = Kinds::default();
-        for object in objects.iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition") {
-            kinds.learn(object);
-        }
+    pub fn new(objects: Vec<Packed>) -> Self {
+        let kinds = Kinds::defined(objects.iter());
         let mut items: Vec<Item> = objects.into_iter().map(Item::new).collect();
         items.sort_by_key(Item::phase);
         Self { items, kinds }
@@ -118,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_others_need_comes_first() {
-        let object = |api: &str, kind: &str| Shared::new(json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}}));
+        let object = |api: &str, kind: &str| Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}}));
         let plan = Plan::new(vec![
             object("batch/v1", "Job"),
             object("networking.internal.knative.dev/v1alpha1", "Certificate"),

@@ -204,7 +204,7 @@ async fn bare(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration
 async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()> {
     let params = PatchParams::apply("floor").force();
     let writes = items.into_iter().map(|item| {
-        let mut object = Value::clone(&item.object);
+        let mut object = item.object.open();
         object["metadata"].as_object_mut().map(|m| m.remove("ownerReferences"));
         let params = &params;
         async move {

@@ -119,7 +119,7 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let mut object = Value::clone(&item.object);
+    let mut object = item.object.open();
     object["metadata"]["annotations"][DIGEST] = item.digest.to_string().into();
     if item.id.group == "apps"
         && preserve::scaled(&item.id.name)

@@ -37,7 +37,7 @@ struct Row {
 impl Entry {
     /// What is remembered of `item`.
     pub fn of(item: &Item) -> Self {
-        let aggregated = item.object.get("aggregationRule").is_some();
+        let aggregated = item.id.kind == "ClusterRole" && item.object.open().get("aggregationRule").is_some();
         Self { version: item.gvk.version.clone(), aggregated, done: false }
     }
 }

@@ -19,7 +19,8 @@ use super::differ::Sight;
 use super::{ownership, takeover};
 use crate::health::{self, Health};
 use crate::kinds::Kinds;
-use crate::object::{Digest, Kind, ObjectId, Shared, version};
+use crate::object::{Digest, Kind, ObjectId, version};
+use crate::packed::Packed;
 use crate::plan::Item;
 
 /// How long a watch lasts at most, in seconds: a silent spoke shows within this and five more.
@@ -51,7 +52,7 @@ struct Sights {
     /// What was there at any time.
     ever: HashSet<ObjectId>,
     /// What is to be there.
-    expected: HashMap<ObjectId, Shared>,
+    expected: HashMap<ObjectId, Packed>,
     listed: HashSet<(String, String)>,
     trouble: bool,
 }
@@ -136,7 +137,13 @@ impl Seen {
     /// for what was written while it was made.
     fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
         let mut sights = self.lock();
-        let observed = sights.observed(&id, meta, health);
+        let mut observed = sights.observed(&id, meta, health);
+        // What is as it was right after it was written need not be compared.
+        if observed.written != Some(observed.fingerprint) {
+            let fields = ownership::ours(meta);
+            let covers = |desired: &Packed| fields.is_some_and(|fields| ownership::covers(fields, &desired.open()));
+            observed.covered = sights.expected.get(&id).is_some_and(covers);
+        }
         if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
             sights.insert(id, observed);
         }
@@ -152,7 +159,6 @@ impl Seen {
 
 impl Sights {
     fn observed(&self, id: &ObjectId, meta: &ObjectMeta, health: Option<Health>) -> Observed {
-        let covered = |desired: &Shared| ownership::ours(meta).is_some_and(|fields| ownership::covers(fields, desired));
         Observed {
             uid: meta.uid.clone().unwrap_or_default(),
             version: version(meta),
@@ -160,7 +166,7 @@ impl Sights {
             digest: ownership::digest(meta),
             fingerprint: ownership::fingerprint(meta),
             written: self.objects.get(id).and_then(|have| have.written),
-            covered: self.expected.get(id).is_some_and(covered),
+            covered: false,
             go: takeover::is_due(meta),
             health,
             unconfirmed: false,

@@ -181,7 +181,7 @@ impl Target<'_> {
 
     async fn item(&self, item: &Item) -> Result<States, String> {
         // What the cluster doesn't know yet is created as it is planned.
-        let planned = || Some(shown(&item.object));
+        let planned = || Some(shown(&item.object.open()));
         let Some(kind) = self.kind(&item.gvk).await? else { return Ok((None, planned())) };
         let live = self.live(&kind, &item.id).await?;
         if differ::once(item) && (live.is_some() || self.inventory.0.get(&item.id).is_some_and(|e| e.done)) {
@@ -189,7 +189,7 @@ impl Target<'_> {
             return Ok((live.clone(), live));
         }
         let Some(live) = live else { return Ok((None, planned())) };
-        let mut object = Value::clone(&item.object);
+        let mut object = item.object.open();
         object["metadata"]["annotations"][DIGEST] = json!(item.digest.to_string());
         if item.id.group == "apps" && preserve::scaled(&item.id.name) {
             preserve::keep(&mut object, &live);

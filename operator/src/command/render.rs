@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Output, Told, read, tell};
 use crate::args::ReleaseArgs;
-use crate::object::Shared;
+use crate::packed::Packed;
 use crate::plan::Plan;
 use crate::release;
 use crate::render::{self, Owner};
@@ -85,13 +85,13 @@ impl Source {
     }
 }
 
-fn print(objects: &[Shared], output: Output) -> Result<String, String> {
+fn print(objects: &[Packed], output: Output) -> Result<String, String> {
     match output {
         Output::Json => {
-            let objects: Vec<&Value> = objects.iter().map(|o| &**o).collect();
+            let objects: Vec<Value> = objects.iter().map(Packed::open).collect();
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
             serde_json::to_string_pretty(&list).map(|text| text + "\n").map_err(|e| e.to_string())
         }
-        Output::Yaml => objects.iter().map(|o| yaml::write(&**o).map(|text| format!("---\n{text}"))).collect(),
+        Output::Yaml => objects.iter().map(|o| yaml::write(&o.open()).map(|text| format!("---\n{text}"))).collect(),
     }
 }

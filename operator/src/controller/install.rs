@@ -102,7 +102,7 @@ fn forget_lost_home(memory: &mut Memory, home: &Home, seen: &Seen) {
 fn namespace_of(resource: &Knative, plan: &Plan) -> Value {
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
     match plan.phase(Phase::Namespaces).next() {
-        Some(planned) => namespace.clone_from(&planned.object),
+        Some(planned) => namespace = planned.object.open(),
         None => render::settle_namespace(&mut namespace, resource),
     }
     namespace

@@ -10,7 +10,8 @@ use super::bundle::{Bundle, Objects, ReleaseError};
 use super::download::Downloads;
 use super::guard;
 use super::source::{self, Source};
-use crate::object::{Shared, text};
+use crate::object::text;
+use crate::packed::Packed;
 
 /// Everything that is to be rendered, as released.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ pub struct Release {
 
 impl Release {
     /// The objects, in order. Some may be there more than once.
-    pub fn objects(&self) -> impl Iterator<Item = &Shared> + Clone {
+    pub fn objects(&self) -> impl Iterator<Item = &Packed> + Clone {
         self.parts.iter().flat_map(|part| part.iter())
     }
 }
@@ -131,12 +132,12 @@ fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(Stri
 
 /// Objects that say which version they are of are of `version`, but for the patch.
 fn agree(objects: &Objects, version: &Version) -> Result<(), String> {
-    for object in objects.iter() {
+    for object in objects.iter().map(Packed::open) {
         let label = object["metadata"]["labels"][APP_VERSION].as_str();
         let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else { continue };
         return Err(format!(
             "the version of the manifests {label} of the component {} does not match the target version of the operator CR {version}; change spec.version or the manifest",
-            text(object, "/metadata/name")
+            text(&object, "/metadata/name")
         ));
     }
     Ok(())

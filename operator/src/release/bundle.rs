@@ -8,7 +8,8 @@ use knative_operator_shared::api::Component;
 use knative_operator_shared::version::Version;
 
 use super::parse;
-use crate::object::{ObjectId, Shared};
+use crate::object::ObjectId;
+use crate::packed::Packed;
 
 /// Why a release can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +52,7 @@ pub enum ReleaseError {
 }
 
 /// The objects of one directory, shared by everyone who installs it.
-pub type Objects = Arc<Vec<Shared>>;
+pub type Objects = Arc<Vec<Packed>>;
 
 /// A release bundle.
 #[derive(Debug)]
@@ -109,15 +110,16 @@ impl Bundle {
             return Ok(objects);
         }
         let files = if path.is_file() { vec![path.to_owned()] } else { names(path)?.into_iter().map(|name| path.join(name)).collect() };
-        let mut objects: Vec<Shared> = Vec::new();
+        let mut objects: Vec<Packed> = Vec::new();
         let mut last: HashMap<ObjectId, usize> = HashMap::new();
         for path in files.into_iter().filter(|file| file.is_file()) {
             let text = std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
             for object in parse::objects(&text).map_err(|why| ReleaseError::Broken { path, why })? {
-                let before = last.insert(ObjectId::of(&object), objects.len());
-                match before.filter(|place| *objects[*place] == object) {
-                    Some(place) => drop(last.insert(ObjectId::of(&object), place)),
-                    None => objects.push(Shared::new(object)),
+                let object = Packed::new(&object);
+                let before = last.insert(object.id().clone(), objects.len());
+                match before.filter(|place| objects[*place].text() == object.text()) {
+                    Some(place) => drop(last.insert(object.id().clone(), place)),
+                    None => objects.push(object),
                 }
             }
         }

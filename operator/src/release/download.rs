@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::bundle::Objects;
 use super::parse;
 use super::source::Source;
-use crate::object::Shared;
+use crate::packed::Packed;
 
 /// Largest manifest, in bytes. The largest release of Knative is a tenth of it.
 const LARGEST: usize = 10 << 20;
@@ -163,10 +163,10 @@ impl Downloads {
     }
 }
 
-fn understand(body: &[u8]) -> Result<Vec<Shared>, DownloadError> {
+fn understand(body: &[u8]) -> Result<Vec<Packed>, DownloadError> {
     let text = std::str::from_utf8(body).map_err(|e| DownloadError::Broken(e.to_string()))?;
     let objects = parse::objects(text).map_err(DownloadError::Broken)?;
-    Ok(objects.into_iter().map(Shared::new).collect())
+    Ok(objects.iter().map(Packed::new).collect())
 }
 
 async fn read(mut response: Response) -> Result<Vec<u8>, DownloadError> {

@@ -40,7 +40,8 @@ use knative_operator_shared::version::Version;
 use serde_json::Value;
 
 use crate::kinds::Kinds;
-use crate::object::{ObjectId, Shared, text};
+use crate::object::ObjectId;
+use crate::packed::Packed;
 use crate::plan::Plan;
 
 pub use names::unmatched;
@@ -116,14 +117,11 @@ pub struct RenderError {
 pub fn plan<'o>(
     resource: &Knative,
     version: &Version,
-    released: impl Iterator<Item = &'o Shared> + Clone,
+    released: impl Iterator<Item = &'o Packed> + Clone,
     owner: &Owner,
     settings: &Settings,
 ) -> Result<Plan, RenderError> {
-    let mut kinds = Kinds::default();
-    for crd in released.clone().filter(|o| text(o, "/kind") == "CustomResourceDefinition") {
-        kinds.learn(crd);
-    }
+    let kinds = Kinds::defined(released.clone());
     let context = Context { resource, version, namespace: resource.target_namespace(), owner, kinds: &kinds, settings };
     let wanted = released.filter(|o| tls::wanted(o, &context));
     let objects = wanted.map(|object| transformed(object, &context)).collect::<Result<_, _>>()?;
@@ -131,13 +129,13 @@ pub fn plan<'o>(
 }
 
 /// `released` after every transform.
-fn transformed(released: &Shared, cx: &Context<'_>) -> Result<Shared, RenderError> {
+fn transformed(released: &Packed, cx: &Context<'_>) -> Result<Packed, RenderError> {
     if definition::is_right(released, cx) {
         return Ok(released.clone());
     }
-    let mut object = Value::clone(released);
+    let mut object = released.open();
     for transform in TRANSFORMS {
         transform(&mut object, cx).map_err(|why| RenderError { object: ObjectId::of(&object).to_string(), why })?;
     }
-    Ok(Shared::new(object))
+    Ok(Packed::new(&object))
 }

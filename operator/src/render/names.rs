@@ -8,12 +8,14 @@ use serde_json::Value;
 use super::autoscaling::{autoscaler_of, is_autoscaler, scaled};
 use super::pod::{CONTAINERS, is_workload};
 use super::{config, probes, workloads};
-use crate::object::{Shared, text};
+use crate::object::text;
+use crate::packed::Packed;
 
 /// What of the spec of `resource` is about nothing in `objects`, its release: one sentence each, with the path of the
 /// field and the nearest name that there is.
-pub fn unmatched<'o>(resource: &Knative, objects: impl Iterator<Item = &'o Shared>) -> Vec<String> {
-    let release = Release { objects: objects.map(|o| &**o).collect() };
+pub fn unmatched<'o>(resource: &Knative, objects: impl Iterator<Item = &'o Packed>) -> Vec<String> {
+    let objects: Vec<Value> = objects.filter(|o| o.definition().is_none()).map(Packed::open).collect();
+    let release = Release { objects: objects.iter().collect() };
     let common = resource.common();
     let mut warnings = Vec::new();
     for (path, given) in common.overrides() {
@@ -162,7 +164,7 @@ mod tests {
         ];
         let resource =
             json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a"}, "spec": spec});
-        unmatched(&Knative::Serving(serde_json::from_value(resource).unwrap()), objects.map(Shared::new).iter())
+        unmatched(&Knative::Serving(serde_json::from_value(resource).unwrap()), objects.each_ref().map(Packed::new).iter())
     }
 
     #[test]

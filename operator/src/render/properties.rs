@@ -9,10 +9,10 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
 use super::{Owner, Settings, plan};
-use crate::object::{Shared, text};
+use crate::packed::Packed;
 use crate::release::Bundle;
 
-fn released(component: Component) -> Vec<Shared> {
+fn released(component: Component) -> Vec<Packed> {
     let bundle = Bundle::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/release"));
     let version = "1.1.0".parse().unwrap();
     let mut directories = vec![bundle.release(component, &version)];
@@ -27,10 +27,10 @@ fn resource(component: Component, namespace: &str, spec: &Value) -> Knative {
     rules::read(component, &object).unwrap_or_else(|problem| unreachable!("{problem}: {spec}"))
 }
 
-fn rendered(resource: &Knative, released: &[Shared]) -> Result<Vec<Value>, String> {
+fn rendered(resource: &Knative, released: &[Packed]) -> Result<Vec<Value>, String> {
     let settings = Settings { kubernetes_min_version: Some("v1.30.0".to_owned()) };
     let plan = plan(resource, &"1.1.0".parse().unwrap(), released.iter(), &Owner::of(resource, "u"), &settings);
-    plan.map(|p| p.items.iter().map(|i| Value::clone(&i.object)).collect()).map_err(|e| e.to_string())
+    plan.map(|p| p.items.iter().map(|i| i.object.open()).collect()).map_err(|e| e.to_string())
 }
 
 /// Names of workloads and containers of the small release, and others.
@@ -154,9 +154,9 @@ proptest! {
         let component = if serving { Component::Serving } else { Component::Eventing };
         let resource = resource(component, component.canonical(), &spec);
         // A Job's name grows by the version each time.
-        let released: Vec<_> = released(component).into_iter().filter(|o| text(o, "/kind") != "Job").collect();
+        let released: Vec<_> = released(component).into_iter().filter(|o| o.id().kind != "Job").collect();
         let first = rendered(&resource, &released).unwrap();
-        let again: Vec<_> = first.iter().cloned().map(Shared::new).collect();
+        let again: Vec<_> = first.iter().map(Packed::new).collect();
         prop_assert_eq!(first, rendered(&resource, &again).unwrap());
     }
 
@@ -204,7 +204,7 @@ proptest! {
             spec["security"] = json!({"securityGuard": {"enabled": true}});
         }
         // An error is fine.
-        let released = [Shared::new(object)];
+        let released = [Packed::new(&object)];
         let resource = resource(component, "n", &spec);
         let _ = rendered(&resource, &released);
         let _ = super::unmatched(&resource, released.iter());

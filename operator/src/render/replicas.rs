@@ -4,18 +4,19 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::object::{Shared, text};
+use crate::object::text;
+use crate::packed::Packed;
 
 /// Leaves `spec.replicas` out of the workloads that a HorizontalPodAutoscaler of the plan scales.
-pub fn leave_to_autoscalers(mut objects: Vec<Shared>) -> Vec<Shared> {
-    let target = |o: &Shared| (text(o, "/spec/scaleTargetRef/kind").to_owned(), text(o, "/spec/scaleTargetRef/name").to_owned());
-    let scaled: HashSet<_> = objects.iter().filter(|o| text(o, "/kind") == "HorizontalPodAutoscaler").map(target).collect();
+pub fn leave_to_autoscalers(mut objects: Vec<Packed>) -> Vec<Packed> {
+    let target = |o: Value| (text(&o, "/spec/scaleTargetRef/kind").to_owned(), text(&o, "/spec/scaleTargetRef/name").to_owned());
+    let scaled: HashSet<_> = objects.iter().filter(|o| o.id().kind == "HorizontalPodAutoscaler").map(|o| target(o.open())).collect();
     for object in &mut objects {
-        let own = (text(object, "/kind").to_owned(), text(object, "/metadata/name").to_owned());
-        if scaled.contains(&own) && object.pointer("/spec/replicas").is_some() {
-            let mut changed = Value::clone(object);
-            changed["spec"].as_object_mut().and_then(|spec| spec.remove("replicas"));
-            *object = Shared::new(changed);
+        if scaled.contains(&(object.id().kind.clone(), object.id().name.clone())) {
+            let mut changed = object.open();
+            if changed["spec"].as_object_mut().and_then(|spec| spec.remove("replicas")).is_some() {
+                *object = Packed::new(&changed);
+            }
         }
     }
     objects

@@ -1,16 +1,14 @@
 //! Eventing's certificates by cert-manager: only where transport encryption asks for them.
 
-use knative_operator_shared::api::Component;
-use serde_json::Value;
-
 use super::Context;
-use crate::object::text;
+use crate::packed::Packed;
+use knative_operator_shared::api::Component;
 
 /// Whether `object` is installed: those of cert-manager and trust-manager only where `spec.config.features` has
 /// `transport-encryption` permissive or strict.
-pub fn wanted(object: &Value, cx: &Context<'_>) -> bool {
+pub fn wanted(object: &Packed, cx: &Context<'_>) -> bool {
     let optional = cx.resource.component() == Component::Eventing
-        && matches!(text(object, "/apiVersion").split_once('/'), Some(("cert-manager.io" | "trust.cert-manager.io", _)));
+        && matches!(object.gvk().group.as_str(), "cert-manager.io" | "trust.cert-manager.io");
     !optional || encrypted(cx)
 }
 

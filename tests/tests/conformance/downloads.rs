@@ -157,7 +157,7 @@ fn what_is_kept_is_asked_for_again_and_used_when_the_server_fails() {
         let (mut names, mut first) = (Vec::new(), None);
         for _ in 0..5 {
             let objects = downloads.objects(&url).await.unwrap();
-            names.push(objects[0]["metadata"]["name"].as_str().unwrap().to_owned());
+            names.push(objects[0].id().name.clone());
             // Unchanged, again with the same content, and not there any more: nothing is parsed again.
             if names.last().unwrap() == "config-tagged" {
                 assert!(Arc::ptr_eq(first.get_or_insert_with(|| Arc::clone(&objects)), &objects));

@@ -137,7 +137,11 @@ impl Lives {
         tokio::pin!(work);
         loop {
             tokio::select! {
-                done = &mut work => break done.map_err(|e| format!("{what}, after {at:#?}: {e}"))?,
+                done = &mut work => break done.map_err(|e| {
+                    let log = self.product.operator.process.log();
+                    let last = log.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
+                    format!("{what}, after {at:#?}: {e}\nthe operator said last:\n{last}")
+                })?,
                 sprung = self.trap.sprung() => at.push(sprung),
             }
             assert!(at.len() < 1000, "{what} makes no progress: {at:#?}");
