@@ -6,9 +6,9 @@
 //! server is found through `KUBECONFIG` instead of the in-cluster environment.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -33,7 +33,13 @@ pub struct Pod {
     pub dir: PathBuf,
 }
 
-static NEXT: AtomicU8 = AtomicU8::new(0);
+static NEXT: AtomicU16 = AtomicU16::new(0);
+/// The port that each of our processes listens on.
+const ADMIN: u16 = 9090;
+
+fn address(cluster: &Cluster, number: u16) -> Ipv4Addr {
+    cluster.subnet().address(64 + u8::try_from(number % 64).unwrap_or_default())
+}
 
 /// Starts one Pod of Deployment `name`. `images` tells the executable of its container's image and the folder of
 /// each image volume; `extra` is added to its environment.
@@ -41,8 +47,14 @@ pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Imag
     let deployment = Api::<Deployment>::namespaced(cluster.client(), namespace).get(name).await?;
     let pod = deployment.spec.template.spec.ok_or("a Deployment without Pods")?;
     let container = pod.containers.first().ok_or("a Pod without containers")?;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let address = cluster.subnet().address(64 + number % 64);
+    // The next address that no other Pod has.
+    let number = loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind((address(cluster, number), ADMIN)).is_ok() {
+            break number;
+        }
+    };
+    let address = address(cluster, number);
     let pod_name = format!("{name}-{number}");
     let dir = cluster.dir().join("pods").join(&pod_name);
     std::fs::create_dir_all(&dir)?;

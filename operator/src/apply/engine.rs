@@ -13,7 +13,7 @@ use super::differ::{Action, decide, once};
 use super::inventory::Inventory;
 use super::observer::Seen;
 use super::throttle::{Leave, Throttle};
-use super::{CONCURRENCY, address, api, preserve, served, takeover};
+use super::{CONCURRENCY, Objects, address, api, preserve, served, takeover};
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
@@ -118,15 +118,11 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let found = address(target.client, target.kinds, &item.gvk).await.ok().flatten();
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let mut object = item.object.open();
-    object["metadata"]["annotations"][DIGEST] = item.digest.to_string().into();
-    if item.id.group == "apps"
-        && preserve::scaled(&item.id.name)
-        && let Some(live) = live(target.client, &kind, &item.id).await
-    {
-        preserve::keep(&mut object, &live);
-    }
+    let live = match item.id.group == "apps" && preserve::scaled(&item.id.name) {
+        true => live(target.client, &kind, &item.id).await,
+        false => None,
+    };
+    let request = request(&api, item, live.as_ref()).map_err(|e| words(&e))?;
     let started = Instant::now();
     let mut attempt = 0;
     let mut go = target.seen.is_go(&item.id);
@@ -139,7 +135,7 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
                 Err(error) => return Err(words(&error)),
             }
         }
-        match api.patch_metadata(&item.id.name, &params, &Patch::Apply(&object)).await {
+        match target.client.request::<PartialObjectMeta<DynamicObject>>(request.clone()).await {
             Ok(answer) => return Ok(answer.metadata),
             Err(error) if served::is_not_served(&error) => {
                 attempt -= 1;
@@ -151,6 +147,20 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
             },
         }
     }
+}
+
+/// The request that applies `item`, which is `live` now as far as that matters: ready to be sent, for many wait at once, and a tree of
+/// values takes many times the room.
+fn request(api: &Objects, item: &Item, live: Option<&Value>) -> kube::Result<http::Request<Vec<u8>>> {
+    let mut object = item.object.open();
+    object["metadata"]["annotations"][DIGEST] = item.digest.to_string().into();
+    if let Some(live) = live {
+        preserve::keep(&mut object, live);
+    }
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    kube::core::Request::new(api.resource_url())
+        .patch_metadata(&item.id.name, &params, &Patch::Apply(&object))
+        .map_err(kube::Error::BuildRequest)
 }
 
 /// After which pause a write is made again at once: a race that was lost, a server that asks for a moment. Everything else
@@ -168,7 +178,7 @@ fn again(error: &kube::Error) -> Option<Duration> {
 }
 
 /// Makes the fields that the Go operator applied ours.
-async fn take_over(api: &kube::Api<PartialObjectMeta<DynamicObject>>, name: &str) -> kube::Result<()> {
+async fn take_over(api: &Objects, name: &str) -> kube::Result<()> {
     let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
     let Some(patch) = takeover::patch(&found.metadata) else { return Ok(()) };
     let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;

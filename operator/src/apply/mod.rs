@@ -39,8 +39,11 @@ pub async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> 
     }
 }
 
-/// Objects of `kind`, where `id` lives, of which only the metadata is read.
-pub fn api(client: &Client, kind: &Kind, id: &ObjectId) -> Api<PartialObjectMeta<DynamicObject>> {
+/// Objects of one kind, of which only the metadata is read.
+pub type Objects = Api<PartialObjectMeta<DynamicObject>>;
+
+/// Objects of `kind`, where `id` lives.
+pub fn api(client: &Client, kind: &Kind, id: &ObjectId) -> Objects {
     if kind.namespaced && !id.namespace.is_empty() {
         Api::namespaced_with(client.clone(), &id.namespace, &kind.resource)
     } else {

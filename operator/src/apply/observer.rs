@@ -39,6 +39,8 @@ struct Observed {
     written: Option<u64>,
     /// Whether all that is to be ours is.
     covered: bool,
+    /// Who wrote to it last beside us, if not all that is to be ours is.
+    other: Option<String>,
     /// Whether the Go operator holds fields of it.
     go: bool,
     health: Option<Health>,
@@ -94,6 +96,11 @@ impl Seen {
         self.lock().objects.get(id).map(|o| o.uid.clone())
     }
 
+    /// Who has taken fields of `id` from us, as far as that is known.
+    pub fn thief(&self, id: &ObjectId) -> Option<String> {
+        self.lock().objects.get(id).and_then(|o| o.other.clone())
+    }
+
     /// Whether the Go operator holds fields of `id`.
     pub fn is_go(&self, id: &ObjectId) -> bool {
         self.lock().objects.get(id).is_some_and(|o| o.go)
@@ -143,6 +150,7 @@ impl Seen {
             let fields = ownership::ours(meta);
             let covers = |desired: &Packed| fields.is_some_and(|fields| ownership::covers(fields, &desired.open()));
             observed.covered = sights.expected.get(&id).is_some_and(covers);
+            observed.other = ownership::other(meta);
         }
         if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
             sights.insert(id, observed);
@@ -167,6 +175,7 @@ impl Sights {
             fingerprint: ownership::fingerprint(meta),
             written: self.objects.get(id).and_then(|have| have.written),
             covered: false,
+            other: None,
             go: takeover::is_due(meta),
             health,
             unconfirmed: false,

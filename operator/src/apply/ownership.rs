@@ -31,6 +31,13 @@ pub fn fingerprint(meta: &ObjectMeta) -> u64 {
     hasher.finish()
 }
 
+/// Who wrote last to the object with `meta` beside us, status and the like left out.
+pub fn other(meta: &ObjectMeta) -> Option<String> {
+    let others = meta.managed_fields.iter().flatten().filter(|e| e.subresource.as_deref().unwrap_or_default().is_empty() && !is_ours(e));
+    let last = others.max_by_key(|e| e.time.as_ref().map(|t| t.0));
+    last.and_then(|e| e.manager.clone()).filter(|m| !m.is_empty())
+}
+
 /// The digest of what was applied, as the object itself carries it.
 pub fn digest(meta: &ObjectMeta) -> Option<Digest> {
     meta.annotations.as_ref()?.get(DIGEST).cloned().map(Digest::from)

@@ -10,6 +10,7 @@ use knative_operator_shared::label::APP_NAME;
 use tokio::sync::{Notify, watch};
 
 use super::Context;
+use super::install::Planned;
 use super::resolve::Cluster;
 use crate::apply::inventory::Inventory;
 use crate::apply::observer::Observer;
@@ -40,6 +41,8 @@ pub struct Memory {
     pub observer: Option<(u64, Observer)>,
     /// What is stored in the home: its uid and the inventory.
     pub home: Option<(String, Inventory)>,
+    /// What is to be there, as it was rendered last.
+    pub planned: Option<Planned>,
     /// What was repaired and refused lately.
     pub throttle: Throttle,
     /// Whether the cluster may be away.
@@ -59,6 +62,7 @@ impl Memory {
         Self {
             observer: None,
             home: None,
+            planned: None,
             throttle: Throttle::default(),
             suspect: false,
             written: None,
@@ -73,6 +77,7 @@ impl Memory {
         if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
             self.observer = None;
             self.home = None;
+            self.planned = None;
         }
         let start = || {
             let selector = format!("{APP_NAME}={}", resource.component().canonical());

@@ -69,24 +69,44 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     }
     // Taken out of the memory: if the pass breaks off, the inventory is read again from where it is stored.
     let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed("there is no inventory", Next::Retry) };
-    let mut plan = match render(&uid) {
-        Ok(plan) => plan,
-        Err(error) => return unrendered(error),
+    let generation = resource.meta().generation;
+    let same = |p: &Planned| (p.generation, &p.version, &p.uid) == (generation, &version, &uid) && p.release.is(&release);
+    let mut planned = match memory.planned.take().filter(same) {
+        Some(planned) => planned,
+        None => match render(&uid) {
+            Ok(mut plan) => {
+                advise(cx, resource, memory, &release, &version);
+                plan.items.retain(|item| is_applied(resource, item));
+                seen.expect(plan.items.iter());
+                Planned { generation, version: version.clone(), uid: uid.clone(), release, plan }
+            }
+            Err(error) => return unrendered(error),
+        },
     };
-    advise(cx, resource, memory, &release, &version);
-    plan.items.retain(|item| is_applied(resource, item));
-    observe(memory.on(cluster, resource), &mut plan, &home, &cluster.client).await;
-    announce(cx, resource, memory, &plan, &version).await;
+    observe(memory.on(cluster, resource), &mut planned.plan, &home, &cluster.client).await;
+    announce(cx, resource, memory, &planned.plan, &version).await;
 
-    let mut site = Site { cx, resource, client: &cluster.client, plan: &plan, home: &home, seen: &seen, inventory, fresh };
+    let mut site = Site { cx, resource, client: &cluster.client, plan: &planned.plan, home: &home, seen: &seen, inventory, fresh };
     let found = match site.apply(&mut memory.throttle).await {
         Ok(found) => found,
         Err(why) => return Outcome::failed(why, Next::Retry),
     };
     memory.home = Some((uid, site.inventory));
+    let manifests = planned.release.manifests.clone();
+    memory.planned = Some(planned);
     let settled = found.pending.is_empty() && found.unavailable.is_empty() && found.seen;
     let next = if settled { Next::Idle } else { Next::After(cx.poll_interval) };
-    Outcome { verdict: Verdict::Installation(found), release: Some(Installed { version, manifests: release.manifests }), next }
+    Outcome { verdict: Verdict::Installation(found), release: Some(Installed { version, manifests }), next }
+}
+
+/// What is to be there, and what it was made of.
+pub struct Planned {
+    generation: Option<i64>,
+    version: Version,
+    /// Of the home.
+    uid: String,
+    release: Release,
+    plan: Plan,
 }
 
 /// An anchor that somebody deleted, or made anew, owns nothing: everything is applied again with the one that is.
@@ -133,7 +153,6 @@ fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
 
 /// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
 async fn observe(observer: &mut Observer, plan: &mut Plan, home: &Home, client: &Client) {
-    observer.seen.expect(plan.items.iter());
     let mut gvks: HashSet<_> = plan.items.iter().map(|item| item.gvk.clone()).collect();
     gvks.insert(GroupVersionKind::gvk("", "v1", &home.id().kind));
     for gvk in gvks {
@@ -196,7 +215,9 @@ impl Site<'_> {
             self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired)));
         }
         for id in &applied.fought {
-            let note = format!("{id} is changed again and again by somebody else; it is put right less often");
+            let who =
+                self.seen.thief(id).map_or_else(|| "somebody else".to_owned(), |manager| format!("\"{manager}\" (its field manager)"));
+            let note = format!("{id} is changed again and again by {who}; it is put right less often");
             self.cx.events.warning(self.resource, "DriftFight", note);
         }
         let mut found = Installation { refused: applied.refused, ..Installation::default() };

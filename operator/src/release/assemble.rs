@@ -1,6 +1,7 @@
 //! What a resource asks for, put together: its release or its own manifests, ingresses or sources, the guard, and what it adds.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use knative_operator_shared::api::{CommonSpec, IngressConfigs, Knative, ManifestSource, SourceConfigs};
 use knative_operator_shared::label::APP_VERSION;
@@ -25,6 +26,11 @@ pub struct Release {
 }
 
 impl Release {
+    /// Whether it is made of the same objects as `other`.
+    pub fn is(&self, other: &Self) -> bool {
+        self.parts.len() == other.parts.len() && self.parts.iter().zip(&other.parts).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
     /// The objects, in order. Some may be there more than once.
     pub fn objects(&self) -> impl Iterator<Item = &Packed> + Clone {
         self.parts.iter().flat_map(|part| part.iter())

@@ -127,7 +127,10 @@ impl Bundle {
             return Err(ReleaseError::Empty(path.to_owned()));
         }
         let objects = Arc::new(objects);
-        self.parsed.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), Arc::clone(&objects));
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What nobody installs any more is forgotten.
+        parsed.retain(|_, others| Arc::strong_count(others) > 1);
+        parsed.insert(path.to_owned(), Arc::clone(&objects));
         Ok(objects)
     }
 }

@@ -6,6 +6,7 @@
 
 mod admission;
 mod crash;
+mod drift;
 mod failures;
 mod local;
 mod outage;

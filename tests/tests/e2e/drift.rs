@@ -1,0 +1,206 @@
+//! Whatever becomes of what is installed, it is put right, kind by kind; what others add is left alone; and who fights over it is
+//! named and costs next to nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::measure::Audit;
+use knative_operator_tests::{Result, product, wait};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::support::{apply, delete, eventing, fleet, namespace, nothing_left, ready, run, serving};
+
+/// How soon it is put right: 2 s is the promise, the rest is for a loaded machine.
+const REPAIR: Duration = Duration::from_secs(20);
+
+/// One installed object.
+struct Installed {
+    api: Api<DynamicObject>,
+    name: String,
+}
+
+/// What the inventories of both components list, by kind.
+async fn installed(client: &Client) -> Result<BTreeMap<String, Vec<Installed>>> {
+    let mut kinds: BTreeMap<String, Vec<Installed>> = BTreeMap::new();
+    for (component, anchor) in
+        [(Component::Serving, "knativeserving-ks-root-owner"), (Component::Eventing, "knativeeventing-ke-root-owner")]
+    {
+        let anchor = Api::<ConfigMap>::namespaced(client.clone(), component.canonical()).get(anchor).await?;
+        let rows: Vec<Value> = serde_json::from_str(&anchor.data.unwrap_or_default()["inventory"])?;
+        for row in rows {
+            let text = |key: &str| row[key].as_str().unwrap_or_default();
+            let gvk = GroupVersionKind::gvk(text("g"), text("v"), text("k"));
+            let resource = match kube::discovery::pinned_kind(client, &gvk).await {
+                Ok((resource, _)) => resource,
+                Err(_) => ApiResource::from_gvk(&gvk),
+            };
+            let api = match text("ns") {
+                "" => Api::all_with(client.clone(), &resource),
+                place => Api::namespaced_with(client.clone(), place, &resource),
+            };
+            kinds.entry(gvk.kind).or_default().push(Installed { api, name: text("n").to_owned() });
+        }
+    }
+    Ok(kinds)
+}
+
+/// Fields of ours beside the labels, by kind: where, and what somebody writes there.
+fn edits(kind: &str, live: &DynamicObject) -> Option<Value> {
+    let key = |part: &str| live.data[part].as_object().and_then(|m| m.keys().next().cloned());
+    Some(match kind {
+        "ConfigMap" => json!({"data": {key("data")?: "edited"}}),
+        "Deployment" | "StatefulSet" => {
+            let container = &live.data["spec"]["template"]["spec"]["containers"][0]["name"];
+            json!({"spec": {"template": {"spec": {"containers": [{"name": container, "image": "registry.example/edited:1"}]}}}})
+        }
+        "Service" => json!({"spec": {"selector": {key_of(&live.data["spec"]["selector"])?: "edited"}}}),
+        "ClusterRole" if live.data.get("aggregationRule").is_some() => return None,
+        "ClusterRole" | "Role" => json!({"rules": []}),
+        "ClusterRoleBinding" | "RoleBinding" => json!({"subjects": []}),
+        "HorizontalPodAutoscaler" => json!({"spec": {"maxReplicas": 97}}),
+        "PodDisruptionBudget" => json!({"spec": {"minAvailable": "1%"}}),
+        "CustomResourceDefinition" => json!({"spec": {"names": {"categories": ["edited"]}}}),
+        "Image" => json!({"spec": {"image": "registry.example/edited:1", "size": 2}}),
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            json!({"webhooks": [{"name": live.data["webhooks"][0]["name"], "sideEffects": "NoneOnDryRun"}]})
+        }
+        _ => return None,
+    })
+}
+
+fn key_of(map: &Value) -> Option<String> {
+    map.as_object()?.keys().next().cloned()
+}
+
+#[test]
+fn each_installed_object_comes_back_and_is_put_right() {
+    run(async {
+        let fleet = fleet().await?;
+        let (hub, spoke) = (&fleet.hub, Cluster::spoke("drift").await?);
+        product::register(hub, &spoke, "drift").await?;
+        let (before, client) = (objects(&spoke.client()).await?, spoke.client());
+        namespace(hub, "drift").await?;
+        let resources = [serving("drift", "ks", Some("drift"), &fleet.releases), eventing("drift", "ke", Some("drift"), &fleet.releases)];
+        for resource in &resources {
+            apply(hub, resource).await?;
+        }
+        for resource in &resources {
+            ready(hub, resource).await?;
+        }
+        let kinds = installed(&client).await?;
+        assert!(kinds.len() > 12, "{:?}", kinds.keys());
+
+        for (kind, all) in kinds.iter().filter(|(kind, _)| *kind != "Job") {
+            let slowest = try_join_all(all.iter().map(|one| edited(kind, one))).await.map_err(|e| format!("{kind}: {e}"))?;
+            eprintln!("{} {kind}: edited and put right within {:.2?}", all.len(), slowest.iter().max().unwrap());
+        }
+        // A definition takes its objects with it: those come back after it.
+        for (kind, all) in kinds.iter().filter(|(kind, _)| *kind != "Job") {
+            let slowest = try_join_all(all.iter().map(deleted)).await.map_err(|e| format!("{kind}: {e}"))?;
+            eprintln!("{} {kind}: deleted and back within {:.2?}", all.len(), slowest.iter().max().unwrap());
+        }
+        for resource in &resources {
+            ready(hub, resource).await?;
+        }
+
+        fought(hub, &spoke).await?;
+        for resource in &resources {
+            delete(hub, resource).await?;
+        }
+        nothing_left(&spoke, &before).await
+    });
+}
+
+/// Somebody edits `one` and adds to it; how long until the edit is put right.
+async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
+    let live = one.api.get(&one.name).await?;
+    let mut edit = json!({
+        "apiVersion": live.types.as_ref().map(|t| t.api_version.clone()), "kind": kind,
+        "metadata": {"labels": {"app.kubernetes.io/name": "stolen"}, "annotations": {"example.com/extra": "mine"}},
+    });
+    if let Some(fields) = edits(kind, &live) {
+        edit.as_object_mut().unwrap().extend(fields.as_object().cloned().unwrap_or_default());
+    }
+    // What has a merge key is edited by it where the API server knows how.
+    let patch = match kind {
+        "Image" | "Certificate" | "CustomResourceDefinition" => Patch::Merge(&edit),
+        _ => Patch::Strategic(&edit),
+    };
+    let started = Instant::now();
+    one.api.patch(&one.name, &PatchParams::default(), &patch).await?;
+    // As it was, but for what was added.
+    let same = |now: &DynamicObject| {
+        let part = |o: &DynamicObject, key: &str| o.data[key].clone();
+        ["spec", "data", "rules", "subjects"].iter().all(|key| part(now, key) == part(&live, key) || kind == "CustomResourceDefinition")
+            && part(now, "spec")["names"]["categories"] == part(&live, "spec")["names"]["categories"]
+            && side_effects(now) == side_effects(&live)
+            && now.labels() == live.labels()
+    };
+    let right = wait::until(&one.api, &one.name, REPAIR, "put right", |o| o.is_some_and(same)).await?;
+    let took = started.elapsed();
+    let extra = right.and_then(|o| o.annotations().get("example.com/extra").cloned());
+    assert_eq!(extra.as_deref(), Some("mine"), "{kind} {}: what somebody added is gone", one.name);
+    Ok(took)
+}
+
+fn side_effects(object: &DynamicObject) -> BTreeSet<String> {
+    object.data["webhooks"].as_array().into_iter().flatten().map(|w| format!("{} {}", w["name"], w["sideEffects"])).collect()
+}
+
+/// Somebody deletes `one`; how long until another is there.
+async fn deleted(one: &Installed) -> Result<Duration> {
+    let uid = one.api.get(&one.name).await?.uid();
+    one.api.delete(&one.name, &DeleteParams::background()).await?;
+    let gone = Instant::now();
+    wait::until(&one.api, &one.name, REPAIR, "back", |o| o.is_some_and(|o| o.uid() != uid)).await?;
+    Ok(gone.elapsed())
+}
+
+/// A controller that undoes each repair at once.
+async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
+    let maps = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
+    let name = "config-network";
+    let key = maps.get(name).await?.data.unwrap_or_default().keys().next().cloned().unwrap();
+    let hostile = json!({"data": {key.clone(): "hostile"}});
+    let manager = PatchParams { field_manager: Some("hostile-controller".to_owned()), ..PatchParams::default() };
+    let mut audit = Audit::of(spoke, product::SPOKE_USER)?;
+    let fight = async {
+        loop {
+            maps.patch(name, &manager, &Patch::Merge(&hostile)).await?;
+            let repaired =
+                |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get(&key).is_some_and(|v| v != "hostile"));
+            wait::until(&maps, name, Duration::from_secs(600), "repaired", repaired).await?;
+        }
+    };
+    let told = async {
+        let events = Api::<Event>::namespaced(hub.client(), "drift");
+        let named = |e: &Event| {
+            let message = e.message.as_deref().unwrap_or_default();
+            e.reason.as_deref() == Some("DriftFight")
+                && message.contains("knative-serving/config-network")
+                && message.contains("hostile-controller")
+        };
+        wait::until_all(&events, "", Duration::from_secs(60), "told in an event who fights over what", |all| all.iter().any(named)).await
+    };
+    let fight: std::pin::Pin<Box<dyn Future<Output = Result<()>>>> = Box::pin(fight);
+    let mut fight = fight;
+    tokio::select! {
+        ended = &mut fight => return ended,
+        told = told => drop(told?),
+    }
+    // From then on there is peace, or rather defeat, for the rest of the minute.
+    let _ = tokio::time::timeout(Duration::from_secs(5), &mut fight).await;
+    let writes = audit.take()?.into_iter().filter(|r| r.writes() && r.target.contains(name)).count();
+    assert!((1..=6).contains(&writes), "{writes} writes in a fight");
+    let listed = Api::<Event>::namespaced(hub.client(), "drift").list(&ListParams::default()).await?;
+    let warnings = listed.iter().filter(|e| e.reason.as_deref() == Some("DriftFight")).count();
+    assert_eq!(warnings, 1);
+    Ok(())
+}
