@@ -10,13 +10,15 @@ use kube::core::GroupVersionKind;
 pub enum Phase {
     /// Namespaces.
     Namespaces,
+    /// Services: an API server takes long to give each its address, and nothing has to be there before.
+    Services,
     /// CustomResourceDefinitions.
     Definitions,
     /// ServiceAccounts and RBAC.
     Access,
     /// ConfigMaps and Secrets.
     Configuration,
-    /// Workloads, Services and everything else that Kubernetes itself defines.
+    /// Workloads and everything else that Kubernetes itself defines.
     Workloads,
     /// What is of a kind that somebody else defines: tried until its definition is served.
     Customs,
@@ -30,8 +32,9 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, first to last.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Namespaces,
+        Self::Services,
         Self::Definitions,
         Self::Access,
         Self::Configuration,
@@ -46,6 +49,7 @@ impl Phase {
     pub fn of(group: &str, kind: &str) -> Self {
         match (group, kind) {
             ("", "Namespace") => Self::Namespaces,
+            ("", "Service") => Self::Services,
             ("apiextensions.k8s.io", "CustomResourceDefinition") => Self::Definitions,
             ("rbac.authorization.k8s.io", _) | ("", "ServiceAccount") => Self::Access,
             ("", "ConfigMap" | "Secret") => Self::Configuration,
@@ -126,6 +130,7 @@ mod tests {
             object("v1", "ConfigMap"),
             object("rbac.authorization.k8s.io/v1", "ClusterRole"),
             object("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+            object("v1", "Service"),
             object("v1", "Namespace"),
         ]);
         let phases: Vec<_> = plan.items.iter().map(Item::phase).collect();

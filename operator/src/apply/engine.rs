@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::differ::{Action, decide, once};
 use super::inventory::Inventory;
-use super::observer::Seen;
+use super::seen::Seen;
 use super::throttle::{Leave, Throttle};
-use super::{CONCURRENCY, Objects, address, api, preserve, served, takeover};
+use super::{CONCURRENCY, Objects, address, api, ownership, preserve, served, takeover};
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
@@ -39,12 +39,14 @@ pub struct Target<'a> {
 pub struct Applied {
     /// What was written because the plan had changed.
     pub applied: Vec<ObjectId>,
-    /// What was written because the cluster had changed.
-    pub repaired: Vec<ObjectId>,
+    /// What was written because the cluster had changed, and who had changed it, as far as that is known.
+    pub repaired: Vec<(ObjectId, Option<String>)>,
+    /// What was there already, and whose it was.
+    pub adopted: Vec<(ObjectId, String)>,
     /// What was refused, and why.
     pub refused: Vec<(ObjectId, String)>,
-    /// What somebody keeps undoing.
-    pub fought: Vec<ObjectId>,
+    /// What somebody keeps undoing, and who.
+    pub fought: Vec<(ObjectId, Option<String>)>,
     /// Whether a phase is held back until the Deployments are available.
     pub held: bool,
 }
@@ -57,10 +59,9 @@ pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<
 
 /// The phases that are applied one after the other, each only when all of the one before is. Those together are begun
 /// in their order.
-const STEPS: [&[Phase]; 5] = [
+const STEPS: [&[Phase]; 4] = [
     &[Phase::Namespaces],
-    &[Phase::Definitions, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs],
-    &[Phase::Customs],
+    &[Phase::Services, Phase::Definitions, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs, Phase::Customs],
     &[Phase::Webhooks],
     &[Phase::Dependents],
 ];
@@ -79,7 +80,7 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
             } else if *action == Action::Repair {
                 match throttle.repair(&item.id, Instant::now()) {
                     Leave::Granted => due.push((item, *action)),
-                    Leave::Exhausted => outcome.fought.push(item.id.clone()),
+                    Leave::Exhausted => outcome.fought.push((item.id.clone(), target.seen.thief(&item.id))),
                     Leave::Resting => {}
                 }
             } else {
@@ -95,8 +96,16 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
             match written {
                 Ok(meta) => {
                     throttle.accept(&item.id);
+                    let (ours, thief) = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
                     target.seen.written(&item.id, &meta);
-                    if action == Action::Repair { &mut outcome.repaired } else { &mut outcome.applied }.push(item.id.clone());
+                    if action == Action::Repair {
+                        outcome.repaired.push((item.id.clone(), thief));
+                        continue;
+                    }
+                    outcome.applied.push(item.id.clone());
+                    if let Some(other) = ownership::other(&meta).filter(|_| !ours) {
+                        outcome.adopted.push((item.id.clone(), other));
+                    }
                 }
                 Err(why) => {
                     tracing::warn!(object = %item.id, why, "not applied");
@@ -118,10 +127,8 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let found = address(target.client, target.kinds, &item.gvk).await.ok().flatten();
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
-    let live = match item.id.group == "apps" && preserve::scaled(&item.id.name) {
-        true => live(target.client, &kind, &item.id).await,
-        false => None,
-    };
+    let scaled = item.id.group == "apps" && preserve::scaled(&item.id.name);
+    let live = if scaled { live(target.client, &kind, &item.id).await } else { None };
     let request = request(&api, item, live.as_ref()).map_err(|e| words(&e))?;
     let started = Instant::now();
     let mut attempt = 0;

@@ -1,6 +1,6 @@
 //! Makes a cluster equal to a plan, and keeps it so, with as few requests as that takes.
 //!
-//! [`inventory`] remembers what was applied, [`observer`] sees what is there, [`differ`] decides what to do (pure),
+//! [`inventory`] remembers what was applied, [`observer`] sees what is there ([`seen`]), [`differ`] decides what to do (pure),
 //! [`engine`] does it, phase by phase, [`home`] keeps the inventory on the cluster itself, [`remove`] takes it all away.
 
 pub mod differ;
@@ -11,6 +11,7 @@ pub mod observer;
 mod ownership;
 pub mod preserve;
 pub mod remove;
+pub mod seen;
 mod served;
 mod takeover;
 pub mod throttle;
@@ -24,7 +25,7 @@ use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 
 /// Objects written or deleted at once on one cluster.
-const CONCURRENCY: usize = 16;
+const CONCURRENCY: usize = 32;
 
 /// How `gvk` is addressed, asking the cluster where `kinds` doesn't know; none if it has no such kind.
 pub async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {

@@ -2,191 +2,24 @@
 //! whether they work.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, pin_mut};
+use futures::{Stream, StreamExt, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta, Status};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use super::differ::Sight;
-use super::{ownership, takeover};
-use crate::health::{self, Health};
+use super::seen::Seen;
+use crate::health::{self, Health, Watched};
 use crate::kinds::Kinds;
-use crate::object::{Digest, Kind, ObjectId, version};
-use crate::packed::Packed;
-use crate::plan::Item;
+use crate::object::{Kind, ObjectId};
 
 /// How long a watch lasts at most, in seconds: a silent spoke shows within this and five more.
 const WATCH_SECONDS: u32 = 240;
-
-/// What is seen of one object.
-#[derive(Clone, Debug)]
-struct Observed {
-    uid: String,
-    version: u64,
-    generation: i64,
-    digest: Option<Digest>,
-    /// What is ours of it, as a number.
-    fingerprint: u64,
-    /// What was ours of it right after it was written.
-    written: Option<u64>,
-    /// Whether all that is to be ours is.
-    covered: bool,
-    /// Who wrote to it last beside us, if not all that is to be ours is.
-    other: Option<String>,
-    /// Whether the Go operator holds fields of it.
-    go: bool,
-    health: Option<Health>,
-    /// Whether it was written by ourselves and no watch has told of it yet.
-    unconfirmed: bool,
-}
-
-#[derive(Debug, Default)]
-struct Sights {
-    objects: HashMap<ObjectId, Observed>,
-    /// What was there at any time.
-    ever: HashSet<ObjectId>,
-    /// What is to be there.
-    expected: HashMap<ObjectId, Packed>,
-    listed: HashSet<(String, String)>,
-    trouble: bool,
-}
-
-/// What is seen, shared between the watches and whoever decides.
-#[derive(Debug, Default)]
-pub struct Seen {
-    sights: Mutex<Sights>,
-    changed: Notify,
-}
-
-impl Seen {
-    fn lock(&self) -> MutexGuard<'_, Sights> {
-        self.sights.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// From now on `items` are to be there.
-    pub fn expect<'i>(&self, items: impl Iterator<Item = &'i Item>) {
-        self.lock().expected = items.map(|item| (item.id.clone(), item.object.clone())).collect();
-    }
-
-    /// There is no such kind, and so nothing of it.
-    pub fn none_of(&self, group: &str, kind: &str) {
-        self.lock().listed.insert((group.to_owned(), kind.to_owned()));
-    }
-
-    /// What is seen of `id`.
-    pub fn sight(&self, id: &ObjectId) -> Sight {
-        let sights = self.lock();
-        match sights.objects.get(id) {
-            Some(seen) => Sight::Present { digest: seen.digest.clone(), intact: seen.covered || seen.written == Some(seen.fingerprint) },
-            None if sights.listed.contains(&(id.group.clone(), id.kind.clone())) => Sight::Missing { lost: sights.ever.contains(id) },
-            None => Sight::Unknown,
-        }
-    }
-
-    /// The uid of `id`, if it is seen.
-    pub fn uid(&self, id: &ObjectId) -> Option<String> {
-        self.lock().objects.get(id).map(|o| o.uid.clone())
-    }
-
-    /// Who has taken fields of `id` from us, as far as that is known.
-    pub fn thief(&self, id: &ObjectId) -> Option<String> {
-        self.lock().objects.get(id).and_then(|o| o.other.clone())
-    }
-
-    /// Whether the Go operator holds fields of `id`.
-    pub fn is_go(&self, id: &ObjectId) -> bool {
-        self.lock().objects.get(id).is_some_and(|o| o.go)
-    }
-
-    /// Whether `id` works, if it is seen and says so.
-    pub fn health(&self, id: &ObjectId) -> Option<Health> {
-        self.lock().objects.get(id).and_then(|o| o.health.clone())
-    }
-
-    /// Whether a watch has failed since this was asked last: the cluster may be away.
-    pub fn take_trouble(&self) -> bool {
-        std::mem::take(&mut self.lock().trouble)
-    }
-
-    /// Waits until something has changed.
-    pub async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// `id` was written and is now as `meta` says. What a watch tells later about an earlier state is then ignored.
-    pub fn written(&self, id: &ObjectId, meta: &ObjectMeta) {
-        let mut sights = self.lock();
-        let mut observed = sights.observed(id, meta, None);
-        (observed.written, observed.unconfirmed) = (Some(observed.fingerprint), true);
-        let before = sights.objects.get_mut(id);
-        observed.health = before.as_ref().and_then(|have| match &have.health {
-            // Whether it works is not known before its own controller has looked at this generation.
-            Some(_) if (have.generation, &have.uid) != (observed.generation, &observed.uid) => {
-                Some(Health::Waiting("its newest generation is not observed yet".to_owned()))
-            }
-            same => same.clone(),
-        });
-        match before {
-            Some(have) if have.version >= observed.version => have.written = observed.written,
-            _ => sights.insert(id.clone(), observed),
-        }
-    }
-
-    /// A watch told of `id`. An event about an earlier state than the known one is late; a list is how things are, but
-    /// for what was written while it was made.
-    fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
-        let mut sights = self.lock();
-        let mut observed = sights.observed(&id, meta, health);
-        // What is as it was right after it was written need not be compared.
-        if observed.written != Some(observed.fingerprint) {
-            let fields = ownership::ours(meta);
-            let covers = |desired: &Packed| fields.is_some_and(|fields| ownership::covers(fields, &desired.open()));
-            observed.covered = sights.expected.get(&id).is_some_and(covers);
-            observed.other = ownership::other(meta);
-        }
-        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
-            sights.insert(id, observed);
-        }
-    }
-
-    fn gone(&self, id: &ObjectId, meta: &ObjectMeta) {
-        let mut sights = self.lock();
-        if sights.objects.get(id).is_some_and(|have| Some(have.uid.as_str()) == meta.uid.as_deref()) {
-            sights.objects.remove(id);
-        }
-    }
-}
-
-impl Sights {
-    fn observed(&self, id: &ObjectId, meta: &ObjectMeta, health: Option<Health>) -> Observed {
-        Observed {
-            uid: meta.uid.clone().unwrap_or_default(),
-            version: version(meta),
-            generation: meta.generation.unwrap_or_default(),
-            digest: ownership::digest(meta),
-            fingerprint: ownership::fingerprint(meta),
-            written: self.objects.get(id).and_then(|have| have.written),
-            covered: false,
-            other: None,
-            go: takeover::is_due(meta),
-            health,
-            unconfirmed: false,
-        }
-    }
-
-    fn insert(&mut self, id: ObjectId, observed: Observed) {
-        self.ever.insert(id.clone());
-        self.objects.insert(id, observed);
-    }
-}
 
 /// The watches of one component on one cluster. Dropping it ends them.
 pub struct Observer {
@@ -217,20 +50,15 @@ impl Observer {
         if self.watches.contains_key(kind) {
             return;
         }
-        let (seen, config) =
-            (Arc::clone(&self.seen), watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS).streaming_lists());
+        let (seen, of) = (Arc::clone(&self.seen), kind.clone());
+        let config = watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS).streaming_lists();
         let task = if health::has_health(&kind.resource.group, &kind.resource.kind) {
-            let api: Api<DynamicObject> = self.api(kind);
-            let of = kind.clone();
-            tokio::spawn(follow(api, config, seen, kind.clone(), move |object: &DynamicObject| {
-                let mut value = object.data.clone();
-                value["kind"] = of.resource.kind.clone().into();
-                value["metadata"]["generation"] = object.metadata.generation.unwrap_or_default().into();
-                health::of(&value)
-            }))
+            let api: Api<Watched> = self.api(kind);
+            let health = |kind: &Kind, object: &Watched| health::of(&kind.resource.kind, object);
+            tokio::spawn(async move { follow(|config| watcher(api.clone(), config), config, &seen, &of, health).await })
         } else {
             let api: Api<PartialObjectMeta<DynamicObject>> = self.api(kind);
-            tokio::spawn(follow(api, config, seen, kind.clone(), |_: &PartialObjectMeta<DynamicObject>| None))
+            tokio::spawn(async move { follow(|config| watcher(api.clone(), config), config, &seen, &of, |_, _| None).await })
         };
         self.watches.insert(kind.clone(), task);
     }
@@ -259,72 +87,77 @@ impl Observer {
 
 /// Follows one kind for ever: by a watch that begins with what is there, one request, or where the API server doesn't have
 /// that yet (Kubernetes 1.34) by a list and a watch.
-async fn follow<K>(api: Api<K>, config: watcher::Config, seen: Arc<Seen>, kind: Kind, health: impl Fn(&K) -> Option<Health>)
-where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+async fn follow<K, S>(
+    open: impl Fn(watcher::Config) -> S,
+    config: watcher::Config,
+    seen: &Seen,
+    kind: &Kind,
+    health: impl Fn(&Kind, &K) -> Option<Health>,
+) where
+    K: Resource,
+    S: Stream<Item = watcher::Result<Event<K>>>,
 {
-    stream(api.clone(), config.clone(), &seen, &kind, &health).await;
+    stream(open(config.clone()), true, seen, kind, &health).await;
     let config = watcher::Config { initial_list_strategy: watcher::InitialListStrategy::ListWatch, ..config };
-    stream(api, config, &seen, &kind, &health).await;
+    stream(open(config), false, seen, kind, &health).await;
 }
 
 /// Follows one kind until the API server says that it can't be done this way. Each watch has its own back-off; an error is told and tried again.
-async fn stream<K>(api: Api<K>, config: watcher::Config, seen: &Seen, kind: &Kind, health: &impl Fn(&K) -> Option<Health>)
-where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
-{
-    let streaming = config.initial_list_strategy == watcher::InitialListStrategy::StreamingList;
+async fn stream<K: Resource>(
+    events: impl Stream<Item = watcher::Result<Event<K>>>,
+    streaming: bool,
+    seen: &Seen,
+    kind: &Kind,
+    health: &impl Fn(&Kind, &K) -> Option<Health>,
+) {
     let of = |meta: &ObjectMeta| ObjectId {
         group: kind.resource.group.clone(),
         kind: kind.resource.kind.clone(),
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: meta.name.clone().unwrap_or_default(),
     };
-    let key = (kind.resource.group.clone(), kind.resource.kind.clone());
-    let stream = watcher(api, config).backoff(Pause::default());
-    pin_mut!(stream);
+    let events = events.backoff(Pause::default());
+    pin_mut!(events);
     let mut listing: HashSet<ObjectId> = HashSet::new();
-    while let Some(event) = stream.next().await {
+    while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listing.clear(),
             Ok(Event::InitApply(object)) => {
                 listing.insert(of(object.meta()));
-                seen.told(of(object.meta()), object.meta(), health(&object), true);
+                seen.told(of(object.meta()), object.meta(), health(kind, &object), true);
                 continue;
             }
-            Ok(Event::InitDone) => {
-                let mut sights = seen.lock();
-                // What was written while the list was made may be missing in it; the watch that follows tells of it.
-                sights.objects.retain(|id, have| (id.group != key.0 || id.kind != key.1) || listing.contains(id) || have.unconfirmed);
-                sights.listed.insert(key.clone());
-                listing = HashSet::new();
-            }
-            Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(&object), false),
+            Ok(Event::InitDone) => seen.all(kind, &std::mem::take(&mut listing)),
+            Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(kind, &object), false),
             Ok(Event::Delete(object)) => seen.gone(&of(object.meta()), object.meta()),
-            Err(error) if streaming && unsupported(&error) => return,
-            Err(error) if missing(&error) => {
-                // The kind itself isn't there (yet): so are none of its objects.
-                let mut sights = seen.lock();
-                sights.objects.retain(|id, _| id.group != key.0 || id.kind != key.1);
-                sights.listed.insert(key.clone());
-            }
-            Err(error) => {
-                tracing::debug!(kind = key.1, %error, "watch interrupted");
-                seen.lock().trouble = true;
-            }
+            Err(error) if streaming && refusal(&error).is_some_and(unsupported) => return,
+            Err(error) => match refusal(&error) {
+                // The kind itself isn't there (yet).
+                Some(status) if status.code == 404 => seen.unknown(kind),
+                Some(status) if status.code == 403 => seen.forbidden(kind, &status.message),
+                _ => {
+                    tracing::debug!(kind = kind.resource.kind, %error, "watch interrupted");
+                    seen.failed();
+                }
+            },
         }
-        seen.changed.notify_one();
+        seen.tell();
     }
 }
 
-fn unsupported(error: &watcher::Error) -> bool {
-    let (watcher::Error::WatchStartFailed(kube::Error::Api(status)) | watcher::Error::WatchError(status)) = error else { return false };
-    matches!(status.code, 400 | 422) && status.message.contains("sendInitialEvents")
+/// The API server's answer to a watch that it refuses.
+fn refusal(error: &watcher::Error) -> Option<&Status> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
+            Some(status)
+        }
+        watcher::Error::WatchError(status) => Some(status),
+        _ => None,
+    }
 }
 
-fn missing(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else { return false };
-    matches!(source, kube::Error::Api(status) if status.code == 404)
+fn unsupported(status: &Status) -> bool {
+    matches!(status.code, 400 | 422) && status.message.contains("sendInitialEvents")
 }
 
 /// The pauses of a watch that fails: half a second, doubling, eight seconds at most.
@@ -344,43 +177,5 @@ impl Iterator for Pause {
 impl kube::runtime::utils::Backoff for Pause {
     fn reset(&mut self) {
         self.0 = 0;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id() -> ObjectId {
-        ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "a".into(), name: "b".into() }
-    }
-
-    fn meta(uid: &str, version: u64) -> ObjectMeta {
-        ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.to_string()), ..ObjectMeta::default() }
-    }
-
-    fn at(seen: &Seen) -> Option<(String, u64)> {
-        seen.lock().objects.get(&id()).map(|o| (o.uid.clone(), o.version))
-    }
-
-    #[test]
-    fn what_a_watch_tells_late_does_not_undo_a_write() {
-        let seen = Seen::default();
-        seen.told(id(), &meta("1", 10), None, true);
-        seen.gone(&id(), &meta("1", 11));
-        seen.written(&id(), &meta("2", 20));
-        // The end of the first one, told late.
-        seen.told(id(), &meta("1", 12), None, false);
-        seen.gone(&id(), &meta("1", 13));
-        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
-        // A list that was made before the write.
-        seen.told(id(), &meta("1", 10), None, true);
-        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
-        // Confirmed, it follows the watch, and a later list even to lower versions (a cluster that was restored).
-        seen.told(id(), &meta("2", 20), None, false);
-        seen.told(id(), &meta("3", 5), None, true);
-        assert_eq!(at(&seen), Some(("3".to_owned(), 5)));
-        seen.gone(&id(), &meta("3", 6));
-        assert_eq!(seen.sight(&id()), Sight::Unknown);
     }
 }

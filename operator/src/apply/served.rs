@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use serde_json::json;
 
-use crate::health::{self, Health};
+use crate::health::{self, Health, Watched};
 use crate::object::Kind;
 
 /// How often a write is tried until its kind is served.
 const PAUSE: Duration = Duration::from_millis(25);
 /// How soon the definition is asked why it isn't, and how long that may take.
 const ASK: Duration = Duration::from_secs(1);
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether `error` says that the kind isn't served, or its storage not there yet.
 pub fn is_not_served(error: &kube::Error) -> bool {
@@ -34,15 +33,13 @@ pub async fn wait(client: &Client, kind: &Kind, since: Instant) -> Result<(), St
         return Ok(());
     }
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    let definitions: Api<Watched> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
     let Ok(Some(found)) = definitions.get_opt(&name).await else {
         return Err(format!("no matches for kind \"{}\" in version \"{}\"", kind.resource.kind, kind.resource.api_version));
     };
-    let mut definition = json!(found);
-    definition["kind"] = json!("CustomResourceDefinition");
-    match health::of(&definition) {
+    match health::of("CustomResourceDefinition", &found) {
         Some(Health::Broken(why)) => Err(format!("CustomResourceDefinition {name} is not established: {why}")),
-        Some(Health::Waiting(why)) if now >= LIMIT => Err(format!("CustomResourceDefinition {name}: {why} after {} s", LIMIT.as_secs())),
+        Some(Health::Waiting(wait)) if now >= LIMIT => Err(format!("CustomResourceDefinition {name}: {wait}")),
         _ if now >= LIMIT => Err(format!("version {} of {name} is not served after {} s", kind.resource.version, LIMIT.as_secs())),
         _ => Ok(()),
     }

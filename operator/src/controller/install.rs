@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use kube::Client;
@@ -14,11 +15,13 @@ use super::actor::{Memory, Next};
 use super::finalize::add_finalizer;
 use super::pass::{Installed, Outcome, tell};
 use super::resolve::Cluster;
+use super::survey;
 use super::verdict::{Installation, Verdict};
 use crate::apply::differ::Sight;
 use crate::apply::home::{Found, Home};
 use crate::apply::inventory::{Entry, Inventory};
-use crate::apply::observer::{Observer, Seen};
+use crate::apply::observer::Observer;
+use crate::apply::seen::Seen;
 use crate::apply::throttle::Throttle;
 use crate::apply::{engine, remove};
 use crate::health::Health;
@@ -26,6 +29,9 @@ use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
 use crate::release::Release;
 use crate::render::{self, Owner, RenderError};
+
+/// Objects named in an event, at most.
+const NAMED: usize = 8;
 
 /// Installs `version` on `cluster`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
@@ -212,11 +218,18 @@ impl Site<'_> {
         let applied = engine::run(&target, &todo, held, throttle).await;
         self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
-            self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired)));
+            let by = |(id, by): &(ObjectId, Option<String>)| {
+                by.as_ref().map_or_else(|| id.to_string(), |by| format!("{id} (changed by \"{by}\")"))
+            };
+            self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired, by)));
         }
-        for id in &applied.fought {
-            let who =
-                self.seen.thief(id).map_or_else(|| "somebody else".to_owned(), |manager| format!("\"{manager}\" (its field manager)"));
+        if !applied.adopted.is_empty() {
+            let by = |(id, by): &(ObjectId, String)| format!("{id} (of \"{by}\")");
+            let note = "What was there already is taken over; its fields that are part of the installation are the operator's now";
+            self.cx.events.warning(self.resource, "Adopted", format!("{note}: {}", names(&applied.adopted, by)));
+        }
+        for (id, by) in &applied.fought {
+            let who = by.as_ref().map_or_else(|| "somebody else".to_owned(), |manager| format!("\"{manager}\" (its field manager)"));
             let note = format!("{id} is changed again and again by {who}; it is put right less often");
             self.cx.events.warning(self.resource, "DriftFight", note);
         }
@@ -229,8 +242,7 @@ impl Site<'_> {
             found.pending.push("the Deployments, before what depends on them is applied".to_owned());
         }
         self.store(&meant).await?;
-        found.unavailable = self.unavailable();
-        found.seen = self.workloads().all(|item| self.seen.sight(&item.id) != Sight::Unknown);
+        survey::add(&mut found, self.plan, self.seen, Timestamp::now());
         Ok(found)
     }
 
@@ -238,7 +250,7 @@ impl Site<'_> {
     /// bring what is stored to the form that the new Deployments understand.
     fn held(&self) -> &'static [Phase] {
         let upgrade = self.resource.status().is_some_and(|s| s.version.is_some());
-        match (self.unavailable().is_empty(), upgrade) {
+        match (survey::unavailable(self.plan, self.seen).is_empty(), upgrade) {
             (true, _) => &[],
             (false, true) => &[Phase::Dependents, Phase::Jobs],
             (false, false) => &[Phase::Dependents],
@@ -270,7 +282,11 @@ impl Site<'_> {
             }
         }
         if !gone.is_empty() {
-            self.cx.events.normal(self.resource, "Pruned", format!("Deleted what is not part of it any more: {}", names(&gone)));
+            self.cx.events.normal(
+                self.resource,
+                "Pruned",
+                format!("Deleted what is not part of it any more: {}", names(&gone, ToString::to_string)),
+            );
         }
     }
 
@@ -280,32 +296,19 @@ impl Site<'_> {
             let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             match self.seen.health(&item.id) {
                 Some(Health::Ready) => entry.done = true,
-                Some(Health::Broken(why)) => found.broken.push((item.id.name.clone(), why)),
+                Some(Health::Broken(why)) => {
+                    found.broken.push(format!("Job {} failed: {why}; delete it to have it run again", item.id.name));
+                }
                 Some(Health::Waiting(why)) => found.pending.push(format!("Job {} ({why})", item.id.name)),
                 None => found.pending.push(format!("Job {}", item.id.name)),
             }
         }
     }
-
-    fn workloads(&self) -> impl Iterator<Item = &Item> {
-        self.plan.items.iter().filter(|i| i.id.group == "apps" && matches!(i.id.kind.as_str(), "Deployment" | "StatefulSet"))
-    }
-
-    /// The workloads of the plan that aren't available, and why, as far as anybody has looked.
-    fn unavailable(&self) -> Vec<(String, String)> {
-        let why = |item: &Item| match (self.seen.health(&item.id), self.seen.sight(&item.id)) {
-            (Some(Health::Ready), _) => None,
-            (Some(Health::Waiting(why) | Health::Broken(why)), _) => Some(why),
-            (None, Sight::Unknown) => None,
-            (None, Sight::Present { .. }) => Some("its status is not known yet".to_owned()),
-            (None, _) => Some("it isn't there".to_owned()),
-        };
-        self.workloads().filter_map(|item| Some((item.id.name.clone(), why(item)?))).collect()
-    }
 }
 
-fn names(ids: &[ObjectId]) -> String {
-    let shown: Vec<_> = ids.iter().take(8).map(ToString::to_string).collect();
-    let more = if ids.len() > 8 { format!(" and {} more", ids.len() - 8) } else { String::new() };
+/// The first few of `all`, each as `name` says.
+fn names<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+    let shown: Vec<_> = all.iter().take(NAMED).map(name).collect();
+    let more = if all.len() > NAMED { format!(" and {} more", all.len() - NAMED) } else { String::new() };
     format!("{}{more}", shown.join(", "))
 }

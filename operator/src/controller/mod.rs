@@ -2,7 +2,7 @@
 //! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
 //!
 //! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster,
-//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
+//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
 
 pub mod actor;
 pub mod events;
@@ -14,6 +14,7 @@ pub mod profiles;
 pub mod report;
 pub mod resolve;
 pub mod siblings;
+pub mod survey;
 pub mod verdict;
 
 use std::time::Duration;

@@ -4,6 +4,7 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::condition::{DEPENDENTS, State, States};
 
 use crate::cluster::Unresolved;
+use crate::health::Wait;
 use crate::object::ObjectId;
 
 /// Objects or deployments named in a message, at most.
@@ -16,12 +17,12 @@ pub struct Installation {
     pub failed: Option<String>,
     /// Objects that were refused, and why.
     pub refused: Vec<(ObjectId, String)>,
-    /// Jobs that failed, and why.
-    pub broken: Vec<(String, String)>,
+    /// What failed and won't work by itself, and why.
+    pub broken: Vec<String>,
     /// What is still to come.
     pub pending: Vec<String>,
     /// Deployments that aren't available, and why.
-    pub unavailable: Vec<(String, String)>,
+    pub unavailable: Vec<(String, Wait)>,
     /// Whether the Deployments have been looked at: right after a start nobody has.
     pub seen: bool,
 }
@@ -83,7 +84,7 @@ fn install(found: &Installation, before: State) -> State {
     if let Some(why) = listed(found.refused.iter().map(|(id, why)| format!("failed to apply {id}: {why}"))) {
         return failed(why);
     }
-    if let Some(why) = listed(found.broken.iter().map(|(job, why)| format!("Job {job} failed: {why}"))) {
+    if let Some(why) = listed(found.broken.iter().cloned()) {
         return failed(why);
     }
     match listed(found.pending.iter().cloned()) {
@@ -103,18 +104,23 @@ fn deployments(found: &Installation, before: State) -> State {
 }
 
 /// Why each is unavailable, those with the same reason together.
-fn reasons(unavailable: &[(String, String)]) -> String {
-    let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (name, why) in unavailable {
-        match by_reason.iter_mut().find(|(known, _)| known == why) {
-            Some((_, names)) => names.push(name),
-            None => by_reason.push((why, vec![name])),
+fn reasons(unavailable: &[(String, Wait)]) -> String {
+    let mut by_reason: Vec<(Wait, Vec<&str>)> = Vec::new();
+    for (name, wait) in unavailable {
+        match by_reason.iter_mut().find(|(known, _)| known.why == wait.why) {
+            Some((known, names)) => {
+                names.push(name);
+                // RFC 3339 in UTC sorts as text: the first that waits, and the first that is given up.
+                known.since = [known.since.take(), wait.since.clone()].into_iter().flatten().min();
+                known.deadline = [known.deadline.take(), wait.deadline.clone()].into_iter().flatten().min();
+            }
+            None => by_reason.push((wait.clone(), vec![name])),
         }
     }
-    if let [(why, _)] = by_reason.as_slice() {
-        return (*why).to_owned();
+    if let [(wait, _)] = by_reason.as_slice() {
+        return wait.to_string();
     }
-    listed(by_reason.iter().map(|(why, names)| format!("{}: {why}", names.join(", ")))).unwrap_or_default()
+    listed(by_reason.iter().map(|(wait, names)| format!("{}: {wait}", names.join(", ")))).unwrap_or_default()
 }
 
 /// The first few of `texts`, as one; none if there are none.
@@ -165,7 +171,7 @@ mod tests {
     fn what_is_waited_for_is_named() {
         let after = states(
             fresh(),
-            &found(|f| f.unavailable = [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), w.to_owned())).to_vec()),
+            &found(|f| f.unavailable = [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec()),
         );
         assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
         let after = states(fresh(), &found(|f| f.pending = vec!["Job x".into()]));

@@ -1,0 +1,265 @@
+//! What is seen on one cluster, shared between the watches and whoever decides.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::Notify;
+
+use super::differ::Sight;
+use super::{ownership, takeover};
+use crate::health::Health;
+use crate::object::{Digest, Kind, ObjectId, version};
+use crate::packed::Packed;
+use crate::plan::Item;
+
+/// What is seen of one object.
+#[derive(Clone, Debug)]
+struct Observed {
+    uid: String,
+    version: u64,
+    generation: i64,
+    digest: Option<Digest>,
+    /// What is ours of it, as a number.
+    fingerprint: u64,
+    /// What was ours of it right after it was written.
+    written: Option<u64>,
+    /// Whether all that is to be ours is.
+    covered: bool,
+    /// Who wrote to it last beside us, if not all that is to be ours is.
+    other: Option<String>,
+    /// Whether the Go operator holds fields of it.
+    go: bool,
+    health: Option<Health>,
+    /// Whether it was written by ourselves and no watch has told of it yet.
+    unconfirmed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Sights {
+    objects: HashMap<ObjectId, Observed>,
+    /// What was there at any time.
+    ever: HashSet<ObjectId>,
+    /// What is to be there.
+    expected: HashMap<ObjectId, Packed>,
+    listed: HashSet<(String, String)>,
+    /// Kinds that may not be watched, and why.
+    blind: BTreeMap<String, String>,
+    trouble: bool,
+}
+
+/// What is seen, shared between the watches and whoever decides.
+#[derive(Debug, Default)]
+pub struct Seen {
+    sights: Mutex<Sights>,
+    changed: Notify,
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, Sights> {
+        self.sights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on `items` are to be there.
+    pub fn expect<'i>(&self, items: impl Iterator<Item = &'i Item>) {
+        self.lock().expected = items.map(|item| (item.id.clone(), item.object.clone())).collect();
+    }
+
+    /// There is no such kind, and so nothing of it.
+    pub fn none_of(&self, group: &str, kind: &str) {
+        self.lock().listed.insert((group.to_owned(), kind.to_owned()));
+    }
+
+    /// What is seen of `id`.
+    pub fn sight(&self, id: &ObjectId) -> Sight {
+        let sights = self.lock();
+        match sights.objects.get(id) {
+            Some(seen) => Sight::Present { digest: seen.digest.clone(), intact: seen.covered || seen.written == Some(seen.fingerprint) },
+            None if sights.listed.contains(&(id.group.clone(), id.kind.clone())) => Sight::Missing { lost: sights.ever.contains(id) },
+            None => Sight::Unknown,
+        }
+    }
+
+    /// The uid of `id`, if it is seen.
+    pub fn uid(&self, id: &ObjectId) -> Option<String> {
+        self.lock().objects.get(id).map(|o| o.uid.clone())
+    }
+
+    /// Who has taken fields of `id` from us, as far as that is known.
+    pub fn thief(&self, id: &ObjectId) -> Option<String> {
+        self.lock().objects.get(id).and_then(|o| o.other.clone())
+    }
+
+    /// Whether `id` was applied by us, or by the Go operator.
+    pub fn is_ours(&self, id: &ObjectId) -> bool {
+        self.lock().objects.get(id).is_some_and(|o| o.go || o.digest.is_some())
+    }
+
+    /// Whether the Go operator holds fields of `id`.
+    pub fn is_go(&self, id: &ObjectId) -> bool {
+        self.lock().objects.get(id).is_some_and(|o| o.go)
+    }
+
+    /// Whether `id` works, if it is seen and says so.
+    pub fn health(&self, id: &ObjectId) -> Option<Health> {
+        self.lock().objects.get(id).and_then(|o| o.health.clone())
+    }
+
+    /// Whether a watch has failed since this was asked last: the cluster may be away.
+    pub fn take_trouble(&self) -> bool {
+        std::mem::take(&mut self.lock().trouble)
+    }
+
+    /// Waits until something has changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// `id` was written and is now as `meta` says. What a watch tells later about an earlier state is then ignored.
+    pub fn written(&self, id: &ObjectId, meta: &ObjectMeta) {
+        let mut sights = self.lock();
+        let mut observed = sights.observed(id, meta, None);
+        (observed.written, observed.unconfirmed) = (Some(observed.fingerprint), true);
+        let before = sights.objects.get_mut(id);
+        observed.health = before.as_ref().and_then(|have| match &have.health {
+            // Whether it works is not known before its own controller has looked at this generation.
+            Some(_) if (have.generation, &have.uid) != (observed.generation, &observed.uid) => {
+                Some(Health::Waiting("its newest generation is not observed yet".into()))
+            }
+            same => same.clone(),
+        });
+        match before {
+            Some(have) if have.version >= observed.version => have.written = observed.written,
+            _ => sights.insert(id.clone(), observed),
+        }
+    }
+
+    /// Kinds that may not be watched, and why.
+    pub fn blind(&self) -> BTreeMap<String, String> {
+        self.lock().blind.clone()
+    }
+
+    /// `kind` may not be watched, because.
+    pub fn forbidden(&self, kind: &Kind, why: &str) {
+        self.lock().blind.insert(called(kind), why.to_owned());
+    }
+
+    /// A watch failed: the cluster may be away.
+    pub fn failed(&self) {
+        self.lock().trouble = true;
+    }
+
+    /// All of `kind` was listed: `there` is what there is. What was written while the list was made may be missing in it;
+    /// the watch that follows tells of it.
+    pub fn all(&self, kind: &Kind, there: &HashSet<ObjectId>) {
+        let mut sights = self.lock();
+        let other = |id: &ObjectId| id.group != kind.resource.group || id.kind != kind.resource.kind;
+        sights.objects.retain(|id, have| other(id) || there.contains(id) || have.unconfirmed);
+        sights.listed.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
+        sights.blind.remove(&called(kind));
+    }
+
+    /// There is no such kind (any more), and so nothing of it.
+    pub fn unknown(&self, kind: &Kind) {
+        let mut sights = self.lock();
+        sights.objects.retain(|id, _| id.group != kind.resource.group || id.kind != kind.resource.kind);
+        sights.listed.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
+    }
+
+    /// Something has changed: whoever waits for it goes on.
+    pub fn tell(&self) {
+        self.changed.notify_one();
+    }
+
+    /// A watch told of `id`. An event about an earlier state than the known one is late; a list is how things are, but
+    /// for what was written while it was made.
+    pub fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
+        let mut sights = self.lock();
+        let mut observed = sights.observed(&id, meta, health);
+        // What is as it was right after it was written need not be compared.
+        if observed.written != Some(observed.fingerprint) {
+            let fields = ownership::ours(meta);
+            let covers = |desired: &Packed| fields.is_some_and(|fields| ownership::covers(fields, &desired.open()));
+            observed.covered = sights.expected.get(&id).is_some_and(covers);
+            observed.other = ownership::other(meta);
+        }
+        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
+            sights.insert(id, observed);
+        }
+    }
+
+    /// A watch told that `id` is gone.
+    pub fn gone(&self, id: &ObjectId, meta: &ObjectMeta) {
+        let mut sights = self.lock();
+        if sights.objects.get(id).is_some_and(|have| Some(have.uid.as_str()) == meta.uid.as_deref()) {
+            sights.objects.remove(id);
+        }
+    }
+}
+
+/// What a kind is called where it is listed: `deployments.apps`.
+fn called(kind: &Kind) -> String {
+    let (plural, group) = (&kind.resource.plural, &kind.resource.group);
+    if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
+}
+
+impl Sights {
+    fn observed(&self, id: &ObjectId, meta: &ObjectMeta, health: Option<Health>) -> Observed {
+        Observed {
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: version(meta),
+            generation: meta.generation.unwrap_or_default(),
+            digest: ownership::digest(meta),
+            fingerprint: ownership::fingerprint(meta),
+            written: self.objects.get(id).and_then(|have| have.written),
+            covered: false,
+            other: None,
+            go: takeover::is_due(meta),
+            health,
+            unconfirmed: false,
+        }
+    }
+
+    fn insert(&mut self, id: ObjectId, observed: Observed) {
+        self.ever.insert(id.clone());
+        self.objects.insert(id, observed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> ObjectId {
+        ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "a".into(), name: "b".into() }
+    }
+
+    fn meta(uid: &str, version: u64) -> ObjectMeta {
+        ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.to_string()), ..ObjectMeta::default() }
+    }
+
+    fn at(seen: &Seen) -> Option<(String, u64)> {
+        seen.lock().objects.get(&id()).map(|o| (o.uid.clone(), o.version))
+    }
+
+    #[test]
+    fn what_a_watch_tells_late_does_not_undo_a_write() {
+        let seen = Seen::default();
+        seen.told(id(), &meta("1", 10), None, true);
+        seen.gone(&id(), &meta("1", 11));
+        seen.written(&id(), &meta("2", 20));
+        // The end of the first one, told late.
+        seen.told(id(), &meta("1", 12), None, false);
+        seen.gone(&id(), &meta("1", 13));
+        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
+        // A list that was made before the write.
+        seen.told(id(), &meta("1", 10), None, true);
+        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
+        // Confirmed, it follows the watch, and a later list even to lower versions (a cluster that was restored).
+        seen.told(id(), &meta("2", 20), None, false);
+        seen.told(id(), &meta("3", 5), None, true);
+        assert_eq!(at(&seen), Some(("3".to_owned(), 5)));
+        seen.gone(&id(), &meta("3", 6));
+        assert_eq!(seen.sight(&id()), Sight::Unknown);
+    }
+}
