@@ -26,3 +26,5 @@ pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
 pub const CREATED_BY: &str = "operator.knative.dev/created-by";
 /// On each applied object: the digest of what was applied.
 pub const DIGEST: &str = "operator.knative.dev/digest";
+/// Annotation in the status: the namespace of the spoke that it is installed in, where that is not the canonical one.
+pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";

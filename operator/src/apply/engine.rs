@@ -14,7 +14,6 @@ use super::inventory::Inventory;
 use super::seen::Seen;
 use super::throttle::{Leave, Throttle};
 use super::{CONCURRENCY, Objects, address, api, ownership, preserve, served, takeover};
-use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
 
@@ -28,8 +27,8 @@ const LONGEST_MOMENT: Duration = Duration::from_secs(5);
 pub struct Target<'a> {
     /// The cluster.
     pub client: &'a Client,
-    /// How its kinds are addressed.
-    pub kinds: &'a Kinds,
+    /// What is to be there.
+    pub plan: &'a Plan,
     /// What is seen there.
     pub seen: &'a Seen,
 }
@@ -92,11 +91,10 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
         }
         let writes: Vec<_> = due.iter().map(|due| attempt(target, *due)).collect();
         let mut writes = futures::stream::iter(writes).buffer_unordered(CONCURRENCY);
-        while let Some((item, action, written)) = writes.next().await {
+        while let Some((item, action, (ours, thief), written)) = writes.next().await {
             match written {
                 Ok(meta) => {
                     throttle.accept(&item.id);
-                    let (ours, thief) = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
                     target.seen.written(&item.id, &meta);
                     if action == Action::Repair {
                         outcome.repaired.push((item.id.clone(), thief));
@@ -118,18 +116,27 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
     outcome
 }
 
-async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) -> (&'i Item, Action, Result<ObjectMeta, String>) {
-    (item, action, write(target, item).await)
+/// Writes one object; beside what came of it, whether it was ours before, and who had taken it from us.
+async fn attempt<'i>(
+    target: &Target<'_>,
+    (item, action): (&'i Item, Action),
+) -> (&'i Item, Action, (bool, Option<String>), Result<ObjectMeta, String>) {
+    // Asked before: a watch may tell of the write earlier than its answer comes.
+    let before = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
+    (item, action, before, write(target, item).await)
 }
 
 /// Server-side apply of one object; its metadata afterwards, or the server's words.
 async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
-    let found = address(target.client, target.kinds, &item.gvk).await.ok().flatten();
+    let found = address(target.client, &target.plan.kinds, &item.gvk).await.ok().flatten();
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
     let scaled = item.id.group == "apps" && preserve::scaled(&item.id.name);
     let live = if scaled { live(target.client, &kind, &item.id).await } else { None };
     let request = request(&api, item, live.as_ref()).map_err(|e| words(&e))?;
+    if item.phase() == Phase::Customs {
+        served::established(target, &kind).await?;
+    }
     let started = Instant::now();
     let mut attempt = 0;
     let mut go = target.seen.is_go(&item.id);

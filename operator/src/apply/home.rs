@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::inventory::Inventory;
+use super::takeover;
 use crate::object::ObjectId;
 use crate::render::Owner;
 
@@ -101,6 +102,12 @@ impl Home {
         ObjectId { group: String::new(), kind: "ConfigMap".to_owned(), namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
+    /// Whether it is there.
+    pub async fn is_there(&self, client: &Client) -> Result<bool, HomeError> {
+        let found = self.maps(client).get_metadata_opt(&self.name).await.map_err(self.failed("read"))?;
+        Ok(found.is_some_and(|map| map.metadata.annotations.is_some_and(|a| a.contains_key(ANCHOR))))
+    }
+
     fn maps(&self, client: &Client) -> Api<ConfigMap> {
         Api::namespaced(client.clone(), &self.namespace)
     }
@@ -125,9 +132,9 @@ impl Home {
         if let Some((uid, stored)) = self.load(client).await? {
             return Ok((uid, Found::Stored(stored)));
         }
-        if self.remote {
+        // In a namespace that wasn't there nobody else can be.
+        if self.remote && !self.create_namespace(client, namespace).await? {
             self.ensure_alone(client).await?;
-            self.ensure_namespace(client, namespace).await?;
         }
         let map = self.write(client, &inventory).await.map_err(self.failed("create"))?;
         Ok((map.uid.unwrap_or_default(), Found::New(inventory)))
@@ -149,7 +156,8 @@ impl Home {
         Err(HomeError::Occupied { namespace: self.namespace.clone(), anchor: other.name.unwrap_or_default(), kind: self.kind.to_owned() })
     }
 
-    async fn ensure_namespace(&self, client: &Client, namespace: &Value) -> Result<(), HomeError> {
+    /// Creates the namespace; false if it is there already.
+    async fn create_namespace(&self, client: &Client, namespace: &Value) -> Result<bool, HomeError> {
         let mut wanted = namespace.clone();
         wanted["metadata"]["name"] = json!(self.namespace);
         for label in [MANAGED_BY, CR_NAME, APP_NAME] {
@@ -161,8 +169,8 @@ impl Home {
             .create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() }, &wanted)
             .await
         {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            other => other.map(drop).map_err(failed),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            other => other.map(|_| true).map_err(failed),
         }
     }
 
@@ -188,9 +196,11 @@ impl Home {
         let failed = |source| HomeError::Api { what: format!("failed to delete Namespace {}", self.namespace), source };
         let namespaces = Api::<Namespace>::all(client.clone());
         let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(true) };
-        // Only the resource that it was created for takes it away.
+        // Only the resource that it was created for takes it away, or that the Go operator had created it for.
         let labels = found.metadata.labels.unwrap_or_default();
-        let ours = [MANAGED_BY, CR_NAME].iter().all(|l| labels.get(*l).map(String::as_str) == self.base["metadata"]["labels"][*l].as_str());
+        let created = found.metadata.annotations.is_some_and(|a| a.get(takeover::CREATED.0).is_some_and(|v| v == takeover::CREATED.1));
+        let ours = created
+            || [MANAGED_BY, CR_NAME].iter().all(|l| labels.get(*l).map(String::as_str) == self.base["metadata"]["labels"][*l].as_str());
         if !ours {
             return Ok(true);
         }

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 
+use super::engine::Target;
 use crate::health::{self, Health, Watched};
 use crate::object::Kind;
+use crate::plan::Phase;
 
 /// How often a write is tried until its kind is served.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -21,6 +23,21 @@ pub fn is_not_served(error: &kube::Error) -> bool {
         404 => status.message.contains("could not find the requested resource") || status.message == "404 page not found",
         429 => status.message.contains("storage is (re)initializing"),
         _ => false,
+    }
+}
+
+/// Waits until the definition of `kind` is established, if the plan has it; the error says why it won't be.
+pub async fn established(target: &Target<'_>, kind: &Kind) -> Result<(), String> {
+    let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
+    let Some(definition) = target.plan.phase(Phase::Definitions).find(|item| item.id.name == name) else { return Ok(()) };
+    let started = Instant::now();
+    loop {
+        match target.seen.health(&definition.id) {
+            Some(Health::Broken(why)) => return Err(format!("{} is not established: {why}", definition.id)),
+            Some(Health::Waiting(_)) | None if started.elapsed() < LIMIT => tokio::time::sleep(PAUSE).await,
+            Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),
+            Some(Health::Ready) | None => return Ok(()),
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use super::ownership::is_ours;
 /// As whom the Go operator writes.
 const GO_OPERATOR: &str = "manifestival";
 
+/// The annotation of objects that the Go operator has created, and not only changed.
+pub const CREATED: (&str, &str) = ("manifestival", "new");
+
 fn is_go(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(GO_OPERATOR) && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }

@@ -49,6 +49,10 @@ pub struct Memory {
     pub suspect: bool,
     /// The status that was written last, and the resourceVersion that came of it.
     pub written: Option<(u64, KnativeStatus)>,
+    /// When that was.
+    pub told: Option<Instant>,
+    /// Whether it stays in the namespace of its spoke that the Go operator had chosen, once that was asked.
+    pub stays: Option<bool>,
     /// What is still to be removed, once the resource is being deleted.
     pub removing: Option<Inventory>,
     /// Which plan was announced.
@@ -66,6 +70,8 @@ impl Memory {
             throttle: Throttle::default(),
             suspect: false,
             written: None,
+            told: None,
+            stays: None,
             removing: None,
             announced: None,
             advised: None,

@@ -4,17 +4,22 @@ use std::time::Duration;
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
+use knative_operator_shared::version::Version;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::Context;
 use super::actor::{Memory, Next};
 use super::report::{self, Report};
-use super::{resolve, verdict};
+use super::{place, resolve, verdict};
 use crate::apply::home::Home;
+use crate::apply::inventory::Inventory;
 use crate::apply::{engine, remove};
 use crate::kinds::Kinds;
+use crate::render::{self, Owner};
 
+/// Objects named in the status, at most.
+const NAMED: usize = 5;
 /// How soon it is looked again at what is going away.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -54,12 +59,19 @@ async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result
     // Right after a restart the ClusterProfiles may not have been read yet: that is retried like anything else.
     let cluster = resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
     memory.suspect = false;
-    let home = Home::of(resource);
     let failed = |error| Stuck::Failed(knative_operator_runtime::chain(&error));
+    let placed = place::settle(cx, resource, memory, &cluster.client).await.map_err(failed)?;
+    let (resource, home) = (&*placed, Home::of(&placed));
     if memory.removing.is_none() {
         let stored = home.load(&cluster.client).await.map_err(failed)?;
-        // Nothing stored: nothing was installed, or all of it is gone but, on a spoke, the namespace.
-        let (_, mut inventory) = stored.unwrap_or_default();
+        // Nothing stored: nothing was installed, or all of it is gone but, on a spoke, the namespace; or the Go operator has
+        // installed it, which keeps no inventory.
+        let mut inventory = match stored {
+            Some((_, inventory)) if !inventory.0.is_empty() => inventory,
+            Some(_) => inherited(cx, resource).await?,
+            None if resource.common().cluster_profile_ref.is_none() => inherited(cx, resource).await?,
+            None => Inventory::default(),
+        };
         inventory.0.retain(|id, _| !remove::kept(id));
         if cx.siblings.shares(resource) {
             // Another resource of this kind lives on the same cluster: what both use is its own now.
@@ -75,11 +87,40 @@ async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result
     if let Some((id, why)) = removed.refused.first() {
         return Err(Stuck::Failed(format!("{id} can't be deleted: {why}")));
     }
-    if !inventory.0.is_empty() {
-        tracing::info!(name = resource.name(), left = inventory.0.len(), "uninstalling");
+    let left = inventory.0.len();
+    if left > 0 {
+        tracing::info!(name = resource.name(), left, "uninstalling");
+        let named: Vec<_> = removed.remaining.iter().take(NAMED).map(ToString::to_string).collect();
+        let more = if left > named.len() { format!(" and {} more", left - named.len()) } else { String::new() };
+        progress(cx, resource, memory, format!("{}{more}", named.join(", "))).await;
         return Ok(false);
     }
-    home.remove(&cluster.client).await.map_err(failed)
+    let gone = home.remove(&cluster.client).await.map_err(failed)?;
+    if !gone {
+        progress(cx, resource, memory, format!("Namespace {}", resource.target_namespace())).await;
+    }
+    Ok(gone)
+}
+
+/// What the Go operator has installed: what its version is made of.
+async fn inherited(cx: &Context, resource: &Knative) -> Result<Inventory, Stuck> {
+    let Some(version) = resource.status().and_then(|s| s.version.as_deref()) else { return Ok(Inventory::default()) };
+    let failed = |why: String| Stuck::Failed(format!("what was installed by the Go operator can't be listed: {why}"));
+    let version: Version = version.parse().map_err(|_| failed(format!("status.version {version} is no version")))?;
+    let release = cx.library.release(resource, &version).await.map_err(|e| failed(e.to_string()))?;
+    let plan = render::plan(resource, &version, release.objects(), &Owner::of(resource, ""), &cx.settings);
+    let mut inventory = Inventory::default();
+    inventory.add(plan.map_err(|e| failed(e.to_string()))?.items.iter());
+    Ok(inventory)
+}
+
+/// Tells what is still there.
+async fn progress(cx: &Context, resource: &Knative, memory: &mut Memory, left: String) {
+    let mut states = verdict::stored(&memory.status(resource).conditions);
+    states[1] = State::True;
+    states[2] = State::unclear("Uninstalling", format!("Waiting for {left} to be deleted"));
+    states[4] = State::unclear("Uninstalling", "being uninstalled");
+    report::publish(cx, resource, memory, &Report { states, version: None, manifests: None }).await;
 }
 
 /// Why a removal does not go on.

@@ -15,8 +15,8 @@ use super::actor::{Memory, Next};
 use super::finalize::add_finalizer;
 use super::pass::{Installed, Outcome, tell};
 use super::resolve::Cluster;
-use super::survey;
 use super::verdict::{Installation, Verdict};
+use super::{place, survey};
 use crate::apply::differ::Sight;
 use crate::apply::home::{Found, Home};
 use crate::apply::inventory::{Entry, Inventory};
@@ -35,6 +35,13 @@ const NAMED: usize = 8;
 
 /// Installs `version` on `cluster`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
+    match place::settle(cx, resource, memory, &cluster.client).await {
+        Ok(resource) => settled(cx, &resource, memory, cluster, version).await,
+        Err(error) => Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
+    }
+}
+
+async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
     let release = match cx.library.release(resource, &version).await {
         Ok(release) => release,
         Err(error) => return Outcome::failed(error.to_string(), Next::Retry),
@@ -214,7 +221,7 @@ impl Site<'_> {
         self.store(&stored).await?;
         let meant = self.inventory.clone();
         let held = self.held();
-        let target = engine::Target { client: self.client, kinds: &self.plan.kinds, seen: self.seen };
+        let target = engine::Target { client: self.client, plan: self.plan, seen: self.seen };
         let applied = engine::run(&target, &todo, held, throttle).await;
         self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
@@ -237,11 +244,14 @@ impl Site<'_> {
         if found.refused.is_empty() && !applied.held {
             self.prune(&mut found).await;
         }
-        self.jobs(&mut found);
+        let running = self.jobs(&mut found);
         if applied.held {
             found.pending.push("the Deployments, before what depends on them is applied".to_owned());
         }
-        self.store(&meant).await?;
+        // Jobs are remembered as done together, which is one write.
+        if !running || self.inventory.0.len() != meant.0.len() {
+            self.store(&meant).await?;
+        }
         survey::add(&mut found, self.plan, self.seen, Timestamp::now());
         Ok(found)
     }
@@ -290,8 +300,9 @@ impl Site<'_> {
         }
     }
 
-    /// What the Jobs are doing; those that are done are remembered as done.
-    fn jobs(&mut self, found: &mut Installation) {
+    /// What the Jobs are doing; those that are done are remembered as done. Whether there are others.
+    fn jobs(&mut self, found: &mut Installation) -> bool {
+        let mut running = false;
         for item in self.plan.phase(Phase::Jobs) {
             let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             match self.seen.health(&item.id) {
@@ -302,7 +313,9 @@ impl Site<'_> {
                 Some(Health::Waiting(why)) => found.pending.push(format!("Job {} ({why})", item.id.name)),
                 None => found.pending.push(format!("Job {}", item.id.name)),
             }
+            running |= !entry.done;
         }
+        running
     }
 }
 

@@ -1,7 +1,7 @@
 //! One actor a custom resource: it waits for something to change, makes one pass, tells what is so, and waits again.
 //! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
 //!
-//! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster,
+//! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster, [`place`] the namespace on it,
 //! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
 
 pub mod actor;
@@ -10,6 +10,7 @@ pub mod finalize;
 pub mod fleet;
 pub mod install;
 pub mod pass;
+pub mod place;
 pub mod profiles;
 pub mod report;
 pub mod resolve;

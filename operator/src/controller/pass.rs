@@ -8,7 +8,7 @@ use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
 
 use super::actor::{Memory, Next};
-use super::report::{self, Report};
+use super::report::{self, Report, Told};
 use super::siblings::Key;
 use super::verdict::{self, Installation, Verdict};
 use super::{Context, finalize, install, resolve};
@@ -128,5 +128,10 @@ pub async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome
     let done = states[2] == State::True;
     let release = outcome.release.filter(|_| done);
     let report = Report { version: release.as_ref().map(|r| r.version.to_string()), manifests: release.map(|r| r.manifests), states };
-    if report::publish(cx, resource, memory, &report).await { outcome.next } else { Next::Retry }
+    match (report::publish(cx, resource, memory, &report).await, outcome.next) {
+        (Told::Yes, next) | (Told::Later(_), next @ (Next::Retry | Next::Done)) => next,
+        (Told::Later(pause), Next::After(other)) => Next::After(pause.min(other)),
+        (Told::Later(pause), Next::Idle) => Next::After(pause),
+        (Told::No, _) => Next::Retry,
+    }
 }

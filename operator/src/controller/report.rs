@@ -1,5 +1,7 @@
 //! Writes the status, if it has changed, and tells what has changed in events.
 
+use std::time::{Duration, Instant};
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
@@ -25,28 +27,55 @@ pub struct Report {
     pub manifests: Option<Vec<String>>,
 }
 
-/// Tells `report` in the status, if that changes, in metrics, and in an event for each state that has changed. False if
-/// the status could not be written: then it is to be told again.
-pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, report: &Report) -> bool {
+/// How soon words are changed again that only tell how far something has come.
+const WORDS: Duration = Duration::from_secs(1);
+
+/// What became of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The status tells it.
+    Yes,
+    /// It could not be written: it is to be told again.
+    No,
+    /// It says the same in other words than a moment ago: it is to be told again after this long.
+    Later(Duration),
+}
+
+/// Tells `report` in the status, if that changes, in metrics, and in an event for each state that has changed.
+pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, report: &Report) -> Told {
     cx.metrics.told(resource, &report.states);
     let old = memory.status(resource);
     let new = status(&old, resource.meta().generation, report, Timestamp::now());
     if new == old {
-        return true;
+        return Told::Yes;
+    }
+    let since = memory.told.map_or(WORDS, |told| told.elapsed());
+    if since < WORDS && gist(&new) == gist(&old) {
+        return Told::Later(WORDS.saturating_sub(since));
     }
     match write(&cx.hub, resource, &new).await {
         Ok(meta) => {
             memory.written = Some((version(&meta), new));
+            memory.told = Some(Instant::now());
             tell(&cx.events, resource, &verdict::stored(&old.conditions), &report.states);
-            true
+            Told::Yes
         }
         // The resource is gone.
-        Err(kube::Error::Api(answer)) if answer.code == 404 => true,
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Told::Yes,
         Err(error) => {
             tracing::warn!(name = resource.name(), error = engine::words(&error), "status not written");
-            false
+            Told::No
         }
     }
+}
+
+/// What of `status` is more than words.
+fn gist(status: &KnativeStatus) -> KnativeStatus {
+    let mut gist = status.clone();
+    for condition in &mut gist.conditions {
+        (condition.message, condition.last_transition_time) = (None, None);
+    }
+    gist
 }
 
 /// The status that tells `report`, where it was `before`.

@@ -81,13 +81,11 @@ fn install(found: &Installation, before: State) -> State {
     if let Some(why) = &found.failed {
         return failed(why.clone());
     }
-    if let Some(why) = listed(found.refused.iter().map(|(id, why)| format!("failed to apply {id}: {why}"))) {
+    let refused = found.refused.iter().map(|(id, why)| format!("failed to apply {id}: {why}"));
+    if let Some(why) = listed(&refused.chain(found.broken.iter().cloned()).collect::<Vec<_>>()) {
         return failed(why);
     }
-    if let Some(why) = listed(found.broken.iter().cloned()) {
-        return failed(why);
-    }
-    match listed(found.pending.iter().cloned()) {
+    match listed(&found.pending) {
         Some(what) => State::unclear("Installing", format!("Waiting for {what}")),
         None if found.seen || before == State::True => State::True,
         None => before,
@@ -120,18 +118,15 @@ fn reasons(unavailable: &[(String, Wait)]) -> String {
     if let [(wait, _)] = by_reason.as_slice() {
         return wait.to_string();
     }
-    listed(by_reason.iter().map(|(wait, names)| format!("{}: {wait}", names.join(", ")))).unwrap_or_default()
+    let reasons: Vec<_> = by_reason.iter().map(|(wait, names)| format!("{}: {wait}", names.join(", "))).collect();
+    listed(&reasons).unwrap_or_default()
 }
 
 /// The first few of `texts`, as one; none if there are none.
-fn listed(texts: impl ExactSizeIterator<Item = String>) -> Option<String> {
-    let count = texts.len();
-    let first: Vec<_> = texts.take(NAMED).collect();
-    if first.is_empty() {
-        return None;
-    }
-    let more = if count > NAMED { format!("; and {} more", count - NAMED) } else { String::new() };
-    Some(format!("{}{more}", first.join("; ")))
+fn listed(texts: &[String]) -> Option<String> {
+    let (first, rest) = texts.split_at(texts.len().min(NAMED));
+    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
+    (!first.is_empty()).then(|| format!("{}{more}", first.join("; ")))
 }
 
 #[cfg(test)]

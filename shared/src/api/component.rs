@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{CommonSpec, KnativeEventing, KnativeServing, KnativeStatus};
+use crate::label::INSTALLED_IN;
 
 /// Which of the two components a resource is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,6 +130,22 @@ impl Knative {
     /// The namespace that the component is installed in: its own locally, the canonical one on a spoke
     /// (knative/operator#2345: many resources on one hub, one namespace a spoke).
     pub fn target_namespace(&self) -> &str {
-        if self.common().cluster_profile_ref.is_some() { self.component().canonical() } else { self.namespace() }
+        if self.common().cluster_profile_ref.is_none() {
+            return self.namespace();
+        }
+        let other = self.status().and_then(|status| status.annotations.get(INSTALLED_IN));
+        other.map_or_else(|| self.component().canonical(), String::as_str)
+    }
+
+    /// The same resource, of which the status tells that it is installed in `namespace` of its spoke: an installation of the Go
+    /// operator's that stays where it is.
+    #[must_use]
+    pub fn installed_in(mut self, namespace: &str) -> Self {
+        let status = match &mut self {
+            Self::Serving(s) => &mut s.status,
+            Self::Eventing(e) => &mut e.status,
+        };
+        status.get_or_insert_default().annotations.insert(INSTALLED_IN.to_owned(), namespace.to_owned());
+        self
     }
 }

@@ -115,7 +115,7 @@ impl Deaths {
     /// When the life after `lives` others ends.
     fn next(self, lives: usize) -> Option<(usize, When)> {
         match self {
-            Self::Always => Some((1 << (lives % 8), if lives % 2 == 0 { When::After } else { When::Before })),
+            Self::Always => Some((1 << (lives % 8), if lives.is_multiple_of(2) { When::After } else { When::Before })),
             Self::Once(nth, when) => (lives == 0).then_some((nth, when)),
         }
     }

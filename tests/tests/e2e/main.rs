@@ -16,4 +16,5 @@ mod remote;
 mod restart;
 mod support;
 mod takeover;
+mod trouble;
 mod upgrade;

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::admission::{changes, refusal};
 use crate::support::{apply, delete, namespace, nothing_left, ready, resource, run, says, serving};
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;

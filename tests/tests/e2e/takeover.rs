@@ -1,12 +1,12 @@
 //! Taking over what the Go operator has installed: no pod is restarted, and what the Go operator set is ours to take away.
 //! Out of `../shared/takeover`, which is what the Go operator left on a spoke; without it the test says "skipped".
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
 use knative_operator_shared::api::{KnativeEventing, KnativeServing};
 use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::product::{self, FLEET, Product};
@@ -16,26 +16,32 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, delete, namespace, nothing_left, ready, run};
+use crate::support::{INSTALL, apply, delete, gone, namespace, nothing_left, ready, run};
 
 /// What the Go operator's pods had; a restart for another value would be no fault.
 const MIN_VERSION: &str = "1.30.0";
 
+/// The items of one file of what the Go operator leaves, each as `change` makes it; none where there is no such file.
+fn left(name: &str, change: impl Fn(String) -> String) -> Result<Option<Vec<Value>>> {
+    let folder = project().join("../shared/takeover");
+    if !folder.is_dir() {
+        let _ = writeln!(std::io::stderr(), "skipped: {} is not there", folder.display());
+        return Ok(None);
+    }
+    let list: Value = serde_json::from_str(&change(std::fs::read_to_string(folder.join(name))?))?;
+    Ok(Some(list["items"].as_array().cloned().unwrap_or_default()))
+}
+
 #[test]
 fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
     run(async {
-        let folder = project().join("../shared/takeover");
-        if !folder.is_dir() {
-            let _ = writeln!(std::io::stderr(), "skipped: {} is not there", folder.display());
+        let same = |text| text;
+        let (Some(items), Some(mut resources)) = (left("spoke-objects.json", same)?, left("hub-resources-remote.json", same)?) else {
             return Ok(());
-        }
-        let read = |name: &str| -> Result<Vec<Value>> {
-            let list: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(name))?)?;
-            Ok(list["items"].as_array().cloned().unwrap_or_default())
         };
         let (hub, spoke) = tokio::try_join!(Cluster::hub("takeover"), Cluster::spoke("taken"))?;
         let before = objects(&spoke.client()).await?;
-        load(&spoke, read("spoke-objects.json")?).await?;
+        load(&spoke, items, BTreeMap::new()).await?;
         let client = spoke.client();
         for place in ["knative-serving", "knative-eventing"] {
             available(&Api::namespaced(client.clone(), place)).await?;
@@ -48,7 +54,6 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
         values["knative_operator"]["kubernetes_min_version"] = json!(MIN_VERSION);
         let product = Product::install(&hub, &releases::best(), values, plugins.path()).await?;
         product::register(&hub, &spoke, "taken").await?;
-        let mut resources = read("hub-resources-remote.json")?;
         for resource in &mut resources {
             resource["spec"]["clusterProfileRef"] = json!({"name": "taken", "namespace": FLEET});
             let place = resource["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -101,9 +106,106 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
     });
 }
 
+#[test]
+fn what_it_installed_in_the_resources_own_namespace_stays_there() {
+    run(async {
+        // It had everything on the spoke in the namespace that the resource has on the hub.
+        let moved = |text: String| {
+            let keys = ["namespace", "kubernetes.io/metadata.name", "value"];
+            keys.iter().fold(text, |text, key| text.replace(&format!("\"{key}\": \"knative-serving\""), &format!("\"{key}\": \"team\"")))
+        };
+        let (Some(mut items), Some(mut resources)) = (left("spoke-objects.json", moved)?, left("hub-resources-remote.json", moved)?) else {
+            return Ok(());
+        };
+        items.retain(|o| !o.to_string().contains("knative-eventing"));
+        for namespace in items.iter_mut().filter(|o| o["kind"] == "Namespace") {
+            namespace["metadata"]["name"] = json!("team");
+            // It had created that namespace itself.
+            namespace["metadata"]["annotations"] = json!({"manifestival": "new"});
+        }
+        resources.retain(|r| r["kind"] == "KnativeServing");
+        let resource = &mut resources[0];
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("own"), Cluster::spoke("owned"))?;
+        let plugins = tempfile::tempdir()?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["kubernetes_min_version"] = json!(MIN_VERSION);
+        let mut product = Product::install(&hub, &releases::best(), values, plugins.path()).await?;
+        product::register(&hub, &spoke, "owned").await?;
+        let before = objects(&spoke.client()).await?;
+        load(&spoke, items, BTreeMap::new()).await?;
+        let client = spoke.client();
+        let deployments = Api::<Deployment>::namespaced(client.clone(), "team");
+        available(&deployments).await?;
+        let pods = uids(&Api::<Pod>::all(client.clone())).await?;
+
+        resource["spec"]["clusterProfileRef"] = json!({"name": "owned", "namespace": FLEET});
+        namespace(&hub, "team").await?;
+        restore(&hub, resource).await?;
+        for deployment in deployments.list(&ListParams::default()).await? {
+            let ours = |d: Option<&Deployment>| d.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"));
+            wait::until(&deployments, &deployment.name_any(), Duration::from_secs(60), "taken over", ours).await?;
+        }
+        ready(&hub, resource).await?;
+        assert_eq!(uids(&Api::<Pod>::all(client.clone())).await?, pods, "pods were restarted");
+        assert!(Api::<Namespace>::all(client.clone()).get_opt("knative-serving").await?.is_none());
+        let events = Api::<Event>::namespaced(hub.client(), "team").list(&ListParams::default()).await?;
+        assert!(events.iter().any(|e| e.reason.as_deref() == Some("NamespaceKept")), "nobody is told");
+
+        // Deleted right after a restart, it goes from where it is, the namespace included.
+        product.restart_operator(&hub, rustix::process::Signal::KILL).await?;
+        delete(&hub, resource).await?;
+        nothing_left(&spoke, &before).await
+    });
+}
+
+#[test]
+fn what_it_installed_locally_is_taken_over_or_removed() {
+    run(async {
+        let same = |text| text;
+        let (Some(items), Some(resources)) = (left("local-objects.json", same)?, left("hub-resources-local.json", same)?) else {
+            return Ok(());
+        };
+        let items: Vec<_> = items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
+        // Without admission webhooks: nobody would answer for Knative's own.
+        let hub = Cluster::spoke("local-takeover").await?;
+        let plugins = tempfile::tempdir()?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["kubernetes_min_version"] = json!(MIN_VERSION);
+        let mut product = Product::install(&hub, &releases::best(), values, plugins.path()).await?;
+        let before = objects(&hub.client()).await?;
+        let (client, resource) = (hub.client(), &resources[0]);
+        // Twice: taken over and then deleted; and deleted before it was ever looked at.
+        for looked in [true, false] {
+            product.operator.process.signal(rustix::process::Signal::TERM)?;
+            product.operator.process.wait()?;
+            namespace(&hub, "knative-serving").await?;
+            restore(&hub, resource).await?;
+            let serving = Api::<KnativeServing>::namespaced(client.clone(), "knative-serving").get("knative-serving").await?;
+            let owner = [("knative-serving".to_owned(), serving.uid().unwrap_or_default())].into();
+            let missing = |o: &Value| o["kind"] != "Namespace" && (looked || o["kind"] != "CustomResourceDefinition");
+            load(&hub, items.iter().filter(|o| missing(o)).cloned().collect(), owner).await?;
+            available(&Api::namespaced(client.clone(), "knative-serving")).await?;
+            let pods = uids(&Api::<Pod>::namespaced(client.clone(), "knative-serving")).await?;
+            if looked {
+                product.start_operator(&hub).await?;
+                taken(&hub, resource).await?;
+                ready(&hub, resource).await?;
+                assert_eq!(uids(&Api::<Pod>::namespaced(client.clone(), "knative-serving")).await?, pods, "pods were restarted");
+                delete(&hub, resource).await?;
+            } else {
+                hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", "knative-serving", "--wait=false"], "").await?;
+                product.start_operator(&hub).await?;
+                gone(&hub, resource).await?;
+            }
+            hub.kubectl(&["delete", "namespace", "knative-serving", "--timeout=60s"], "").await?;
+            nothing_left(&hub, &before).await?;
+        }
+        Ok(())
+    });
+}
+
 /// Puts `items` on `spoke` as the Go operator did, with the names and owners of the new ones.
-async fn load(spoke: &Cluster, items: Vec<Value>) -> Result<()> {
-    let mut owners = std::collections::BTreeMap::new();
+async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<String, String>) -> Result<()> {
     let turn = |o: &Value| match (o["kind"].as_str().unwrap_or_default(), o["metadata"]["name"].as_str().unwrap_or_default()) {
         ("Namespace", _) => 0,
         ("ConfigMap", name) if name.ends_with("-root-owner") => 1,
@@ -115,11 +217,14 @@ async fn load(spoke: &Cluster, items: Vec<Value>) -> Result<()> {
         for object in due.iter_mut().filter(|o| o["kind"] == "Deployment") {
             object["metadata"]["annotations"]["example.com/override"] = json!("set by an override that is gone");
         }
+        if due.is_empty() {
+            continue;
+        }
         let list = json!({"apiVersion": "v1", "kind": "List", "items": due});
         let created = spoke.kubectl(&["create", "--field-manager=manifestival", "-o", "json", "-f", "-"], &list.to_string()).await?;
         // One document after the other.
         let created: Vec<Value> = serde_json::Deserializer::from_str(&created).into_iter().collect::<std::result::Result<_, _>>()?;
-        for object in &created {
+        for object in created.iter().filter(|_| step == 1) {
             let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
             owners.insert(text("name"), text("uid"));
         }
@@ -131,7 +236,7 @@ async fn load(spoke: &Cluster, items: Vec<Value>) -> Result<()> {
 }
 
 /// `object` without what only the cluster that it was on knows.
-fn renewed(object: &Value, owners: &std::collections::BTreeMap<String, String>) -> Value {
+fn renewed(object: &Value, owners: &BTreeMap<String, String>) -> Value {
     let mut object = object.clone();
     object.as_object_mut().map(|o| o.remove("status"));
     if let Some(metadata) = object["metadata"].as_object_mut() {

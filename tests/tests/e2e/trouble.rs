@@ -1,0 +1,159 @@
+//! What a cluster refuses, never finishes, or had already: each is told with the object, the cluster's own words and, where there is
+//! one, the deadline; the rest goes on; it heals.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Event;
+use knative_operator_shared::api::Condition;
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::measure::{Audit, Request};
+use knative_operator_tests::product::{self, NAMESPACE, Product, values};
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::{Result, wait};
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::restart::copy;
+use crate::support::{INSTALL, apply, condition, delete, namespace, nothing_left, ready, run, says, serving, status};
+
+/// A Job that no node can run, and that is given up after a second.
+const FAILING: &str = r"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: failing, namespace: knative-serving, labels: {app.kubernetes.io/name: knative-serving}}
+spec:
+  activeDeadlineSeconds: 1
+  template:
+    spec:
+      restartPolicy: Never
+      nodeSelector: {nobody: has}
+      containers: [{name: failing, image: 'registry.example/failing:1'}]
+";
+
+#[test]
+fn what_goes_wrong_is_told_and_stops_nothing_else() {
+    run(async {
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("trouble"), Cluster::spoke("troubled"))?;
+        let bundle = tempfile::tempdir()?;
+        copy(&releases::small().dir, bundle.path())?;
+        std::fs::write(bundle.path().join("own/failing.yaml"), FAILING)?;
+        let releases = Releases { dir: bundle.path().to_owned(), ..releases::small() };
+        let _product = Product::install(&hub, &releases, values(&[]), bundle.path()).await?;
+        product::register(&hub, &spoke, "spoke").await?;
+        namespace(&hub, "trouble").await?;
+        namespace(&spoke, "knative-serving").await?;
+        let before = objects(&spoke.client()).await?;
+
+        // Somebody has the name of a kind, somebody a ConfigMap, and there is a quota.
+        let rival = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pictures.caching.internal.knative.dev"},
+            "spec": {"group": "caching.internal.knative.dev", "scope": "Namespaced", "names": {"kind": "Image", "plural": "pictures", "singular": "picture"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "knative-serving"}, "spec": {"hard": {"count/secrets": "0"}}});
+        let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-network", "namespace": "knative-serving"}, "data": {"ingress-class": "theirs", "other": "theirs"}});
+        for object in [&rival, &quota, &theirs] {
+            apply(&spoke, object).await?;
+        }
+        spoke.kubectl(&["wait", "--for=condition=Established", "crd/pictures.caching.internal.knative.dev", "--timeout=30s"], "").await?;
+        spoke
+            .kubectl(&["wait", "--for=jsonpath={.status.hard}", "resourcequota/none", "-n", "knative-serving", "--timeout=30s"], "")
+            .await?;
+
+        let mut resource = serving("trouble", "ks", Some("spoke"), &releases);
+        resource["spec"]["config"] = json!({"defaults": {"no key": "x"}});
+        apply(&hub, &resource).await?;
+        for part in [
+            "failed to apply Secret knative-serving/webhook-certs: secrets \"webhook-certs\" is forbidden: exceeded quota: none",
+            "failed to apply ConfigMap knative-serving/config-defaults: ConfigMap \"config-defaults\" is invalid: data[no key]",
+            "CustomResourceDefinition images.caching.internal.knative.dev is not established: ",
+        ] {
+            says(&hub, &resource, "InstallSucceeded", "Error", part).await?;
+        }
+        // The rest is there and works.
+        let works = |c: &Condition| c.status == "True";
+        status(&hub, &resource, INSTALL, "available", |s| condition(s, "DeploymentsAvailable").is_some_and(works)).await?;
+        adopted(&hub).await?;
+        // What is refused is tried ever less often.
+        let mut audit = Audit::of(&spoke, product::SPOKE_USER)?;
+        tokio::time::sleep(Duration::from_secs(5)).await; // nothing is waited for: it is counted what happens
+        let writes = audit.take()?.into_iter().filter(Request::writes).count();
+        assert!(writes <= 20, "{writes} writes in five seconds");
+
+        // It heals with its causes.
+        delete(&spoke, &quota).await?;
+        delete(&spoke, &rival).await?;
+        resource["spec"]["config"] = json!({});
+        apply(&hub, &resource).await?;
+        ready(&hub, &resource).await?;
+
+        // A Job that fails; taken back, all is well.
+        resource["spec"]["additionalManifests"] = json!([{"URL": "own/failing.yaml"}]);
+        apply(&hub, &resource).await?;
+        let said = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to have it run again";
+        says(&hub, &resource, "InstallSucceeded", "Error", said.strip_prefix("Job failing").unwrap()).await?;
+        resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
+        apply(&hub, &resource).await?;
+        ready(&hub, &resource).await?;
+
+        // A Deployment that never gets available: since when, and until when it is waited for.
+        resource["spec"]["workloads"] = json!([{"name": "controller", "nodeSelector": {"nobody": "has"}}]);
+        apply(&hub, &resource).await?;
+        says(&hub, &resource, "DeploymentsAvailable", "NotReady", ", deadline 20").await?;
+        resource["spec"].as_object_mut().map(|s| s.remove("workloads"));
+        apply(&hub, &resource).await?;
+        ready(&hub, &resource).await?;
+
+        // Rights that are taken away.
+        blinded(&hub, &spoke, &resource).await?;
+        delete(&hub, &resource).await?;
+        nothing_left(&spoke, &before).await
+    });
+}
+
+/// The ConfigMap that was there is ours now, and what its owner had added stays; that is told once.
+async fn adopted(hub: &Cluster) -> Result<()> {
+    let events = Api::<Event>::namespaced(hub.client(), "trouble");
+    let named = |e: &Event| {
+        let message = e.message.as_deref().unwrap_or_default();
+        e.reason.as_deref() == Some("Adopted")
+            && message.contains("ConfigMap knative-serving/config-network (of \"kubectl-client-side-apply\")")
+    };
+    let told = wait::until_all(&events, "", Duration::from_secs(30), "told what was adopted", |all| all.iter().any(named)).await?;
+    assert_eq!(told.iter().filter(|e| e.reason.as_deref() == Some("Adopted")).count(), 1);
+    Ok(())
+}
+
+/// The operator's account may not watch Deployments any more: that is told; given back, it heals.
+async fn blinded(hub: &Cluster, spoke: &Cluster, resource: &Value) -> Result<()> {
+    let all = |verbs: &[&str], groups: &[&str]| json!({"apiGroups": groups, "resources": ["*"], "verbs": verbs});
+    let groups = [
+        "",
+        "rbac.authorization.k8s.io",
+        "apiextensions.k8s.io",
+        "admissionregistration.k8s.io",
+        "autoscaling",
+        "policy",
+        "batch",
+        "caching.internal.knative.dev",
+    ];
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "limited"},
+        "rules": [all(&["*"], &groups), all(&["get", "create", "patch", "delete"], &["apps"])]});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "limited", "namespace": "kube-system"}});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "limited"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "limited"},
+        "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": "kube-system"}]});
+    for object in [&role, &account, &binding] {
+        apply(spoke, object).await?;
+    }
+    let token = spoke.token("kube-system", "limited", 3600).await?;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "limited", "namespace": NAMESPACE}, "stringData": {"token": token}});
+    apply(hub, &secret).await?;
+    product::status(hub, "spoke", "True", &product::access(spoke, "limited")).await?;
+    let part = "deployments.apps can't be watched, so nobody knows what becomes of them: deployments.apps is forbidden";
+    says(hub, resource, "InstallSucceeded", "Error", part).await?;
+    product::status(hub, "spoke", "True", &product::access(spoke, "spoke")).await?;
+    ready(hub, resource).await?;
+    for object in [&role, &account, &binding] {
+        delete(spoke, object).await?;
+    }
+    Ok(())
+}
