@@ -72,7 +72,9 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
     for step in STEPS {
         let mut due: Vec<(&Item, Action)> = Vec::new();
         for (item, action) in todo.iter().filter(|(item, _)| step.contains(&item.phase())) {
-            if held.contains(&item.phase()) {
+            // What was there once is put right at once: what judges it may well be there, too.
+            let again = *action == Action::Repair && item.phase() == Phase::Dependents;
+            if held.contains(&item.phase()) && !again {
                 outcome.held = true;
             } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
                 outcome.refused.push((item.id.clone(), why.to_owned()));

@@ -61,10 +61,20 @@ pub struct Installed {
 }
 
 async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome {
-    let target = match target(cx, resource) {
-        Ok(target) => target,
-        Err(why) => return Outcome::of(Verdict::Ineligible(why), Next::Idle),
-    };
+    match target(cx, resource) {
+        Ok(target) => aim(cx, resource, memory, target).await,
+        // What is installed stays, and is kept right.
+        Err(why) => {
+            let installed = resource.status().and_then(|s| s.version.as_deref()?.parse().ok());
+            let Some(version) = installed else { return Outcome::of(Verdict::Ineligible(why, None), Next::Idle) };
+            let Outcome { verdict, next, .. } = aim(cx, resource, memory, Target::Version(version)).await;
+            Outcome::of(Verdict::Ineligible(why, Some(Box::new(verdict))), next)
+        }
+    }
+}
+
+/// Installs `target`, if the cluster is to be had.
+async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Target) -> Outcome {
     let suspect = memory.suspect || memory.observer.as_ref().is_some_and(|(_, o)| o.seen.take_trouble());
     let cluster = match resolve::cluster(cx, resource, suspect).await {
         Ok(cluster) => cluster,

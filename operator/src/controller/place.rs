@@ -16,23 +16,22 @@ pub async fn settle<'r>(cx: &Context, resource: &'r Knative, memory: &mut Memory
     if resource.common().cluster_profile_ref.is_none() || own == resource.target_namespace() {
         return Ok(Cow::Borrowed(resource));
     }
-    let stays = match memory.stays {
-        Some(stays) => stays,
-        None => {
-            let finalizers = resource.meta().finalizers.iter().flatten();
-            let old = finalizers.into_iter().any(|f| f == resource.component().finalizer());
-            let stays = old && Home::of(&resource.clone().installed_in(own)).is_there(client).await?;
-            if stays {
-                let canonical = resource.target_namespace();
-                let note = format!(
-                    "The Go operator has installed it in namespace {own} of the target cluster, where it stays; others are installed in {canonical}. \
+    let stays = if let Some(stays) = memory.stays {
+        stays
+    } else {
+        let finalizers = resource.meta().finalizers.iter().flatten();
+        let old = finalizers.into_iter().any(|f| f == resource.component().finalizer());
+        let stays = old && Home::of(&resource.clone().installed_in(own)).is_there(client).await?;
+        if stays {
+            let canonical = resource.target_namespace();
+            let note = format!(
+                "The Go operator has installed it in namespace {own} of the target cluster, where it stays; others are installed in {canonical}. \
                      To move it, delete the resource and create it again"
-                );
-                cx.events.warning(resource, "NamespaceKept", note);
-            }
-            memory.stays = Some(stays);
-            stays
+            );
+            cx.events.warning(resource, "NamespaceKept", note);
         }
+        memory.stays = Some(stays);
+        stays
     };
     Ok(if stays { Cow::Owned(resource.clone().installed_in(own)) } else { Cow::Borrowed(resource) })
 }

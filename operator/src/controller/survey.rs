@@ -45,3 +45,63 @@ fn late(wait: &Wait, now: Timestamp) -> bool {
 fn workloads(plan: &Plan) -> impl Iterator<Item = &Item> {
     plan.items.iter().filter(|i| i.id.group == "apps" && matches!(i.id.kind.as_str(), "Deployment" | "StatefulSet"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use kube::core::{ApiResource, ObjectMeta};
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::Kind;
+    use crate::packed::Packed;
+
+    fn plan() -> Plan {
+        let object = |api: &str, kind: &str, name: &str| Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}}));
+        Plan::new(vec![
+            object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "xs.g.io"),
+            object("apps/v1", "Deployment", "a"),
+            object("apps/v1", "StatefulSet", "b"),
+        ])
+    }
+
+    fn told(seen: &Seen, item: &Item, health: Health) {
+        let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("1".into()), ..ObjectMeta::default() };
+        seen.told(item.id.clone(), &meta, Some(health), true);
+    }
+
+    fn found(plan: &Plan, seen: &Seen) -> Installation {
+        let mut found = Installation::default();
+        add(&mut found, plan, seen, "2026-01-01T12:00:00Z".parse().unwrap());
+        found
+    }
+
+    #[test]
+    fn a_workload_that_is_not_there_is_not_available() {
+        let (plan, seen) = (plan(), Seen::default());
+        // Nobody has looked: nothing is told.
+        assert_eq!(found(&plan, &seen), Installation::default());
+        for item in &plan.items {
+            let resource = ApiResource::from_gvk(&item.gvk);
+            seen.all(&Kind { resource, namespaced: true }, &HashSet::new());
+        }
+        let names: Vec<_> = found(&plan, &seen).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
+        assert_eq!(names, ["a: it isn't there", "b: it isn't there"]);
+    }
+
+    #[test]
+    fn a_definition_is_waited_for_until_its_deadline() {
+        let (plan, seen) = (plan(), Seen::default());
+        let definition = plan.phase(Phase::Definitions).next().unwrap();
+        let until = |deadline: &str| Health::Waiting(Wait { why: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) });
+        told(&seen, definition, until("2026-01-01T12:00:01Z"));
+        assert_eq!(found(&plan, &seen).pending, ["CustomResourceDefinition xs.g.io (not yet, deadline 2026-01-01T12:00:01Z)"]);
+        told(&seen, definition, until("2026-01-01T11:59:59Z"));
+        assert_eq!(found(&plan, &seen).broken, ["CustomResourceDefinition xs.g.io: not yet, deadline 2026-01-01T11:59:59Z"]);
+        told(&seen, definition, Health::Broken("taken".into()));
+        assert_eq!(found(&plan, &seen).broken, ["CustomResourceDefinition xs.g.io is not established: taken"]);
+        told(&seen, definition, Health::Ready);
+        assert_eq!((found(&plan, &seen).pending.len(), found(&plan, &seen).broken.len()), (0, 0));
+    }
+}

@@ -30,8 +30,9 @@ pub struct Installation {
 /// How far a pass came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The target version may not follow the installed one: nothing else was tried.
-    Ineligible(String),
+    /// The target version may not follow the installed one, because; what became of the installed one, if there is one: it is
+    /// kept right.
+    Ineligible(String, Option<Box<Verdict>>),
     /// The target cluster is not to be had.
     Unresolved(Unresolved),
     /// The installation was looked at.
@@ -53,13 +54,17 @@ pub fn stored(conditions: &[Condition]) -> States {
 
 /// The states after `verdict`, where they were `before`.
 pub fn states(before: States, verdict: &Verdict) -> States {
-    let [_, resolved, installed, dependencies, available] = before;
     match verdict {
-        Verdict::Ineligible(why) => {
-            let eligible = State::no("Error", format!("Version migration is not eligible with message: {why}"));
-            [eligible, resolved, installed, dependencies, available]
+        Verdict::Ineligible(why, kept) => {
+            let mut after = match kept {
+                Some(kept) => states(before, kept),
+                None => before,
+            };
+            after[0] = State::no("Error", format!("Version migration is not eligible with message: {why}"));
+            after
         }
         Verdict::Unresolved(Unresolved { reason, message }) => {
+            let [_, _, installed, dependencies, available] = before;
             let unclear = |before: State| match before {
                 // What was True on a cluster that can't be reached is not known any more.
                 State::True => State::unclear(reason.as_str(), "not known while the target cluster is not resolved"),
@@ -69,6 +74,7 @@ pub fn states(before: States, verdict: &Verdict) -> States {
             [State::True, resolved, unclear(installed), dependencies, unclear(available)]
         }
         Verdict::Installation(found) => {
+            let [_, _, installed, dependencies, available] = before;
             let installed = install(found, installed);
             let dependencies = if installed == State::True { State::True } else { dependencies };
             [State::True, State::True, installed, dependencies, deployments(found, available)]
@@ -200,8 +206,13 @@ mod tests {
 
     #[test]
     fn an_ineligible_version_leaves_the_rest_as_it_was() {
-        let after = states(running(), &Verdict::Ineligible("too far".into()));
+        let after = states(running(), &Verdict::Ineligible("too far".into(), None));
         assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
         assert_eq!(after[1..], running()[1..]);
+        // What is installed is looked after all the same.
+        let kept = found(|f| f.unavailable = vec![("a".to_owned(), Wait::from("why"))]);
+        let after = states(running(), &Verdict::Ineligible("too far".into(), Some(Box::new(kept))));
+        assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
+        assert_eq!(message(&after[4]), "Waiting on deployments: a (why)");
     }
 }

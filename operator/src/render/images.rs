@@ -4,15 +4,17 @@ use knative_operator_shared::api::Registry;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::pod::{add_named, containers, is_workload};
+use super::pod::{add_named, is_workload};
 use crate::object::text;
 
 /// Sets the images of a workload's containers, the environment variables that name images, the image that Knative's
 /// caching is asked to hold, and the Secrets for pulling them.
 pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Some(registry) = &cx.resource.common().registry else { return Ok(()) };
-    if is_workload(object) {
-        workload(object, registry);
+    let kind = text(object, "/kind");
+    if is_workload(object) || kind == "CronJob" {
+        let pods = if kind == "CronJob" { "/spec/jobTemplate/spec/template/spec" } else { "/spec/template/spec" };
+        workload(object, pods, registry);
     } else if text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image" {
         let name = text(object, "/metadata/name").to_owned();
         let given = registry.overrides.get(&name).cloned();
@@ -24,22 +26,31 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn workload(object: &mut Value, registry: &Registry) {
+/// `pods`: where the workload describes them.
+fn workload(object: &mut Value, pods: &str, registry: &Registry) {
     let generated = text(object, "/metadata/generateName");
     let key = if generated.is_empty() { text(object, "/metadata/name") } else { generated }.to_owned();
-    for container in containers(object) {
-        let name = text(container, "/name");
-        let given = registry.overrides.get(&format!("{key}/{name}")).or_else(|| registry.overrides.get(name)).cloned();
-        if let Some(image) = given.or_else(|| default(registry, text(container, "/image"), name)) {
-            container["image"] = json!(image);
-        }
-        for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(image) = registry.overrides.get(text(variable, "/name")) {
-                *variable = json!({"name": variable["name"], "value": image});
-            }
+    let Some(pod) = object.pointer_mut(pods).filter(|pod| pod.is_object()) else { return };
+    for list in ["initContainers", "containers"] {
+        for container in pod.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            image_of(container, &key, registry);
         }
     }
-    add_named(&mut object["spec"]["template"]["spec"], "imagePullSecrets", &registry.image_pull_secrets);
+    add_named(pod, "imagePullSecrets", &registry.image_pull_secrets);
+}
+
+/// Sets the image of a container of workload `key`, and the variables that name images.
+fn image_of(container: &mut Value, key: &str, registry: &Registry) {
+    let name = text(container, "/name");
+    let given = registry.overrides.get(&format!("{key}/{name}")).or_else(|| registry.overrides.get(name)).cloned();
+    if let Some(image) = given.or_else(|| default(registry, text(container, "/image"), name)) {
+        container["image"] = json!(image);
+    }
+    for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(image) = registry.overrides.get(text(variable, "/name")) {
+            *variable = json!({"name": variable["name"], "value": image});
+        }
+    }
 }
 
 /// The default for `image`, whose container is called `name`.
@@ -59,6 +70,16 @@ fn base_name(image: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_container_of_every_workload_is_meant() {
+        let registry: Registry = serde_json::from_value(json!({"default": "r/${NAME}:1", "override": {"w/c": "r/own:2"}})).unwrap();
+        let pod = json!({"initContainers": [{"name": "i", "image": "a/first:1"}], "containers": [{"name": "c", "image": "a/c:1"}]});
+        let mut job = json!({"kind": "CronJob", "metadata": {"name": "w"}, "spec": {"jobTemplate": {"spec": {"template": {"spec": pod}}}}});
+        workload(&mut job, "/spec/jobTemplate/spec/template/spec", &registry);
+        let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
+        assert_eq!((&pod["initContainers"][0]["image"], &pod["containers"][0]["image"]), (&json!("r/first:1"), &json!("r/own:2")));
+    }
 
     #[test]
     fn an_image_is_called_by_the_end_of_its_path() {

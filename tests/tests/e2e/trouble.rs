@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_shared::api::Condition;
 use knative_operator_tests::cluster::{Cluster, objects};
@@ -10,7 +12,7 @@ use knative_operator_tests::measure::{Audit, Request};
 use knative_operator_tests::product::{self, NAMESPACE, Product, values};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::{Result, wait};
-use kube::Api;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::restart::copy;
@@ -92,12 +94,20 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         says(&hub, &resource, "InstallSucceeded", "Error", said.strip_prefix("Job failing").unwrap()).await?;
         resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
         apply(&hub, &resource).await?;
+        let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
+        wait::until_all(&jobs, "", INSTALL, "without the Job", |all| !all.iter().any(|j| j.name_any().contains("failing"))).await?;
         ready(&hub, &resource).await?;
 
         // A Deployment that never gets available: since when, and until when it is waited for.
         resource["spec"]["workloads"] = json!([{"name": "controller", "nodeSelector": {"nobody": "has"}}]);
         apply(&hub, &resource).await?;
         says(&hub, &resource, "DeploymentsAvailable", "NotReady", ", deadline 20").await?;
+        // What is not part of it any more goes even so.
+        let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+        assert!(deployments.get_opt("3scale-kourier-gateway").await?.is_some());
+        resource["spec"]["ingress"] = json!({"kourier": {"enabled": false}});
+        apply(&hub, &resource).await?;
+        wait::until(&deployments, "3scale-kourier-gateway", INSTALL, "gone", |d| d.is_none()).await?;
         resource["spec"].as_object_mut().map(|s| s.remove("workloads"));
         apply(&hub, &resource).await?;
         ready(&hub, &resource).await?;

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::{Result, product, wait};
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -38,6 +38,11 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
             };
             status(hub, &far, INSTALL, "refused", |s| condition(s, "VersionMigrationEligible").as_ref().is_some_and(refused)).await?;
             all_of(&spoke, "1.22.0").await?;
+            // What runs is looked after all the same.
+            let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+            let uid = deployments.get("activator").await?.uid();
+            deployments.delete("activator", &DeleteParams::default()).await?;
+            wait::until(&deployments, "activator", INSTALL, "back", |d| d.is_some_and(|d| d.uid() != uid)).await?;
             apply(hub, &resource).await?;
             ready(hub, &resource).await?;
         }
