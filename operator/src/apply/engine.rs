@@ -57,10 +57,9 @@ pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<
 }
 
 /// The phases that are applied one after the other, each only when all of the one before is. Those together are begun
-/// in their order.
-const STEPS: [&[Phase]; 4] = [
-    &[Phase::Namespaces],
-    &[Phase::Services, Phase::Definitions, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs, Phase::Customs],
+/// in their order. Services are applied beside all that follows Namespaces: nothing waits for them.
+const STEPS: [&[Phase]; 3] = [
+    &[Phase::Definitions, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs, Phase::Customs],
     &[Phase::Webhooks],
     &[Phase::Dependents],
 ];
@@ -69,63 +68,92 @@ const STEPS: [&[Phase]; 4] = [
 /// `held`: the phases that must wait for the Deployments.
 pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], throttle: &mut Throttle) -> Applied {
     let mut outcome = Applied::default();
-    for step in STEPS {
-        let mut due: Vec<(&Item, Action)> = Vec::new();
-        for (item, action) in todo.iter().filter(|(item, _)| step.contains(&item.phase())) {
-            // What was there once is put right at once: what judges it may well be there, too.
-            let again = *action == Action::Repair && item.phase() == Phase::Dependents;
-            if held.contains(&item.phase()) && !again {
-                outcome.held = true;
-            } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
-                outcome.refused.push((item.id.clone(), why.to_owned()));
-            } else if *action == Action::Repair {
-                match throttle.repair(&item.id, Instant::now()) {
-                    Leave::Granted => due.push((item, *action)),
-                    Leave::Exhausted => outcome.fought.push((item.id.clone(), target.seen.thief(&item.id))),
-                    Leave::Resting => {}
+    let due = due(target, todo, held, throttle, &mut outcome);
+    let of = |phases: &[Phase]| due.iter().copied().filter(|(item, _)| phases.contains(&item.phase())).collect::<Vec<_>>();
+    let mut written = all(target, of(&[Phase::Namespaces])).await;
+    let steps = async {
+        let mut written = Vec::new();
+        for step in STEPS {
+            written.extend(all(target, of(step)).await);
+        }
+        written
+    };
+    let (services, rest) = futures::join!(all(target, of(&[Phase::Services])), steps);
+    written.extend(services.into_iter().chain(rest));
+    for Written { item, action, thief, adopted, result } in written {
+        match result {
+            Ok(()) => {
+                throttle.accept(&item.id);
+                if action == Action::Repair {
+                    outcome.repaired.push((item.id.clone(), thief));
+                    continue;
                 }
-            } else {
-                due.push((item, *action));
+                outcome.applied.push(item.id.clone());
+                outcome.adopted.extend(adopted.map(|other| (item.id.clone(), other)));
             }
-        }
-        if due.is_empty() {
-            continue;
-        }
-        let writes: Vec<_> = due.iter().map(|due| attempt(target, *due)).collect();
-        let mut writes = futures::stream::iter(writes).buffer_unordered(CONCURRENCY);
-        while let Some((item, action, (ours, thief), written)) = writes.next().await {
-            match written {
-                Ok(meta) => {
-                    throttle.accept(&item.id);
-                    target.seen.written(&item.id, &meta);
-                    if action == Action::Repair {
-                        outcome.repaired.push((item.id.clone(), thief));
-                        continue;
-                    }
-                    outcome.applied.push(item.id.clone());
-                    if let Some(other) = ownership::other(&meta).filter(|_| !ours) {
-                        outcome.adopted.push((item.id.clone(), other));
-                    }
-                }
-                Err(why) => {
-                    tracing::warn!(object = %item.id, why, "not applied");
-                    throttle.refuse(&item.id, &item.digest, &why, Instant::now());
-                    outcome.refused.push((item.id.clone(), why));
-                }
+            Err(why) => {
+                tracing::warn!(object = %item.id, why, "not applied");
+                throttle.refuse(&item.id, &item.digest, &why, Instant::now());
+                outcome.refused.push((item.id.clone(), why));
             }
         }
     }
     outcome
 }
 
-/// Writes one object; beside what came of it, whether it was ours before, and who had taken it from us.
-async fn attempt<'i>(
+/// What of `todo` is written now: not what is held, what was refused a moment ago, or what is fought over.
+fn due<'i>(
     target: &Target<'_>,
-    (item, action): (&'i Item, Action),
-) -> (&'i Item, Action, (bool, Option<String>), Result<ObjectMeta, String>) {
+    todo: &[(&'i Item, Action)],
+    held: &[Phase],
+    throttle: &mut Throttle,
+    outcome: &mut Applied,
+) -> Vec<(&'i Item, Action)> {
+    let mut due = Vec::with_capacity(todo.len());
+    for (item, action) in todo {
+        // What was there once is put right at once: what judges it may well be there, too.
+        let again = *action == Action::Repair && item.phase() == Phase::Dependents;
+        if held.contains(&item.phase()) && !again {
+            outcome.held = true;
+        } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
+            outcome.refused.push((item.id.clone(), why.to_owned()));
+        } else if *action == Action::Repair {
+            match throttle.repair(&item.id, Instant::now()) {
+                Leave::Granted => due.push((*item, *action)),
+                Leave::Exhausted => outcome.fought.push((item.id.clone(), target.seen.thief(&item.id))),
+                Leave::Resting => {}
+            }
+        } else {
+            due.push((*item, *action));
+        }
+    }
+    due
+}
+
+/// What came of one write.
+struct Written<'i> {
+    item: &'i Item,
+    action: Action,
+    /// Who had taken it from us.
+    thief: Option<String>,
+    /// Whose it was, if it was there already and not ours.
+    adopted: Option<String>,
+    result: Result<(), String>,
+}
+
+/// Writes all of `due`, several at once.
+async fn all<'i>(target: &Target<'_>, due: Vec<(&'i Item, Action)>) -> Vec<Written<'i>> {
+    let writes: Vec<_> = due.into_iter().map(|due| attempt(target, due)).collect();
+    futures::stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await
+}
+
+async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) -> Written<'i> {
     // Asked before: a watch may tell of the write earlier than its answer comes.
-    let before = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
-    (item, action, before, write(target, item).await)
+    let (ours, thief) = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
+    let written = write(target, item).await;
+    let adopted = written.as_ref().ok().and_then(ownership::other).filter(|_| !ours);
+    let result = written.map(|meta| target.seen.written(&item.id, &meta));
+    Written { item, action, thief, adopted, result }
 }
 
 /// Server-side apply of one object; its metadata afterwards, or the server's words.

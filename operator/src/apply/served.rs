@@ -11,7 +11,7 @@ use crate::object::Kind;
 use crate::plan::Phase;
 
 /// How often a write is tried until its kind is served.
-const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE: Duration = Duration::from_millis(50);
 /// How soon the definition is asked why it isn't, and how long that may take.
 const ASK: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);

@@ -99,7 +99,8 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     observe(memory.on(cluster, resource), &mut planned.plan, &home, &cluster.client).await;
     announce(cx, resource, memory, &planned.plan, &version).await;
 
-    let mut site = Site { cx, resource, client: &cluster.client, plan: &planned.plan, home: &home, seen: &seen, inventory, fresh };
+    let (text, plan) = (version.to_string(), &planned.plan);
+    let mut site = Site { cx, resource, client: &cluster.client, plan, home: &home, seen: &seen, inventory, version: &text, fresh };
     let found = match site.apply(&mut memory.throttle).await {
         Ok(found) => found,
         Err(why) => return Outcome::failed(why, Next::Retry),
@@ -206,6 +207,8 @@ struct Site<'a> {
     home: &'a Home,
     seen: &'a Seen,
     inventory: Inventory,
+    /// The version of the plan.
+    version: &'a str,
     /// Whether nothing of the inventory was applied yet.
     fresh: bool,
 }
@@ -300,9 +303,12 @@ impl Site<'_> {
         }
     }
 
-    /// What the Jobs are doing; those that are done are remembered as done. Whether there are others.
+    /// What the Jobs are doing; those that are done are remembered as done. Whether there are others. Another version is there when its
+    /// Jobs are done, which bring what is stored to the form that it understands; a first one has nothing that they could.
     fn jobs(&mut self, found: &mut Installation) -> bool {
         let mut running = false;
+        let installed = self.resource.status().and_then(|s| s.version.as_deref());
+        let waited = installed.is_some_and(|installed| installed != self.version);
         for item in self.plan.phase(Phase::Jobs) {
             let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             match self.seen.health(&item.id) {
@@ -310,8 +316,9 @@ impl Site<'_> {
                 Some(Health::Broken(why)) => {
                     found.broken.push(format!("Job {} failed: {why}; delete it to have it run again", item.id.name));
                 }
-                Some(Health::Waiting(why)) => found.pending.push(format!("Job {} ({why})", item.id.name)),
-                None => found.pending.push(format!("Job {}", item.id.name)),
+                Some(Health::Waiting(why)) if waited => found.pending.push(format!("Job {} ({why})", item.id.name)),
+                None if waited => found.pending.push(format!("Job {}", item.id.name)),
+                Some(Health::Waiting(_)) | None => {}
             }
             running |= !entry.done;
         }
