@@ -23,7 +23,7 @@ pub fn unavailable(plan: &Plan, seen: &Seen) -> Vec<(String, Wait)> {
 /// Adds to `found` what the watches tell of everything but Jobs.
 pub fn add(found: &mut Installation, plan: &Plan, seen: &Seen, now: Timestamp) {
     found.unavailable = unavailable(plan, seen);
-    found.seen = workloads(plan).chain(plan.phase(Phase::Definitions)).all(|item| seen.sight(&item.id) != Sight::Unknown);
+    found.seen = plan.items.iter().all(|item| seen.sight(&item.id) != Sight::Unknown);
     for item in plan.phase(Phase::Definitions) {
         match seen.health(&item.id) {
             Some(Health::Broken(why)) => found.broken.push(format!("{} is not established: {why}", item.id)),

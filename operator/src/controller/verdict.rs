@@ -23,7 +23,7 @@ pub struct Installation {
     pub pending: Vec<String>,
     /// Deployments that aren't available, and why.
     pub unavailable: Vec<(String, Wait)>,
-    /// Whether the Deployments have been looked at: right after a start nobody has.
+    /// Whether everything has been looked at: right after a start nothing has.
     pub seen: bool,
 }
 
