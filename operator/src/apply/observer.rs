@@ -24,11 +24,11 @@ const WATCH_SECONDS: u32 = 240;
 /// The watches of one component on one cluster. Dropping it ends them.
 pub struct Observer {
     client: Client,
-    namespace: String,
     selector: String,
     /// What is seen.
     pub seen: Arc<Seen>,
-    watches: HashMap<Kind, JoinHandle<()>>,
+    /// By kind and namespace.
+    watches: HashMap<(Kind, String), JoinHandle<()>>,
     /// Kinds that the cluster was asked about.
     found: HashMap<GroupVersionKind, Kind>,
 }
@@ -40,27 +40,29 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Watches nothing yet. `selector` selects the component's objects; those with a namespace are looked for in `namespace`.
-    pub fn new(client: Client, namespace: &str, selector: String) -> Self {
-        Self { client, namespace: namespace.to_owned(), selector, seen: Arc::default(), watches: HashMap::new(), found: HashMap::new() }
+    /// Watches nothing yet. `selector` selects the component's objects.
+    pub fn new(client: Client, selector: String) -> Self {
+        Self { client, selector, seen: Arc::default(), watches: HashMap::new(), found: HashMap::new() }
     }
 
-    /// Watches `kind` from now on, if it isn't yet.
-    pub fn watch(&mut self, kind: &Kind) {
-        if self.watches.contains_key(kind) {
+    /// Watches `kind` from now on, if it isn't yet: in `namespace`, if it lives in one.
+    pub fn watch(&mut self, kind: &Kind, namespace: &str) {
+        let namespace = if kind.namespaced { namespace } else { "" };
+        let key = (kind.clone(), namespace.to_owned());
+        if self.watches.contains_key(&key) {
             return;
         }
-        let (seen, of) = (Arc::clone(&self.seen), kind.clone());
+        let (seen, of) = (Arc::clone(&self.seen), key.clone());
         let config = watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS).streaming_lists();
         let task = if health::has_health(&kind.resource.group, &kind.resource.kind) {
-            let api: Api<Watched> = self.api(kind);
+            let api: Api<Watched> = self.api(kind, namespace);
             let health = |kind: &Kind, object: &Watched| health::of(&kind.resource.kind, object);
             tokio::spawn(async move { follow(|config| watcher(api.clone(), config), config, &seen, &of, health).await })
         } else {
-            let api: Api<PartialObjectMeta<DynamicObject>> = self.api(kind);
+            let api: Api<PartialObjectMeta<DynamicObject>> = self.api(kind, namespace);
             tokio::spawn(async move { follow(|config| watcher(api.clone(), config), config, &seen, &of, |_, _| None).await })
         };
-        self.watches.insert(kind.clone(), task);
+        self.watches.insert(key, task);
     }
 
     /// How `gvk` is addressed: as `known` says, or as the cluster said once. What it doesn't have is asked for again.
@@ -73,12 +75,12 @@ impl Observer {
         Some(kind)
     }
 
-    fn api<K>(&self, kind: &Kind) -> Api<K>
+    fn api<K>(&self, kind: &Kind, namespace: &str) -> Api<K>
     where
         K: Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
     {
         if kind.namespaced {
-            Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource)
+            Api::namespaced_with(self.client.clone(), namespace, &kind.resource)
         } else {
             Api::all_with(self.client.clone(), &kind.resource)
         }
@@ -91,15 +93,15 @@ async fn follow<K, S>(
     open: impl Fn(watcher::Config) -> S,
     config: watcher::Config,
     seen: &Seen,
-    kind: &Kind,
+    place: &(Kind, String),
     health: impl Fn(&Kind, &K) -> Option<Health>,
 ) where
     K: Resource,
     S: Stream<Item = watcher::Result<Event<K>>>,
 {
-    stream(open(config.clone()), true, seen, kind, &health).await;
+    stream(open(config.clone()), true, seen, place, &health).await;
     let config = watcher::Config { initial_list_strategy: watcher::InitialListStrategy::ListWatch, ..config };
-    stream(open(config), false, seen, kind, &health).await;
+    stream(open(config), false, seen, place, &health).await;
 }
 
 /// Follows one kind until the API server says that it can't be done this way. Each watch has its own back-off; an error is told and tried again.
@@ -107,7 +109,7 @@ async fn stream<K: Resource>(
     events: impl Stream<Item = watcher::Result<Event<K>>>,
     streaming: bool,
     seen: &Seen,
-    kind: &Kind,
+    (kind, namespace): &(Kind, String),
     health: &impl Fn(&Kind, &K) -> Option<Health>,
 ) {
     let of = |meta: &ObjectMeta| ObjectId {
@@ -127,7 +129,7 @@ async fn stream<K: Resource>(
                 seen.told(of(object.meta()), object.meta(), health(kind, &object), true);
                 continue;
             }
-            Ok(Event::InitDone) => seen.all(kind, &std::mem::take(&mut listing)),
+            Ok(Event::InitDone) => seen.all(kind, namespace, &std::mem::take(&mut listing)),
             Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(kind, &object), false),
             Ok(Event::Delete(object)) => seen.gone(&of(object.meta()), object.meta()),
             Err(error) if streaming && refusal(&error).is_some_and(unsupported) => return,

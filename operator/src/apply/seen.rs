@@ -1,6 +1,6 @@
 //! What is seen on one cluster, shared between the watches and whoever decides.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -42,9 +42,12 @@ struct Sights {
     ever: HashSet<ObjectId>,
     /// What is to be there.
     expected: HashMap<ObjectId, Packed>,
-    listed: HashSet<(String, String)>,
+    /// Group, kind and namespace of what was listed.
+    listed: HashSet<(String, String, String)>,
+    /// Group and kind of what there is none of at all.
+    unserved: HashSet<(String, String)>,
     /// Kinds that may not be watched, and why.
-    blind: BTreeMap<String, String>,
+    blind: HashMap<(String, String), String>,
     trouble: bool,
 }
 
@@ -67,7 +70,7 @@ impl Seen {
 
     /// There is no such kind, and so nothing of it.
     pub fn none_of(&self, group: &str, kind: &str) {
-        self.lock().listed.insert((group.to_owned(), kind.to_owned()));
+        self.lock().unserved.insert((group.to_owned(), kind.to_owned()));
     }
 
     /// What is seen of `id`.
@@ -75,7 +78,7 @@ impl Seen {
         let sights = self.lock();
         match sights.objects.get(id) {
             Some(seen) => Sight::Present { digest: seen.digest.clone(), intact: seen.covered || seen.written == Some(seen.fingerprint) },
-            None if sights.listed.contains(&(id.group.clone(), id.kind.clone())) => Sight::Missing { lost: sights.ever.contains(id) },
+            None if sights.known(id) => Sight::Missing { lost: sights.ever.contains(id) },
             None => Sight::Unknown,
         }
     }
@@ -134,14 +137,20 @@ impl Seen {
         }
     }
 
-    /// Kinds that may not be watched, and why.
-    pub fn blind(&self) -> BTreeMap<String, String> {
-        self.lock().blind.clone()
+    /// Which of the kinds that `of` is true for, given group and kind, may not be watched, and why: one sentence each.
+    pub fn blind(&self, of: impl Fn(&str, &str) -> bool) -> Vec<String> {
+        let sights = self.lock();
+        let mut told: Vec<_> = sights.blind.iter().filter(|((group, kind), _)| of(group, kind)).map(|(_, why)| why.clone()).collect();
+        told.sort();
+        told
     }
 
     /// `kind` may not be watched, because.
     pub fn forbidden(&self, kind: &Kind, why: &str) {
-        self.lock().blind.insert(called(kind), why.to_owned());
+        let (plural, group) = (&kind.resource.plural, &kind.resource.group);
+        let called = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
+        let why = format!("{called} can't be watched, so nobody knows what becomes of them: {why}");
+        self.lock().blind.insert((group.clone(), kind.resource.kind.clone()), why);
     }
 
     /// A watch failed: the cluster may be away.
@@ -149,21 +158,23 @@ impl Seen {
         self.lock().trouble = true;
     }
 
-    /// All of `kind` was listed: `there` is what there is. What was written while the list was made may be missing in it;
+    /// All of `kind` in `namespace` (empty for what lives in none) was listed: `there` is what there is. What was written while the list was made may be missing in it;
     /// the watch that follows tells of it.
-    pub fn all(&self, kind: &Kind, there: &HashSet<ObjectId>) {
+    pub fn all(&self, kind: &Kind, namespace: &str, there: &HashSet<ObjectId>) {
         let mut sights = self.lock();
-        let other = |id: &ObjectId| id.group != kind.resource.group || id.kind != kind.resource.kind;
+        let (group, kind) = (&kind.resource.group, &kind.resource.kind);
+        let other = |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != namespace;
         sights.objects.retain(|id, have| other(id) || there.contains(id) || have.unconfirmed);
-        sights.listed.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
-        sights.blind.remove(&called(kind));
+        sights.listed.insert((group.clone(), kind.clone(), namespace.to_owned()));
+        sights.unserved.remove(&(group.clone(), kind.clone()));
+        sights.blind.remove(&(group.clone(), kind.clone()));
     }
 
     /// There is no such kind (any more), and so nothing of it.
     pub fn unknown(&self, kind: &Kind) {
         let mut sights = self.lock();
         sights.objects.retain(|id, _| id.group != kind.resource.group || id.kind != kind.resource.kind);
-        sights.listed.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
+        sights.unserved.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
     }
 
     /// Something has changed: whoever waits for it goes on.
@@ -197,13 +208,13 @@ impl Seen {
     }
 }
 
-/// What a kind is called where it is listed: `deployments.apps`.
-fn called(kind: &Kind) -> String {
-    let (plural, group) = (&kind.resource.plural, &kind.resource.group);
-    if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
-}
-
 impl Sights {
+    /// Whether `id` would be seen if it were there.
+    fn known(&self, id: &ObjectId) -> bool {
+        let (group, kind) = (id.group.clone(), id.kind.clone());
+        self.unserved.contains(&(group.clone(), kind.clone())) || self.listed.contains(&(group, kind, id.namespace.clone()))
+    }
+
     fn observed(&self, id: &ObjectId, meta: &ObjectMeta, health: Option<Health>) -> Observed {
         Observed {
             uid: meta.uid.clone().unwrap_or_default(),

@@ -87,7 +87,7 @@ impl Memory {
         }
         let start = || {
             let selector = format!("{APP_NAME}={}", resource.component().canonical());
-            (cluster.serial, Observer::new(cluster.client.clone(), resource.target_namespace(), selector))
+            (cluster.serial, Observer::new(cluster.client.clone(), selector))
         };
         &mut self.observer.get_or_insert_with(start).1
     }

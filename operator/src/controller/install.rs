@@ -167,13 +167,14 @@ fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
 
 /// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
 async fn observe(observer: &mut Observer, plan: &mut Plan, home: &Home, client: &Client) {
-    let mut gvks: HashSet<_> = plan.items.iter().map(|item| item.gvk.clone()).collect();
-    gvks.insert(GroupVersionKind::gvk("", "v1", &home.id().kind));
-    for gvk in gvks {
+    let mut places: HashSet<_> = plan.items.iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
+    let ObjectId { group, kind, namespace, .. } = home.id();
+    places.insert((GroupVersionKind::gvk(&group, "v1", &kind), namespace));
+    for (gvk, namespace) in places {
         match observer.address(client, &plan.kinds, &gvk).await {
             Some(kind) => {
                 if is_served(&observer.seen, plan, &kind) {
-                    observer.watch(&kind);
+                    observer.watch(&kind, &namespace);
                 }
                 plan.kinds.insert(gvk, kind);
             }

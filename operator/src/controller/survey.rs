@@ -1,5 +1,7 @@
 //! What the watches tell of an installation: what works, what is waited for, what won't come. Pure but for the time.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 
 use super::verdict::Installation;
@@ -32,9 +34,8 @@ pub fn add(found: &mut Installation, plan: &Plan, seen: &Seen, now: Timestamp) {
             Some(Health::Ready) | None => {}
         }
     }
-    for (kind, why) in seen.blind() {
-        found.broken.push(format!("{kind} can't be watched, so nobody knows what becomes of them: {why}"));
-    }
+    let planned: HashSet<_> = plan.items.iter().map(|item| (item.id.group.as_str(), item.id.kind.as_str())).collect();
+    found.broken.extend(seen.blind(|group, kind| planned.contains(&(group, kind))));
 }
 
 /// Whether `wait` is past its deadline.
@@ -48,9 +49,7 @@ fn workloads(plan: &Plan) -> impl Iterator<Item = &Item> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
-    use kube::core::{ApiResource, ObjectMeta};
+    use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
     use serde_json::json;
 
     use super::*;
@@ -84,7 +83,7 @@ mod tests {
         assert_eq!(found(&plan, &seen), Installation::default());
         for item in &plan.items {
             let resource = ApiResource::from_gvk(&item.gvk);
-            seen.all(&Kind { resource, namespaced: true }, &HashSet::new());
+            seen.all(&Kind { resource, namespaced: true }, "", &HashSet::new());
         }
         let names: Vec<_> = found(&plan, &seen).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
         assert_eq!(names, ["a: it isn't there", "b: it isn't there"]);
@@ -103,5 +102,20 @@ mod tests {
         assert_eq!(found(&plan, &seen).broken, ["CustomResourceDefinition xs.g.io is not established: taken"]);
         told(&seen, definition, Health::Ready);
         assert_eq!((found(&plan, &seen).pending.len(), found(&plan, &seen).broken.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_kind_that_may_not_be_watched_is_told_while_it_is_part_of_the_plan() {
+        let (plan, seen) = (plan(), Seen::default());
+        let kind = |api: &str, kind: &str, plural: &str| {
+            let gvk = GroupVersionKind::gvk(api, "v1", kind);
+            Kind { resource: ApiResource::from_gvk_with_plural(&gvk, plural), namespaced: true }
+        };
+        seen.forbidden(&kind("apps", "Deployment", "deployments"), "no");
+        seen.forbidden(&kind("networking.istio.io", "Gateway", "gateways"), "no");
+        let told = "deployments.apps can't be watched, so nobody knows what becomes of them: no";
+        assert_eq!(found(&plan, &seen).broken, [told]);
+        seen.all(&kind("apps", "Deployment", "deployments"), "", &HashSet::new());
+        assert_eq!(found(&plan, &seen).broken.len(), 0);
     }
 }

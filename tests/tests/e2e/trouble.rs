@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Service};
 use knative_operator_shared::api::Condition;
 use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::measure::{Audit, Request};
 use knative_operator_tests::product::{self, NAMESPACE, Product, values};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::{Result, wait};
+use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -32,6 +33,14 @@ spec:
       containers: [{name: failing, image: 'registry.example/failing:1'}]
 ";
 
+/// A Service that belongs into another namespace than all the rest.
+const ELSEWHERE: &str = r"
+apiVersion: v1
+kind: Service
+metadata: {name: knative-local-gateway, labels: {app.kubernetes.io/name: knative-serving}}
+spec: {selector: {istio: ingressgateway}, ports: [{name: http, port: 80}]}
+";
+
 #[test]
 fn what_goes_wrong_is_told_and_stops_nothing_else() {
     run(async {
@@ -39,8 +48,9 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         let bundle = tempfile::tempdir()?;
         copy(&releases::small().dir, bundle.path())?;
         std::fs::write(bundle.path().join("own/failing.yaml"), FAILING)?;
+        std::fs::write(bundle.path().join("own/elsewhere.yaml"), ELSEWHERE)?;
         let releases = Releases { dir: bundle.path().to_owned(), ..releases::small() };
-        let _product = Product::install(&hub, &releases, values(&[]), bundle.path()).await?;
+        let mut product = Product::install(&hub, &releases, values(&[]), bundle.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "trouble").await?;
         namespace(&spoke, "knative-serving").await?;
@@ -112,11 +122,34 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         apply(&hub, &resource).await?;
         ready(&hub, &resource).await?;
 
+        elsewhere(&hub, &spoke, &mut resource, &mut product).await?;
+
         // Rights that are taken away.
         blinded(&hub, &spoke, &resource).await?;
         delete(&hub, &resource).await?;
         nothing_left(&spoke, &before).await
     });
+}
+
+/// An object in another namespace is looked after as well, also after a restart, and goes when it isn't asked for any more.
+async fn elsewhere(hub: &Cluster, spoke: &Cluster, resource: &mut Value, product: &mut Product) -> Result<()> {
+    namespace(spoke, "istio-system").await?;
+    resource["spec"]["additionalManifests"] = json!([{"URL": "own/elsewhere.yaml"}]);
+    apply(hub, resource).await?;
+    let services = Api::<Service>::namespaced(spoke.client(), "istio-system");
+    let gateway = "knative-local-gateway";
+    wait::until(&services, gateway, INSTALL, "there", |s| s.is_some()).await?;
+    ready(hub, resource).await?;
+    product.restart_operator(hub, rustix::process::Signal::KILL).await?;
+    let uid = services.get(gateway).await?.uid();
+    services.delete(gateway, &DeleteParams::default()).await?;
+    wait::until(&services, gateway, INSTALL, "back", |s| s.is_some_and(|s| s.uid() != uid)).await?;
+    ready(hub, resource).await?;
+    resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
+    apply(hub, resource).await?;
+    wait::until(&services, gateway, INSTALL, "gone", |s| s.is_none()).await?;
+    ready(hub, resource).await?;
+    spoke.kubectl(&["delete", "namespace", "istio-system", "--timeout=60s"], "").await.map(drop)
 }
 
 /// The ConfigMap that was there is ours now, and what its owner had added stays; that is told once.
