@@ -31,9 +31,9 @@ pub fn fingerprint(meta: &ObjectMeta) -> u64 {
     hasher.finish()
 }
 
-/// Who wrote last to the object with `meta` beside us, status and the like left out.
+/// Who wrote last to the object with `meta` beside us, its status left out.
 pub fn other(meta: &ObjectMeta) -> Option<String> {
-    let others = meta.managed_fields.iter().flatten().filter(|e| e.subresource.as_deref().unwrap_or_default().is_empty() && !is_ours(e));
+    let others = meta.managed_fields.iter().flatten().filter(|e| e.subresource.as_deref() != Some("status") && !is_ours(e));
     let last = others.max_by_key(|e| e.time.as_ref().map(|t| t.0));
     last.and_then(|e| e.manager.clone()).filter(|m| !m.is_empty())
 }
@@ -148,6 +148,16 @@ mod tests {
             assert!(!covers(&fields, &deployment()), "{taken}");
         }
         assert!(!covers(&Value::Null, &deployment()));
+    }
+
+    #[test]
+    fn who_wrote_last_beside_us_is_known() {
+        let entry = |manager: &str, subresource: &str, second: u8| json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": format!("2026-01-01T10:00:0{second}Z")});
+        let ours = json!({"manager": FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T10:00:09Z"});
+        let fields = json!([entry("kubectl", "scale", 2), entry("someone", "", 1), entry("kube-controller-manager", "status", 8), ours]);
+        let meta: ObjectMeta = serde_json::from_value(json!({"managedFields": fields})).unwrap();
+        assert_eq!(other(&meta).as_deref(), Some("kubectl"));
+        assert_eq!(other(&ObjectMeta::default()), None);
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
                 Some(reference) => events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}")),
                 None => events.normal(resource, type_, "Installing on the local cluster"),
             },
-            condition::INSTALL_SUCCEEDED => events.normal(resource, type_, "Every object was accepted and every Job has completed"),
+            condition::INSTALL_SUCCEEDED => events.normal(resource, type_, "Every object was accepted"),
             condition::DEPLOYMENTS_AVAILABLE => events.normal(resource, type_, "Every Deployment is available"),
             READY => events.normal(resource, type_, format!("{name} is ready")),
             _ => {}
