@@ -9,20 +9,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::KnativeStatus;
 use knative_operator_shared::label::DIGEST;
 use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::gate::{Gate, Trap, When};
 use knative_operator_tests::measure::{self, Audit};
 use knative_operator_tests::product::{self, NAMESPACE, Product, values};
-use knative_operator_tests::{Result, releases, wait};
+use knative_operator_tests::{Result, releases};
 use kube::api::ListParams;
 use kube::core::DynamicObject;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, condition, delete, gone, namespace, nothing_left, run, serving, status};
+use crate::support::{INSTALL, apply, condition, delete, gone, jobs_done, namespace, nothing_left, run, serving, status};
 
 #[test]
 fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
@@ -57,7 +56,7 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
             (calm_one["spec"]["version"], calm_one["spec"]["ingress"]) = (json!(version), ingress.clone());
             apply(&lives.hub, &calm_one).await?;
             installed(&lives.hub, &calm_one, version).await?;
-            expected.push(state(&calm.client()).await?);
+            expected.push(state(&calm).await?);
             assert!(expected.iter().all(|e| e.len() > 10), "{expected:#?}");
         }
         let mut audit = Audit::of(&calm, product::SPOKE_USER)?;
@@ -78,7 +77,7 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
                         installed(hub, &one, version).await
                     })
                     .await?;
-                let is = state(&spoke.client()).await?;
+                let is = state(&spoke).await?;
                 assert_eq!(is.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what} {deaths:?}");
                 for (name, object) in expected {
                     assert_eq!(is[name], *object, "{what} {deaths:?}: {name}");
@@ -178,7 +177,8 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
 }
 
 /// All that we have applied, without what differs from one cluster to the next; and the inventory.
-async fn state(client: &Client) -> Result<BTreeMap<String, Value>> {
+async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
+    let client = cluster.client();
     let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
     let mut state = BTreeMap::new();
     for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
@@ -204,13 +204,7 @@ async fn state(client: &Client) -> Result<BTreeMap<String, Value>> {
             state.insert(name, object);
         }
     }
-    // The Jobs of a first installation are not waited for.
-    let maps = Api::<ConfigMap>::namespaced(client.clone(), "knative-serving");
-    let done = |map: Option<&ConfigMap>| {
-        let rows = map.and_then(|m| serde_json::from_str::<Vec<Value>>(m.data.as_ref()?.get("inventory")?).ok());
-        rows.is_some_and(|rows| rows.iter().all(|row| row["k"] != "Job" || row["done"] == true))
-    };
-    let anchor = wait::until(&maps, "knativeserving-ks-root-owner", INSTALL, "with all Jobs done", done).await?;
-    state.insert("inventory".to_owned(), json!(anchor.and_then(|a| a.data)));
+    let anchor = jobs_done(cluster, "knative-serving", "knativeserving-ks-root-owner").await?;
+    state.insert("inventory".to_owned(), json!(anchor.data));
     Ok(state)
 }

@@ -15,7 +15,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, eventing, fleet, namespace, nothing_left, ready, run, serving};
+use crate::support::{apply, delete, eventing, fleet, jobs_done, namespace, nothing_left, ready, run, serving};
 
 /// How soon it is put right: 2 s is the promise, the rest is for a loaded machine.
 const REPAIR: Duration = Duration::from_secs(20);
@@ -96,6 +96,10 @@ fn each_installed_object_comes_back_and_is_put_right() {
         }
         for resource in &resources {
             ready(hub, resource).await?;
+        }
+        for (place, anchor) in [("knative-serving", "knativeserving-ks-root-owner"), ("knative-eventing", "knativeeventing-ke-root-owner")]
+        {
+            jobs_done(&spoke, place, anchor).await?;
         }
         quiet(hub, &spoke, &resources[0], fleet.releases.real).await?;
         let kinds = installed(&client).await?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_tests::cluster::{Cluster, left};
 use knative_operator_tests::product::{self, FLEET, Product};
@@ -137,6 +138,16 @@ pub fn condition<'a>(status: &'a KnativeStatus, type_: &str) -> Option<&'a Condi
 pub async fn nothing_left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
     let left = left(cluster, before).await?;
     if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:#?}").into()) }
+}
+
+/// Waits until the Jobs of the installation with `anchor` are remembered as done: a first installation does not wait for them. The anchor.
+pub async fn jobs_done(spoke: &Cluster, place: &str, anchor: &str) -> Result<ConfigMap> {
+    let maps = Api::<ConfigMap>::namespaced(spoke.client(), place);
+    let done = |map: Option<&ConfigMap>| {
+        let rows = map.and_then(|m| serde_json::from_str::<Vec<Value>>(m.data.as_ref()?.get("inventory")?).ok());
+        rows.is_some_and(|rows| rows.iter().all(|row| row["k"] != "Job" || row["done"] == true))
+    };
+    wait::until(&maps, anchor, INSTALL, "with all Jobs done", done).await?.ok_or_else(|| "no anchor".into())
 }
 
 /// Waits until `resource` is Ready.
