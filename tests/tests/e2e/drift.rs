@@ -69,8 +69,11 @@ fn edits(kind: &str, live: &DynamicObject) -> Option<Value> {
         "ClusterRoleBinding" | "RoleBinding" => json!({"subjects": []}),
         "HorizontalPodAutoscaler" => json!({"spec": {"maxReplicas": 97}}),
         "PodDisruptionBudget" => json!({"spec": {"minAvailable": "1%"}}),
+        // Only what the release sets is ours.
+        "CustomResourceDefinition" if live.data["spec"]["names"]["categories"].is_null() => return None,
         "CustomResourceDefinition" => json!({"spec": {"names": {"categories": ["edited"]}}}),
-        "Image" => json!({"spec": {"image": "registry.example/edited:1", "size": 2}}),
+        "Image" if live.data["spec"]["image"].is_null() => json!({"spec": {"size": 2}}),
+        "Image" => json!({"spec": {"image": "registry.example/edited:1"}}),
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             json!({"webhooks": [{"name": live.data["webhooks"][0]["name"], "sideEffects": "NoneOnDryRun"}]})
         }
