@@ -61,6 +61,10 @@ impl Throttle {
 
     /// `id` was refused, because.
     pub fn refuse(&mut self, id: &ObjectId, digest: &Digest, why: &str, now: Instant) {
+        // A repair that was refused has repaired nothing: it is no part of a fight.
+        if let Some((count, _)) = self.repairs.get_mut(id) {
+            *count = count.saturating_sub(1);
+        }
         let before = self.refusals.get(id).filter(|r| r.digest == *digest);
         let pause = before.map_or(RETRY.0, |r| (r.pause * 2).min(RETRY.1));
         self.refusals.insert(id.clone(), Refusal { digest: digest.clone(), why: why.to_owned(), due: now + pause, pause });
@@ -96,6 +100,15 @@ mod tests {
         assert_eq!(throttle.due(start + Duration::from_secs(10)), Some(Duration::from_secs(50)));
         assert_eq!(throttle.due(start + Duration::from_secs(60)), None);
         assert_eq!(throttle.repair(&id(), start + Duration::from_secs(61)), Leave::Granted);
+    }
+
+    #[test]
+    fn a_repair_that_is_refused_is_no_part_of_a_fight() {
+        let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of("1"));
+        for _ in 0..20 {
+            assert_eq!(throttle.repair(&id(), start), Leave::Granted);
+            throttle.refuse(&id(), &digest, "no", start);
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::support::{apply, delete, eventing, fleet, jobs_done, namespace, nothing_left, ready, run, serving};
 
 /// How soon it is put right: 2 s is the promise, the rest is for a loaded machine.
-const REPAIR: Duration = Duration::from_secs(20);
+const REPAIR: Duration = Duration::from_secs(90);
 
 /// How long the API server may take to clean up after definitions.
 const CLEANED: Duration = Duration::from_secs(120);
