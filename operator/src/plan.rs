@@ -1,7 +1,7 @@
 //! What is to be on the cluster: objects in phases. Pure.
 
 use crate::kinds::Kinds;
-use crate::object::{Digest, ObjectId};
+use crate::object::{Digest, Kind, ObjectId};
 use crate::packed::Packed;
 use kube::core::GroupVersionKind;
 
@@ -104,6 +104,12 @@ impl Plan {
         let mut items: Vec<Item> = objects.into_iter().map(Item::new).collect();
         items.sort_by_key(Item::phase);
         Self { items, kinds }
+    }
+
+    /// The definition of `kind`, if the plan has it.
+    pub fn definition(&self, kind: &Kind) -> Option<&Item> {
+        let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
+        self.phase(Phase::Definitions).find(|item| item.id.name == name)
     }
 
     /// The items of `phase`.

@@ -8,7 +8,6 @@ use kube::{Api, Client};
 use super::engine::Target;
 use crate::health::{self, Health, Watched};
 use crate::object::Kind;
-use crate::plan::Phase;
 
 /// How often a write is tried until its kind is served.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,8 +27,7 @@ pub fn is_not_served(error: &kube::Error) -> bool {
 
 /// Waits until the definition of `kind` is established, if the plan has it; the error says why it won't be.
 pub async fn established(target: &Target<'_>, kind: &Kind) -> Result<(), String> {
-    let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
-    let Some(definition) = target.plan.phase(Phase::Definitions).find(|item| item.id.name == name) else { return Ok(()) };
+    let Some(definition) = target.plan.definition(kind) else { return Ok(()) };
     let started = Instant::now();
     loop {
         match target.seen.health(&definition.id) {

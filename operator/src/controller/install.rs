@@ -160,9 +160,7 @@ fn is_applied(resource: &Knative, item: &Item) -> bool {
 
 /// Whether `kind` can be watched: one that `plan` itself defines only once its definition is there.
 fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
-    let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
-    let definition = plan.phase(Phase::Definitions).find(|item| item.id.name == name);
-    definition.is_none_or(|item| matches!(seen.sight(&item.id), Sight::Present { .. }))
+    plan.definition(kind).is_none_or(|item| matches!(seen.sight(&item.id), Sight::Present { .. }))
 }
 
 /// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
