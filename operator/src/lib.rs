@@ -11,6 +11,7 @@ pub mod kinds;
 mod leader;
 mod metrics;
 pub mod object;
+pub mod owner;
 pub mod packed;
 pub mod plan;
 pub mod release;

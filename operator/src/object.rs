@@ -1,6 +1,9 @@
 //! Which object: identity, kind, digest.
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use serde::{Deserialize, Serialize};
@@ -9,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// What makes an object that object: its version doesn't.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ObjectId {
+pub struct Id {
     /// API group; empty for the core group.
     #[serde(rename = "g", default, skip_serializing_if = "String::is_empty")]
     pub group: String,
@@ -24,9 +27,33 @@ pub struct ObjectId {
     pub name: String,
 }
 
+/// An [`Id`] that many may hold: there are as many as objects in the whole fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(Arc<Id>);
+
+impl Deref for ObjectId {
+    type Target = Id;
+
+    fn deref(&self) -> &Id {
+        &self.0
+    }
+}
+
+impl Borrow<Id> for ObjectId {
+    fn borrow(&self) -> &Id {
+        &self.0
+    }
+}
+
+impl From<Id> for ObjectId {
+    fn from(id: Id) -> Self {
+        Self(Arc::new(id))
+    }
+}
+
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, namespace, name, .. } = self;
+        let Id { kind, namespace, name, .. } = &**self;
         if namespace.is_empty() { write!(f, "{kind} {name}") } else { write!(f, "{kind} {namespace}/{name}") }
     }
 }
@@ -34,12 +61,13 @@ impl fmt::Display for ObjectId {
 impl ObjectId {
     /// The identity of `object`, which has a kind and a name.
     pub fn of(object: &Value) -> Self {
-        Self {
-            group: gvk(object).group,
-            kind: text(object, "/kind").to_owned(),
-            namespace: text(object, "/metadata/namespace").to_owned(),
-            name: text(object, "/metadata/name").to_owned(),
-        }
+        let text = |pointer: &str| text(object, pointer);
+        Self::new(&gvk(object).group, text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
+    }
+
+    /// An object of `kind` in API group `group` (empty for the core group) and `namespace` (empty for what lives in none).
+    pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        Id { group: group.to_owned(), kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }.into()
     }
 }
 
@@ -63,27 +91,34 @@ pub fn version(meta: &ObjectMeta) -> u64 {
 }
 
 /// A digest of what is applied: the first 128 bits of SHA-256 over a version and the object's JSON, whose keys are sorted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Digest(String);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest(u128);
 
 impl Digest {
     /// The digest of an object, given as its JSON with sorted keys.
     pub fn of(text: &str) -> Self {
-        let hash = Sha256::new_with_prefix("1").chain_update(text).finalize();
-        Self(hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+        Self::hash(Sha256::new_with_prefix("1").chain_update(text))
     }
-}
 
-impl From<String> for Digest {
-    /// A digest that was stored.
-    fn from(stored: String) -> Self {
-        Self(stored)
+    /// The digest of an object with digest `self` that `owner` owns.
+    #[must_use]
+    pub fn owned(self, owner: &str) -> Self {
+        Self::hash(Sha256::new_with_prefix("1").chain_update(self.0.to_be_bytes()).chain_update(owner))
+    }
+
+    /// A digest that was stored; none if it is another kind of text.
+    pub fn read(stored: &str) -> Option<Self> {
+        u128::from_str_radix(stored, 16).ok().map(Self)
+    }
+
+    fn hash(hash: Sha256) -> Self {
+        Self(hash.finalize().iter().take(16).fold(0, |all, byte| all << 8 | u128::from(*byte)))
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{:032x}", self.0)
     }
 }
 

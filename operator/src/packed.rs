@@ -58,8 +58,8 @@ impl Packed {
     }
 
     /// The digest of the object, made once.
-    pub fn digest(&self) -> &Digest {
-        self.0.digest.get_or_init(|| Digest::of(&self.0.text))
+    pub fn digest(&self) -> Digest {
+        *self.0.digest.get_or_init(|| Digest::of(&self.0.text))
     }
 
     /// What it says if it is a CustomResourceDefinition.

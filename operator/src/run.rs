@@ -12,6 +12,7 @@ use crate::args::RunArgs;
 use crate::cluster::connections::Connections;
 use crate::cluster::provider::{ProviderFileError, Providers};
 use crate::controller::events::Events;
+use crate::controller::plans::Plans;
 use crate::controller::profiles::Profiles;
 use crate::controller::siblings::Siblings;
 use crate::controller::{Context, fleet};
@@ -91,6 +92,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             library,
             settings: releases.settings(),
             providers,
+            plans: Plans::default(),
             profiles: Profiles::default(),
             connections: Connections::new(exec_timeout),
             siblings: Siblings::default(),

@@ -6,14 +6,16 @@
 
 #![allow(clippy::large_futures)] // a bench runs once
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator::owner::Owner;
 use knative_operator::plan::{Item, Phase, Plan};
 use knative_operator::release::{Bundle, Downloads, Library};
-use knative_operator::render::{self, Owner, Settings};
+use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::rules;
 use knative_operator_tests::cluster::Cluster;
@@ -75,7 +77,7 @@ impl Bench {
     async fn component(&mut self, component: Component, floor: &Cluster) -> Result<()> {
         let mut resource = self.resource(component);
         let plan = self.plan(component, &resource).await?;
-        self.installed = plan.items.len();
+        self.installed = plan.items().len();
         println!("{component}: {} objects", self.installed);
         let (applied, available) = bare(&floor.client(), &plan, component.canonical()).await?;
         println!(
@@ -134,7 +136,8 @@ impl Bench {
         let version = read.common().version.as_deref().unwrap_or_default().parse()?;
         let library = Library { bundle: Bundle::at(self.releases.dir.clone()), downloads: Downloads::new(LIMIT)? };
         let release = library.release(&read, &version).await?;
-        Ok(render::plan(&read, &version, release.objects(), &Owner::of(&read, ""), &Settings::default())?)
+        let objects = render::objects(&read, &version, release.objects(), &Settings::default())?;
+        Ok(Plan::new(Arc::new(objects), &Owner::of(&read, "")))
     }
 
     async fn apply(&self, resource: &Value, component: Component) -> Result<()> {
@@ -206,7 +209,7 @@ async fn bare(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration
     for phase in first {
         apply_all(client, plan, plan.phase(phase).collect()).await?;
     }
-    apply_all(client, plan, plan.items.iter().filter(|i| !first.contains(&i.phase())).collect()).await?;
+    apply_all(client, plan, plan.items().iter().filter(|i| !first.contains(&i.phase())).collect()).await?;
     let applied = started.elapsed();
     let deployments = Api::<Deployment>::namespaced(client.clone(), namespace);
     for deployment in deployments.list(&ListParams::default()).await? {
@@ -223,7 +226,7 @@ async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()
         object["metadata"].as_object_mut().map(|m| m.remove("ownerReferences"));
         let params = &params;
         async move {
-            let kind = plan.kinds.get(&item.gvk).ok_or_else(|| format!("{} is of no known kind", item.id))?;
+            let kind = plan.kinds().get(&item.gvk).ok_or_else(|| format!("{} is of no known kind", item.id))?;
             let api: Api<DynamicObject> = match item.id.namespace.as_str() {
                 "" => Api::all_with(client.clone(), &kind.resource),
                 namespace => Api::namespaced_with(client.clone(), namespace, &kind.resource),

@@ -4,10 +4,13 @@
 
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use knative_operator::owner::Owner;
+use knative_operator::plan::Plan;
 use knative_operator::release::{self, Bundle, Downloads, Library, Release};
-use knative_operator::render::{self, Owner, Settings};
+use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
@@ -37,9 +40,8 @@ impl Case {
     }
 
     fn render(&self, release: &Release) -> usize {
-        let owner = Owner::of(&self.resource, "1");
-        let plan = render::plan(&self.resource, &self.version, release.objects(), &owner, &Settings::default());
-        plan.expect("the case renders").items.len()
+        let objects = render::objects(&self.resource, &self.version, release.objects(), &Settings::default());
+        Plan::new(Arc::new(objects.expect("the case renders")), &Owner::of(&self.resource, "1")).items().len()
     }
 }
 

@@ -68,7 +68,7 @@ mod tests {
     fn each_sight_of_what_is_remembered_and_what_is_not() {
         use Action::{Apply, Keep, Repair};
         let (digest, old) = (Digest::of("1"), Digest::of("2"));
-        let present = |digest: Option<&Digest>, intact| Sight::Present { digest: digest.cloned(), intact };
+        let present = |digest: Option<&Digest>, intact| Sight::Present { digest: digest.copied(), intact };
         let (entry, done) = (Entry::default(), Entry { done: true, ..Entry::default() });
         for (once, entry, sight, expected) in [
             (false, None, Sight::Unknown, Apply),

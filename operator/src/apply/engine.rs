@@ -14,6 +14,7 @@ use super::inventory::Inventory;
 use super::seen::Seen;
 use super::throttle::{Leave, Throttle};
 use super::{CONCURRENCY, Objects, address, api, ownership, preserve, served, takeover};
+use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
 
@@ -29,6 +30,8 @@ pub struct Target<'a> {
     pub client: &'a Client,
     /// What is to be there.
     pub plan: &'a Plan,
+    /// How kinds are addressed that neither the plan nor Kubernetes itself defines.
+    pub kinds: &'a Kinds,
     /// What is seen there.
     pub seen: &'a Seen,
 }
@@ -52,8 +55,8 @@ pub struct Applied {
 
 /// The items of `plan` that differ, each with what is to be done.
 pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<(&'p Item, Action)> {
-    let action = |item: &Item| decide(once(item), &item.digest, inventory.0.get(&item.id), &seen.sight(&item.id));
-    plan.items.iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
+    let action = |item: &Item| decide(once(item), &plan.digest(item), inventory.0.get(&item.id), &seen.sight(&item.id));
+    plan.items().iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
 /// The phases that are applied one after the other, each only when all of the one before is. Those together are begun
@@ -93,7 +96,7 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
             }
             Err(why) => {
                 tracing::warn!(object = %item.id, why, "not applied");
-                throttle.refuse(&item.id, &item.digest, &why, Instant::now());
+                throttle.refuse(&item.id, &target.plan.digest(item), &why, Instant::now());
                 outcome.refused.push((item.id.clone(), why));
             }
         }
@@ -115,7 +118,7 @@ fn due<'i>(
         let again = *action == Action::Repair && item.phase() == Phase::Dependents;
         if held.contains(&item.phase()) && !again {
             outcome.held = true;
-        } else if let Some(why) = throttle.refused(&item.id, &item.digest, Instant::now()) {
+        } else if let Some(why) = throttle.refused(&item.id, &target.plan.digest(item), Instant::now()) {
             outcome.refused.push((item.id.clone(), why.to_owned()));
         } else if *action == Action::Repair {
             match throttle.repair(&item.id, Instant::now()) {
@@ -158,12 +161,16 @@ async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) ->
 
 /// Server-side apply of one object; its metadata afterwards, or the server's words.
 async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
-    let found = address(target.client, &target.plan.kinds, &item.gvk).await.ok().flatten();
+    let known = target.plan.kinds().get(&item.gvk);
+    let found = match known {
+        Some(kind) => Some(kind),
+        None => address(target.client, target.kinds, &item.gvk).await.ok().flatten(),
+    };
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
     let scaled = item.id.group == "apps" && preserve::scaled(&item.id.name);
     let live = if scaled { live(target.client, &kind, &item.id).await } else { None };
-    let request = request(&api, item, live.as_ref()).map_err(|e| words(&e))?;
+    let request = request(&api, target.plan, item, live.as_ref()).map_err(|e| words(&e))?;
     if item.phase() == Phase::Customs {
         served::established(target, &kind).await?;
     }
@@ -195,9 +202,9 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
 
 /// The request that applies `item`, which is `live` now as far as that matters: ready to be sent, for many wait at once, and a tree of
 /// values takes many times the room.
-fn request(api: &Objects, item: &Item, live: Option<&Value>) -> kube::Result<http::Request<Vec<u8>>> {
-    let mut object = item.object.open();
-    object["metadata"]["annotations"][DIGEST] = item.digest.to_string().into();
+fn request(api: &Objects, plan: &Plan, item: &Item, live: Option<&Value>) -> kube::Result<http::Request<Vec<u8>>> {
+    let mut object = plan.open(item);
+    object["metadata"]["annotations"][DIGEST] = plan.digest(item).to_string().into();
     if let Some(live) = live {
         preserve::keep(&mut object, live);
     }

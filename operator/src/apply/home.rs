@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::inventory::Inventory;
 use super::takeover;
 use crate::object::ObjectId;
-use crate::render::Owner;
+use crate::owner::Owner;
 
 const KEY: &str = "inventory";
 
@@ -99,7 +99,7 @@ impl Home {
 
     /// The identity of its ConfigMap.
     pub fn id(&self) -> ObjectId {
-        ObjectId { group: String::new(), kind: "ConfigMap".to_owned(), namespace: self.namespace.clone(), name: self.name.clone() }
+        ObjectId::new("", "ConfigMap", &self.namespace, &self.name)
     }
 
     /// Whether it is there.

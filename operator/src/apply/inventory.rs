@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::object::ObjectId;
-use crate::plan::Item;
+use crate::object::{Id, ObjectId};
+use crate::plan::{Item, Plan};
 
 /// What was applied or was going to be, by identity. What is so of each object, the object itself tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Entry {
 #[derive(Serialize, Deserialize)]
 struct Row {
     #[serde(flatten)]
-    id: ObjectId,
+    id: Id,
     #[serde(flatten)]
     entry: Entry,
 }
@@ -50,9 +50,16 @@ impl Inventory {
         }
     }
 
+    /// The same, which shares with `plan` what both have.
+    #[must_use]
+    pub fn sharing(self, plan: &Plan) -> Self {
+        let shared = |id: ObjectId| plan.find(&id).map_or(id, |item| item.id.clone());
+        Self(self.0.into_iter().map(|(id, entry)| (shared(id), entry)).collect())
+    }
+
     /// As stored: JSON, one row an object.
     pub fn encode(&self) -> String {
-        let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: id.clone(), entry: entry.clone() }).collect();
+        let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: Id::clone(id), entry: entry.clone() }).collect();
         // Rows are plain text fields: serialising them can't fail.
         serde_json::to_string(&rows).unwrap_or_default()
     }
@@ -60,7 +67,7 @@ impl Inventory {
     /// Out of what is stored. Something unreadable is an error: forgetting what was applied would leave it behind.
     pub fn decode(text: &str) -> Result<Self, serde_json::Error> {
         let rows: Vec<Row> = serde_json::from_str(text)?;
-        Ok(Self(rows.into_iter().map(|row| (row.id, row.entry)).collect()))
+        Ok(Self(rows.into_iter().map(|row| (row.id.into(), row.entry)).collect()))
     }
 }
 
@@ -70,9 +77,9 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_read_again() {
-        let id = ObjectId { group: "apps".into(), kind: "Deployment".into(), namespace: "a".into(), name: "b".into() };
+        let id = ObjectId::new("apps", "Deployment", "a", "b");
         let entry = Entry { version: "v1".into(), done: true, aggregated: true };
-        let cluster = ObjectId { group: String::new(), kind: "Namespace".into(), namespace: String::new(), name: "n".into() };
+        let cluster = ObjectId::new("", "Namespace", "", "n");
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);
         assert!(Inventory::decode("rubbish").is_err());

@@ -1,6 +1,6 @@
 //! Makes a cluster equal to a plan, and keeps it so, with as few requests as that takes.
 //!
-//! [`inventory`] remembers what was applied, [`observer`] sees what is there ([`seen`]), [`differ`] decides what to do (pure),
+//! [`inventory`] remembers what was applied, [`observer`] sees what is there ([`seen`], by [`watch`]), [`differ`] decides what to do (pure),
 //! [`engine`] does it, phase by phase, [`home`] keeps the inventory on the cluster itself, [`remove`] takes it all away.
 
 pub mod differ;
@@ -15,6 +15,7 @@ pub mod seen;
 mod served;
 mod takeover;
 pub mod throttle;
+mod watch;
 
 use kube::Api;
 use kube::Client;

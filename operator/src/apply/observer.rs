@@ -3,34 +3,33 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, pin_mut};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta, Status};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::Client;
+use kube::core::{GroupVersionKind, Status};
 use tokio::task::JoinHandle;
 
 use super::seen::Seen;
-use crate::health::{self, Health, Watched};
+use super::watch::{Ended, Place, Told};
+use crate::health;
 use crate::kinds::Kinds;
-use crate::object::{Kind, ObjectId};
+use crate::object::{Id, Kind};
 
-/// How long a watch lasts at most, in seconds: a silent spoke shows within this and five more.
-const WATCH_SECONDS: u32 = 240;
+/// A watch that ends sooner than this is not made anew at once.
+const BRIEF: Duration = Duration::from_secs(1);
 
 /// The watches of one component on one cluster. Dropping it ends them.
 pub struct Observer {
     client: Client,
-    selector: String,
+    selector: Arc<str>,
+    /// How old the truth may be where no watch can be held.
+    poll: Duration,
     /// What is seen.
     pub seen: Arc<Seen>,
-    /// By kind and namespace.
-    watches: HashMap<(Kind, String), JoinHandle<()>>,
-    /// Kinds that the cluster was asked about.
-    found: HashMap<GroupVersionKind, Kind>,
+    watches: HashMap<Place, JoinHandle<()>>,
+    /// How kinds are addressed that the cluster was asked about.
+    pub found: Kinds,
 }
 
 impl Drop for Observer {
@@ -40,121 +39,165 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Watches nothing yet. `selector` selects the component's objects.
-    pub fn new(client: Client, selector: String) -> Self {
-        Self { client, selector, seen: Arc::default(), watches: HashMap::new(), found: HashMap::new() }
+    /// Watches nothing yet. `selector` selects the component's objects; `poll`: how often those are listed that can't be watched.
+    pub fn new(client: Client, selector: &str, poll: Duration) -> Self {
+        Self { client, selector: selector.into(), poll, seen: Arc::default(), watches: HashMap::new(), found: Kinds::default() }
     }
 
     /// Watches `kind` from now on, if it isn't yet: in `namespace`, if it lives in one.
     pub fn watch(&mut self, kind: &Kind, namespace: &str) {
         let namespace = if kind.namespaced { namespace } else { "" };
-        let key = (kind.clone(), namespace.to_owned());
-        if self.watches.contains_key(&key) {
+        let place = Place { kind: kind.clone(), namespace: namespace.to_owned() };
+        if self.watches.contains_key(&place) {
             return;
         }
-        let (seen, of) = (Arc::clone(&self.seen), key.clone());
-        let config = watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS).streaming_lists();
-        let task = if health::has_health(&kind.resource.group, &kind.resource.kind) {
-            let api: Api<Watched> = self.api(kind, namespace);
-            let health = |kind: &Kind, object: &Watched| health::of(&kind.resource.kind, object);
-            tokio::spawn(async move { follow(|config| watcher(api.clone(), config), config, &seen, &of, health).await })
-        } else {
-            let api: Api<PartialObjectMeta<DynamicObject>> = self.api(kind, namespace);
-            tokio::spawn(async move { follow(|config| watcher(api.clone(), config), config, &seen, &of, |_, _| None).await })
+        let watch = Watch {
+            client: self.client.clone(),
+            selector: Arc::clone(&self.selector),
+            seen: Arc::clone(&self.seen),
+            whole: health::has_health(&kind.resource.group, &kind.resource.kind),
+            place: place.clone(),
+            poll: self.poll,
         };
-        self.watches.insert(key, task);
+        self.watches.insert(place, tokio::spawn(watch.follow()));
     }
 
     /// How `gvk` is addressed: as `known` says, or as the cluster said once. What it doesn't have is asked for again.
     pub async fn address(&mut self, client: &Client, known: &Kinds, gvk: &GroupVersionKind) -> Option<Kind> {
-        if let Some(kind) = known.get(gvk).or_else(|| self.found.get(gvk).cloned()) {
+        if let Some(kind) = known.get(gvk).or_else(|| self.found.get(gvk)) {
             return Some(kind);
         }
         let kind = super::address(client, known, gvk).await.ok().flatten()?;
         self.found.insert(gvk.clone(), kind.clone());
         Some(kind)
     }
-
-    fn api<K>(&self, kind: &Kind, namespace: &str) -> Api<K>
-    where
-        K: Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
-    {
-        if kind.namespaced {
-            Api::namespaced_with(self.client.clone(), namespace, &kind.resource)
-        } else {
-            Api::all_with(self.client.clone(), &kind.resource)
-        }
-    }
 }
 
-/// Follows one kind for ever: by a watch that begins with what is there, one request, or where the API server doesn't have
-/// that yet (Kubernetes 1.34) by a list and a watch.
-async fn follow<K, S>(
-    open: impl Fn(watcher::Config) -> S,
-    config: watcher::Config,
-    seen: &Seen,
-    place: &(Kind, String),
-    health: impl Fn(&Kind, &K) -> Option<Health>,
-) where
-    K: Resource,
-    S: Stream<Item = watcher::Result<Event<K>>>,
-{
-    stream(open(config.clone()), true, seen, place, &health).await;
-    let config = watcher::Config { initial_list_strategy: watcher::InitialListStrategy::ListWatch, ..config };
-    stream(open(config), false, seen, place, &health).await;
+/// How what is there is learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// By a watch that begins with what is there: one request.
+    Streaming,
+    /// By a list and a watch: an older API server (before Kubernetes 1.34), or one behind something that is.
+    Listing,
+    /// By a list now and then: it may not be watched.
+    Polling,
 }
 
-/// Follows one kind until the API server says that it can't be done this way. Each watch has its own back-off; an error is told and tried again.
-async fn stream<K: Resource>(
-    events: impl Stream<Item = watcher::Result<Event<K>>>,
-    streaming: bool,
-    seen: &Seen,
-    (kind, namespace): &(Kind, String),
-    health: &impl Fn(&Kind, &K) -> Option<Health>,
-) {
-    let of = |meta: &ObjectMeta| ObjectId {
-        group: kind.resource.group.clone(),
-        kind: kind.resource.kind.clone(),
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-    };
-    let events = events.backoff(Pause::default());
-    pin_mut!(events);
-    let mut listing: HashSet<ObjectId> = HashSet::new();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => listing.clear(),
-            Ok(Event::InitApply(object)) => {
-                listing.insert(of(object.meta()));
-                seen.told(of(object.meta()), object.meta(), health(kind, &object), true);
-                continue;
-            }
-            Ok(Event::InitDone) => seen.all(kind, namespace, &std::mem::take(&mut listing)),
-            Ok(Event::Apply(object)) => seen.told(of(object.meta()), object.meta(), health(kind, &object), false),
-            Ok(Event::Delete(object)) => seen.gone(&of(object.meta()), object.meta()),
-            Err(error) if streaming && refusal(&error).is_some_and(unsupported) => return,
-            Err(error) => match refusal(&error) {
-                // The kind itself isn't there (yet).
-                Some(status) if status.code == 404 => seen.unknown(kind),
-                Some(status) if status.code == 403 => seen.forbidden(kind, &status.message),
-                _ => {
-                    tracing::debug!(kind = kind.resource.kind, %error, "watch interrupted");
-                    seen.failed();
+/// One watch.
+struct Watch {
+    client: Client,
+    selector: Arc<str>,
+    seen: Arc<Seen>,
+    place: Place,
+    whole: bool,
+    poll: Duration,
+}
+
+impl Watch {
+    /// Follows one kind for ever. Each watch has its own back-off; an error is told and tried again.
+    async fn follow(self) {
+        let (mut how, mut version, mut failures) = (How::Streaming, String::new(), 0);
+        loop {
+            let started = Instant::now();
+            // Boxed: between its requests a watch is to hold next to nothing.
+            let ended = Box::pin(self.once(how, &mut version)).await;
+            let pause = match ended {
+                Ended::Over if how == How::Polling => Some(self.poll),
+                Ended::Over | Ended::Expired => {
+                    if matches!(ended, Ended::Expired) {
+                        version.clear();
+                    }
+                    (started.elapsed() < BRIEF).then_some(BRIEF)
                 }
-            },
+                Ended::Refused(status) if how == How::Streaming && unsupported(&status) => {
+                    how = How::Listing;
+                    None
+                }
+                Ended::Refused(status) => {
+                    how = self.refused(how, &status);
+                    version.clear();
+                    self.seen.tell();
+                    Some(backoff(&mut failures))
+                }
+                Ended::Lost(why) => {
+                    tracing::debug!(kind = self.place.kind.resource.kind, why, "watch interrupted");
+                    self.seen.failed();
+                    self.seen.tell();
+                    Some(backoff(&mut failures))
+                }
+            };
+            if started.elapsed() > BRIEF {
+                failures = 0;
+            }
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
+            }
         }
-        seen.tell();
     }
-}
 
-/// The API server's answer to a watch that it refuses.
-fn refusal(error: &watcher::Error) -> Option<&Status> {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {
-            Some(status)
+    /// One request, or two.
+    async fn once(&self, how: How, version: &mut String) -> Ended {
+        let mut listing = Some(HashSet::new());
+        let tell = |told| self.tell(&mut listing, told);
+        match how {
+            How::Streaming => self.place.watch(&self.client, &self.selector, self.whole, version, tell).await,
+            How::Listing | How::Polling => {
+                let mut tell = tell;
+                if how == How::Polling || version.is_empty() {
+                    match self.place.list(&self.client, &self.selector, self.whole, &mut tell).await {
+                        Ok(listed) => *version = listed,
+                        Err(ended) => return ended,
+                    }
+                }
+                // Whether it may be watched now is asked each time.
+                match self.place.watch(&self.client, &self.selector, self.whole, version, tell).await {
+                    Ended::Refused(_) if how == How::Polling => Ended::Over,
+                    ended => ended,
+                }
+            }
         }
-        watcher::Error::WatchError(status) => Some(status),
-        _ => None,
+    }
+
+    /// The API server refuses it; how it is tried from now on.
+    fn refused(&self, how: How, status: &Status) -> How {
+        match (status.code, how) {
+            // The kind itself isn't there (yet).
+            (404, _) => self.seen.unknown(&self.place.kind),
+            // It may be listed, though.
+            (403 | 405, How::Streaming | How::Listing) => return How::Polling,
+            (403 | 405, How::Polling) => self.seen.forbidden(&self.place.kind, &status.message),
+            _ => {
+                tracing::debug!(kind = self.place.kind.resource.kind, status.message, "watch refused");
+                self.seen.failed();
+            }
+        }
+        if how == How::Polling { How::Streaming } else { how }
+    }
+
+    fn tell(&self, listing: &mut Option<HashSet<Id>>, told: Told) {
+        let kind = &self.place.kind;
+        let of = |meta: &ObjectMeta| Id {
+            group: kind.resource.group.clone(),
+            kind: kind.resource.kind.clone(),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        };
+        let health = |object| if self.whole { health::of(&kind.resource.kind, object) } else { None };
+        match told {
+            Told::Listed(object) => {
+                let id = of(&object.metadata);
+                self.seen.told(&id, &object.metadata, health(&object), true);
+                if let Some(listing) = listing {
+                    listing.insert(id);
+                }
+                return;
+            }
+            Told::All => self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default()),
+            Told::Changed(object) => self.seen.told(&of(&object.metadata), &object.metadata, health(&object), false),
+            Told::Gone(object) => self.seen.gone(&of(&object.metadata), &object.metadata),
+        }
+        self.seen.tell();
     }
 }
 
@@ -162,22 +205,9 @@ fn unsupported(status: &Status) -> bool {
     matches!(status.code, 400 | 422) && status.message.contains("sendInitialEvents")
 }
 
-/// The pauses of a watch that fails: half a second, doubling, eight seconds at most.
-#[derive(Debug, Default)]
-struct Pause(u32);
-
-impl Iterator for Pause {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = Duration::from_millis(500 << self.0.min(4));
-        self.0 += 1;
-        Some(pause)
-    }
-}
-
-impl kube::runtime::utils::Backoff for Pause {
-    fn reset(&mut self) {
-        self.0 = 0;
-    }
+/// How long a watch rests that has failed: half a second, doubling, eight seconds at most.
+fn backoff(failures: &mut u32) -> Duration {
+    let pause = Duration::from_millis(500 << (*failures).min(4));
+    *failures += 1;
+    pause
 }

@@ -40,7 +40,7 @@ pub fn other(meta: &ObjectMeta) -> Option<String> {
 
 /// The digest of what was applied, as the object itself carries it.
 pub fn digest(meta: &ObjectMeta) -> Option<Digest> {
-    meta.annotations.as_ref()?.get(DIGEST).cloned().map(Digest::from)
+    meta.annotations.as_ref()?.get(DIGEST).map(|stored| Digest::read(stored).unwrap_or(Digest::of(stored)))
 }
 
 /// Whether every field of `desired` is among those of ours, `fields`.

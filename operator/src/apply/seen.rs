@@ -9,14 +9,13 @@ use tokio::sync::Notify;
 use super::differ::Sight;
 use super::{ownership, takeover};
 use crate::health::Health;
-use crate::object::{Digest, Kind, ObjectId, version};
-use crate::packed::Packed;
-use crate::plan::Item;
+use crate::object::{Digest, Id, Kind, ObjectId, version};
+use crate::plan::Plan;
 
 /// What is seen of one object.
 #[derive(Clone, Debug)]
 struct Observed {
-    uid: String,
+    uid: Box<str>,
     version: u64,
     generation: i64,
     digest: Option<Digest>,
@@ -27,10 +26,10 @@ struct Observed {
     /// Whether all that is to be ours is.
     covered: bool,
     /// Who wrote to it last beside us, if not all that is to be ours is.
-    other: Option<String>,
+    other: Option<Box<str>>,
     /// Whether the Go operator holds fields of it.
     go: bool,
-    health: Option<Health>,
+    health: Option<Box<Health>>,
     /// Whether it was written by ourselves and no watch has told of it yet.
     unconfirmed: bool,
 }
@@ -40,8 +39,10 @@ struct Sights {
     objects: HashMap<ObjectId, Observed>,
     /// What was there at any time.
     ever: HashSet<ObjectId>,
-    /// What is to be there.
-    expected: HashMap<ObjectId, Packed>,
+    /// What is to be there: of nothing else is anything kept.
+    expected: Option<Plan>,
+    /// What is looked at besides.
+    home: Option<ObjectId>,
     /// Group, kind and namespace of what was listed.
     listed: HashSet<(String, String, String)>,
     /// Group and kind of what there is none of at all.
@@ -63,9 +64,13 @@ impl Seen {
         self.sights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `items` are to be there.
-    pub fn expect<'i>(&self, items: impl Iterator<Item = &'i Item>) {
-        self.lock().expected = items.map(|item| (item.id.clone(), item.object.clone())).collect();
+    /// From now on `plan` is to be there, and `home` is looked at besides.
+    pub fn expect(&self, plan: &Plan, home: &ObjectId) {
+        let mut sights = self.lock();
+        (sights.expected, sights.home) = (Some(plan.clone()), Some(home.clone()));
+        let wanted = |id: &ObjectId| plan.find(id).is_some() || id == home;
+        sights.objects.retain(|id, _| wanted(id));
+        sights.ever.retain(wanted);
     }
 
     /// There is no such kind, and so nothing of it.
@@ -77,7 +82,7 @@ impl Seen {
     pub fn sight(&self, id: &ObjectId) -> Sight {
         let sights = self.lock();
         match sights.objects.get(id) {
-            Some(seen) => Sight::Present { digest: seen.digest.clone(), intact: seen.covered || seen.written == Some(seen.fingerprint) },
+            Some(seen) => Sight::Present { digest: seen.digest, intact: seen.covered || seen.written == Some(seen.fingerprint) },
             None if sights.known(id) => Sight::Missing { lost: sights.ever.contains(id) },
             None => Sight::Unknown,
         }
@@ -85,12 +90,12 @@ impl Seen {
 
     /// The uid of `id`, if it is seen.
     pub fn uid(&self, id: &ObjectId) -> Option<String> {
-        self.lock().objects.get(id).map(|o| o.uid.clone())
+        self.lock().objects.get(id).map(|o| o.uid.to_string())
     }
 
     /// Who has taken fields of `id` from us, as far as that is known.
     pub fn thief(&self, id: &ObjectId) -> Option<String> {
-        self.lock().objects.get(id).and_then(|o| o.other.clone())
+        self.lock().objects.get(id).and_then(|o| o.other.as_deref().map(str::to_owned))
     }
 
     /// Whether `id` was applied by us, or by the Go operator.
@@ -105,7 +110,7 @@ impl Seen {
 
     /// Whether `id` works, if it is seen and says so.
     pub fn health(&self, id: &ObjectId) -> Option<Health> {
-        self.lock().objects.get(id).and_then(|o| o.health.clone())
+        self.lock().objects.get(id).and_then(|o| o.health.as_deref().cloned())
     }
 
     /// Whether a watch has failed since this was asked last: the cluster may be away.
@@ -127,7 +132,7 @@ impl Seen {
         observed.health = before.as_ref().and_then(|have| match &have.health {
             // Whether it works is not known before its own controller has looked at this generation.
             Some(_) if (have.generation, &have.uid) != (observed.generation, &observed.uid) => {
-                Some(Health::Waiting("its newest generation is not observed yet".into()))
+                Some(Box::new(Health::Waiting("its newest generation is not observed yet".into())))
             }
             same => same.clone(),
         });
@@ -160,11 +165,11 @@ impl Seen {
 
     /// All of `kind` in `namespace` (empty for what lives in none) was listed: `there` is what there is. What was written while the list was made may be missing in it;
     /// the watch that follows tells of it.
-    pub fn all(&self, kind: &Kind, namespace: &str, there: &HashSet<ObjectId>) {
+    pub fn all(&self, kind: &Kind, namespace: &str, there: &HashSet<Id>) {
         let mut sights = self.lock();
         let (group, kind) = (&kind.resource.group, &kind.resource.kind);
         let other = |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != namespace;
-        sights.objects.retain(|id, have| other(id) || there.contains(id) || have.unconfirmed);
+        sights.objects.retain(|id, have| other(id) || there.contains(&**id) || have.unconfirmed);
         sights.listed.insert((group.clone(), kind.clone(), namespace.to_owned()));
         sights.unserved.remove(&(group.clone(), kind.clone()));
         sights.blind.remove(&(group.clone(), kind.clone()));
@@ -184,15 +189,20 @@ impl Seen {
 
     /// A watch told of `id`. An event about an earlier state than the known one is late; a list is how things are, but
     /// for what was written while it was made.
-    pub fn told(&self, id: ObjectId, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
+    pub fn told(&self, id: &Id, meta: &ObjectMeta, health: Option<Health>, listed: bool) {
         let mut sights = self.lock();
+        // A hostile cluster may tell of any number of objects: only those that are asked for are remembered.
+        let Some(id) = sights.wanted(id) else { return };
         let mut observed = sights.observed(&id, meta, health);
         // What is as it was right after it was written need not be compared.
         if observed.written != Some(observed.fingerprint) {
             let fields = ownership::ours(meta);
-            let covers = |desired: &Packed| fields.is_some_and(|fields| ownership::covers(fields, &desired.open()));
-            observed.covered = sights.expected.get(&id).is_some_and(covers);
-            observed.other = ownership::other(meta);
+            let covers = |plan: &Plan| {
+                let desired = plan.find(&id).map(|item| plan.open(item));
+                fields.zip(desired).is_some_and(|(fields, desired)| ownership::covers(fields, &desired))
+            };
+            observed.covered = sights.expected.as_ref().is_some_and(covers);
+            observed.other = ownership::other(meta).map(String::into_boxed_str);
         }
         if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
             sights.insert(id, observed);
@@ -200,9 +210,9 @@ impl Seen {
     }
 
     /// A watch told that `id` is gone.
-    pub fn gone(&self, id: &ObjectId, meta: &ObjectMeta) {
+    pub fn gone(&self, id: &Id, meta: &ObjectMeta) {
         let mut sights = self.lock();
-        if sights.objects.get(id).is_some_and(|have| Some(have.uid.as_str()) == meta.uid.as_deref()) {
+        if sights.objects.get(id).is_some_and(|have| Some(&*have.uid) == meta.uid.as_deref()) {
             sights.objects.remove(id);
         }
     }
@@ -215,9 +225,15 @@ impl Sights {
         self.unserved.contains(&(group.clone(), kind.clone())) || self.listed.contains(&(group, kind, id.namespace.clone()))
     }
 
-    fn observed(&self, id: &ObjectId, meta: &ObjectMeta, health: Option<Health>) -> Observed {
+    /// The identity that everybody shares, if it is one that is asked for.
+    fn wanted(&self, id: &Id) -> Option<ObjectId> {
+        let planned = self.expected.as_ref().and_then(|plan| plan.find(id)).map(|item| item.id.clone());
+        planned.or_else(|| self.home.clone().filter(|home| **home == *id))
+    }
+
+    fn observed(&self, id: &Id, meta: &ObjectMeta, health: Option<Health>) -> Observed {
         Observed {
-            uid: meta.uid.clone().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
             version: version(meta),
             generation: meta.generation.unwrap_or_default(),
             digest: ownership::digest(meta),
@@ -226,7 +242,7 @@ impl Sights {
             covered: false,
             other: None,
             go: takeover::is_due(meta),
-            health,
+            health: health.map(Box::new),
             unconfirmed: false,
         }
     }
@@ -242,7 +258,7 @@ mod tests {
     use super::*;
 
     fn id() -> ObjectId {
-        ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "a".into(), name: "b".into() }
+        ObjectId::new("", "ConfigMap", "a", "b")
     }
 
     fn meta(uid: &str, version: u64) -> ObjectMeta {
@@ -250,25 +266,28 @@ mod tests {
     }
 
     fn at(seen: &Seen) -> Option<(String, u64)> {
-        seen.lock().objects.get(&id()).map(|o| (o.uid.clone(), o.version))
+        seen.lock().objects.get(&id()).map(|o| (o.uid.to_string(), o.version))
     }
 
     #[test]
     fn what_a_watch_tells_late_does_not_undo_a_write() {
         let seen = Seen::default();
-        seen.told(id(), &meta("1", 10), None, true);
+        seen.lock().home = Some(id());
+        seen.told(&ObjectId::new("", "ConfigMap", "a", "other"), &meta("9", 9), None, true);
+        assert_eq!(seen.lock().objects.len(), 0);
+        seen.told(&id(), &meta("1", 10), None, true);
         seen.gone(&id(), &meta("1", 11));
         seen.written(&id(), &meta("2", 20));
         // The end of the first one, told late.
-        seen.told(id(), &meta("1", 12), None, false);
+        seen.told(&id(), &meta("1", 12), None, false);
         seen.gone(&id(), &meta("1", 13));
         assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
         // A list that was made before the write.
-        seen.told(id(), &meta("1", 10), None, true);
+        seen.told(&id(), &meta("1", 10), None, true);
         assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
         // Confirmed, it follows the watch, and a later list even to lower versions (a cluster that was restored).
-        seen.told(id(), &meta("2", 20), None, false);
-        seen.told(id(), &meta("3", 5), None, true);
+        seen.told(&id(), &meta("2", 20), None, false);
+        seen.told(&id(), &meta("3", 5), None, true);
         assert_eq!(at(&seen), Some(("3".to_owned(), 5)));
         seen.gone(&id(), &meta("3", 6));
         assert_eq!(seen.sight(&id()), Sight::Unknown);

@@ -67,7 +67,7 @@ impl Throttle {
         }
         let before = self.refusals.get(id).filter(|r| r.digest == *digest);
         let pause = before.map_or(RETRY.0, |r| (r.pause * 2).min(RETRY.1));
-        self.refusals.insert(id.clone(), Refusal { digest: digest.clone(), why: why.to_owned(), due: now + pause, pause });
+        self.refusals.insert(id.clone(), Refusal { digest: *digest, why: why.to_owned(), due: now + pause, pause });
     }
 
     /// `id` was accepted.
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn id() -> ObjectId {
-        ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "a".into(), name: "b".into() }
+        ObjectId::new("", "ConfigMap", "a", "b")
     }
 
     #[test]

@@ -144,12 +144,12 @@ impl Target<'_> {
             } += 1;
             text += &diff(&id.to_string(), before.as_ref(), after.as_ref(), colour).unwrap_or_default();
         };
-        let asked = futures::stream::iter(&self.plan.items).map(|item| async move { (item, self.item(item).await) });
+        let asked = futures::stream::iter(self.plan.items()).map(|item| async move { (item, self.item(item).await) });
         let asked: Vec<_> = asked.buffered(CONCURRENCY).collect().await;
         for (item, states) in asked {
             note(&item.id, states.map_err(|why| format!("{}: {why}", item.id))?);
         }
-        for (id, entry) in self.inventory.0.iter().filter(|(id, _)| !remove::kept(id) && !self.plan.items.iter().any(|i| i.id == **id)) {
+        for (id, entry) in self.inventory.0.iter().filter(|(id, _)| !remove::kept(id) && self.plan.find(id).is_none()) {
             let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
             let live = match self.kind(&gvk).await? {
                 Some(kind) => self.live(&kind, id).await?,
@@ -163,7 +163,7 @@ impl Target<'_> {
     }
 
     async fn kind(&self, gvk: &GroupVersionKind) -> Result<Option<Kind>, String> {
-        apply::address(self.client, &self.plan.kinds, gvk).await.map_err(|e| engine::words(&e))
+        apply::address(self.client, self.plan.kinds(), gvk).await.map_err(|e| engine::words(&e))
     }
 
     fn api(&self, kind: &Kind, id: &ObjectId) -> Api<DynamicObject> {
@@ -181,7 +181,7 @@ impl Target<'_> {
 
     async fn item(&self, item: &Item) -> Result<States, String> {
         // What the cluster doesn't know yet is created as it is planned.
-        let planned = || Some(shown(&item.object.open()));
+        let planned = || Some(shown(&self.plan.open(item)));
         let Some(kind) = self.kind(&item.gvk).await? else { return Ok((None, planned())) };
         let live = self.live(&kind, &item.id).await?;
         if differ::once(item) && (live.is_some() || self.inventory.0.get(&item.id).is_some_and(|e| e.done)) {
@@ -189,8 +189,8 @@ impl Target<'_> {
             return Ok((live.clone(), live));
         }
         let Some(live) = live else { return Ok((None, planned())) };
-        let mut object = item.object.open();
-        object["metadata"]["annotations"][DIGEST] = json!(item.digest.to_string());
+        let mut object = self.plan.open(item);
+        object["metadata"]["annotations"][DIGEST] = json!(self.plan.digest(item).to_string());
         if item.id.group == "apps" && preserve::scaled(&item.id.name) {
             preserve::keep(&mut object, &live);
         }

@@ -2,16 +2,17 @@
 
 use std::io::Read;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::{Output, Told, read, tell};
 use crate::args::ReleaseArgs;
-use crate::packed::Packed;
+use crate::owner::Owner;
 use crate::plan::Plan;
 use crate::release;
-use crate::render::{self, Owner};
+use crate::render;
 use crate::yaml;
 
 /// Where custom resources and their releases come from.
@@ -42,10 +43,10 @@ pub fn run(args: &RenderArgs) -> ExitCode {
 fn render(args: &RenderArgs) -> Result<Told, String> {
     let (resources, mut warnings) = args.source.resources()?;
     let runtime = super::runtime()?;
-    let mut objects = Vec::new();
+    let mut objects: Vec<Value> = Vec::new();
     for resource in &resources {
         let (plan, told) = runtime.block_on(args.source.plan(resource, ""))?;
-        objects.extend(plan.items.into_iter().map(|item| item.object));
+        objects.extend(plan.items().iter().map(|item| plan.open(item)));
         warnings.extend(told);
     }
     Ok(Told { text: print(&objects, args.output)?, warnings })
@@ -77,21 +78,19 @@ impl Source {
         let library = self.releases.library().map_err(|e| e.to_string())?;
         let version = release::version(&library.bundle, resource).map_err(|e| about(format!("spec.version: {e}")))?;
         let release = library.release(resource, &version).await.map_err(|e| about(e.to_string()))?;
-        let owner = Owner::of(resource, anchor);
-        let plan = render::plan(resource, &version, release.objects(), &owner, &self.releases.settings());
-        let plan = plan.map_err(|e| about(e.to_string()))?;
+        let objects = render::objects(resource, &version, release.objects(), &self.releases.settings());
+        let plan = Plan::new(Arc::new(objects.map_err(|e| about(e.to_string()))?), &Owner::of(resource, anchor));
         let warnings = render::unmatched(resource, release.objects()).into_iter().chain(release.warnings);
         Ok((plan, warnings.map(|w| format!("{} {}: {w}", resource.component(), resource.name())).collect()))
     }
 }
 
-fn print(objects: &[Packed], output: Output) -> Result<String, String> {
+fn print(objects: &[Value], output: Output) -> Result<String, String> {
     match output {
         Output::Json => {
-            let objects: Vec<Value> = objects.iter().map(Packed::open).collect();
             let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
             serde_json::to_string_pretty(&list).map(|text| text + "\n").map_err(|e| e.to_string())
         }
-        Output::Yaml => objects.iter().map(|o| yaml::write(&o.open()).map(|text| format!("---\n{text}"))).collect(),
+        Output::Yaml => objects.iter().map(|o| yaml::write(o).map(|text| format!("---\n{text}"))).collect(),
     }
 }

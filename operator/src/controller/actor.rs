@@ -79,7 +79,7 @@ impl Memory {
     }
 
     /// The watches on `cluster`, started anew if it is another one than before: then nothing else is remembered either.
-    pub fn on(&mut self, cluster: &Cluster, resource: &Knative) -> &mut Observer {
+    pub fn on(&mut self, cx: &Context, cluster: &Cluster, resource: &Knative) -> &mut Observer {
         if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
             self.observer = None;
             self.home = None;
@@ -87,7 +87,7 @@ impl Memory {
         }
         let start = || {
             let selector = format!("{APP_NAME}={}", resource.component().canonical());
-            (cluster.serial, Observer::new(cluster.client.clone(), selector))
+            (cluster.serial, Observer::new(cluster.client.clone(), &selector, cx.poll_interval))
         };
         &mut self.observer.get_or_insert_with(start).1
     }
@@ -108,7 +108,8 @@ pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knat
     loop {
         let Some(current) = resource.borrow_and_update().clone() else { return };
         let started = Instant::now();
-        let pass = AssertUnwindSafe(super::pass::run(&cx, &current, &mut memory)).catch_unwind().await;
+        // Boxed: between its passes an actor is to hold next to nothing.
+        let pass = AssertUnwindSafe(Box::pin(super::pass::run(&cx, &current, &mut memory))).catch_unwind().await;
         let next = pass.unwrap_or_else(|_| {
             // What the pass was about to remember may be half done.
             memory = Memory::new();

@@ -1,5 +1,6 @@
 //! Takes away what was installed, and lets the custom resource go when it is gone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use knative_operator_shared::api::Knative;
@@ -16,7 +17,9 @@ use crate::apply::home::Home;
 use crate::apply::inventory::Inventory;
 use crate::apply::{engine, remove};
 use crate::kinds::Kinds;
-use crate::render::{self, Owner};
+use crate::owner::Owner;
+use crate::plan::Plan;
+use crate::render;
 
 /// Objects named in the status, at most.
 const NAMED: usize = 5;
@@ -108,9 +111,10 @@ async fn inherited(cx: &Context, resource: &Knative) -> Result<Inventory, Stuck>
     let failed = |why: String| Stuck::Failed(format!("what was installed by the Go operator can't be listed: {why}"));
     let version: Version = version.parse().map_err(|_| failed(format!("status.version {version} is no version")))?;
     let release = cx.library.release(resource, &version).await.map_err(|e| failed(e.to_string()))?;
-    let plan = render::plan(resource, &version, release.objects(), &Owner::of(resource, ""), &cx.settings);
+    let objects = render::objects(resource, &version, release.objects(), &cx.settings);
     let mut inventory = Inventory::default();
-    inventory.add(plan.map_err(|e| failed(e.to_string()))?.items.iter());
+    let plan = Plan::new(Arc::new(objects.map_err(|e| failed(e.to_string()))?), &Owner::of(resource, ""));
+    inventory.add(plan.items().iter());
     Ok(inventory)
 }
 

@@ -25,10 +25,12 @@ use crate::apply::seen::Seen;
 use crate::apply::throttle::Throttle;
 use crate::apply::{engine, remove};
 use crate::health::Health;
+use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
-use crate::plan::{Item, Phase, Plan};
+use crate::owner::Owner;
+use crate::plan::{Phase, Plan};
 use crate::release::Release;
-use crate::render::{self, Owner, RenderError};
+use crate::render::{self, RenderError};
 
 /// Objects named in an event, at most.
 const NAMED: usize = 8;
@@ -46,14 +48,19 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         Ok(release) => release,
         Err(error) => return Outcome::failed(error.to_string(), Next::Retry),
     };
-    let render = |anchor: &str| render::plan(resource, &version, release.objects(), &Owner::of(resource, anchor), &cx.settings);
+    let whole = |anchor: &str| {
+        let rendered = cx.plans.get(resource, &version, &release, &cx.settings)?;
+        Ok(Plan::new(rendered, &Owner::of(resource, anchor)))
+    };
+    // A spoke's namespace is created with the anchor, and never changed.
+    let applied = |plan: Plan| if resource.common().cluster_profile_ref.is_some() { plan.without_namespaces() } else { plan };
     let unrendered = |error: RenderError| Outcome::failed(error.to_string(), Next::Idle);
     let home = Home::of(resource);
-    let seen = Arc::clone(&memory.on(cluster, resource).seen);
+    let seen = Arc::clone(&memory.on(cx, cluster, resource).seen);
     forget_lost_home(memory, &home, &seen);
     let mut fresh = false;
     if memory.home.is_none() {
-        let draft = match render("") {
+        let draft = match whole("") {
             Ok(draft) => draft,
             Err(error) => return unrendered(error),
         };
@@ -63,7 +70,7 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         }
         // Remembered first: whatever happens, what is created is found again.
         let mut meant = Inventory::default();
-        meant.add(draft.items.iter().filter(|item| is_applied(resource, item)));
+        meant.add(applied(draft.clone()).items().iter());
         match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant.clone()).await {
             // An anchor without an inventory is the Go operator's: what it installed is there, and looked at first.
             Ok((uid, Found::Stored(stored))) if stored.0.is_empty() => {
@@ -84,23 +91,26 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed("there is no inventory", Next::Retry) };
     let generation = resource.meta().generation;
     let same = |p: &Planned| (p.generation, &p.version, &p.uid) == (generation, &version, &uid) && p.release.is(&release);
-    let mut planned = match memory.planned.take().filter(same) {
+    let planned = match memory.planned.take().filter(same) {
         Some(planned) => planned,
-        None => match render(&uid) {
-            Ok(mut plan) => {
+        None => match whole(&uid).map(applied) {
+            Ok(plan) => {
                 advise(cx, resource, memory, &release, &version);
-                plan.items.retain(|item| is_applied(resource, item));
-                seen.expect(plan.items.iter());
+                seen.expect(&plan, &home.id());
                 Planned { generation, version: version.clone(), uid: uid.clone(), release, plan }
             }
             Err(error) => return unrendered(error),
         },
     };
-    observe(memory.on(cluster, resource), &mut planned.plan, &home, &cluster.client).await;
+    let observer = memory.on(cx, cluster, resource);
+    observe(observer, &planned.plan, &home, &cluster.client).await;
+    let kinds = observer.found.clone();
     announce(cx, resource, memory, &planned.plan, &version).await;
 
     let (text, plan) = (version.to_string(), &planned.plan);
-    let mut site = Site { cx, resource, client: &cluster.client, plan, home: &home, seen: &seen, inventory, version: &text, fresh };
+    let inventory = inventory.sharing(plan);
+    let (client, home, seen) = (&cluster.client, &home, &*seen);
+    let mut site = Site { cx, resource, client, plan, kinds: &kinds, home, seen, inventory, version: &text, fresh };
     let found = match site.apply(&mut memory.throttle).await {
         Ok(found) => found,
         Err(why) => return Outcome::failed(why, Next::Retry),
@@ -136,7 +146,7 @@ fn forget_lost_home(memory: &mut Memory, home: &Home, seen: &Seen) {
 fn namespace_of(resource: &Knative, plan: &Plan) -> Value {
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
     match plan.phase(Phase::Namespaces).next() {
-        Some(planned) => namespace = planned.object.open(),
+        Some(planned) => namespace = plan.open(planned),
         None => render::settle_namespace(&mut namespace, resource),
     }
     namespace
@@ -153,28 +163,22 @@ fn advise(cx: &Context, resource: &Knative, memory: &mut Memory, release: &Relea
     }
 }
 
-/// Whether `item` is applied: a spoke's namespace is created with the anchor, and never changed.
-fn is_applied(resource: &Knative, item: &Item) -> bool {
-    resource.common().cluster_profile_ref.is_none() || item.phase() != Phase::Namespaces
-}
-
 /// Whether `kind` can be watched: one that `plan` itself defines only once its definition is there.
 fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
     plan.definition(kind).is_none_or(|item| matches!(seen.sight(&item.id), Sight::Present { .. }))
 }
 
 /// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
-async fn observe(observer: &mut Observer, plan: &mut Plan, home: &Home, client: &Client) {
-    let mut places: HashSet<_> = plan.items.iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
-    let ObjectId { group, kind, namespace, .. } = home.id();
-    places.insert((GroupVersionKind::gvk(&group, "v1", &kind), namespace));
+async fn observe(observer: &mut Observer, plan: &Plan, home: &Home, client: &Client) {
+    let mut places: HashSet<_> = plan.items().iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
+    let id = home.id();
+    places.insert((GroupVersionKind::gvk(&id.group, "v1", &id.kind), id.namespace.clone()));
     for (gvk, namespace) in places {
-        match observer.address(client, &plan.kinds, &gvk).await {
+        match observer.address(client, plan.kinds(), &gvk).await {
             Some(kind) => {
                 if is_served(&observer.seen, plan, &kind) {
                     observer.watch(&kind, &namespace);
                 }
-                plan.kinds.insert(gvk, kind);
             }
             None => observer.seen.none_of(&gvk.group, &gvk.kind),
         }
@@ -189,11 +193,11 @@ async fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &
         return;
     }
     memory.announced = Some(what);
-    let pending = vec![format!("{} objects to be applied", plan.items.len())];
+    let pending = vec![format!("{} objects to be applied", plan.items().len())];
     let coming = Installation { pending, ..Installation::default() };
     tell(cx, resource, memory, Outcome::of(Verdict::Installation(coming), Next::Idle)).await;
     let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
-    let note = format!("Installing version {version}{from}: {} objects in namespace {}", plan.items.len(), resource.target_namespace());
+    let note = format!("Installing version {version}{from}: {} objects in namespace {}", plan.items().len(), resource.target_namespace());
     cx.events.normal(resource, "Installing", note);
 }
 
@@ -203,6 +207,7 @@ struct Site<'a> {
     resource: &'a Knative,
     client: &'a Client,
     plan: &'a Plan,
+    kinds: &'a Kinds,
     home: &'a Home,
     seen: &'a Seen,
     inventory: Inventory,
@@ -223,7 +228,7 @@ impl Site<'_> {
         self.store(&stored).await?;
         let meant = self.inventory.clone();
         let held = self.held();
-        let target = engine::Target { client: self.client, plan: self.plan, seen: self.seen };
+        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen };
         let applied = engine::run(&target, &todo, held, throttle).await;
         self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
@@ -279,11 +284,10 @@ impl Site<'_> {
 
     /// Deletes what was applied once and is not in the plan any more.
     async fn prune(&mut self, found: &mut Installation) {
-        let planned: HashSet<_> = self.plan.items.iter().map(|i| &i.id).collect();
-        let stale = self.inventory.0.iter().filter(|(id, _)| !planned.contains(id) && !remove::kept(id));
+        let stale = self.inventory.0.iter().filter(|(id, _)| self.plan.find(id).is_none() && !remove::kept(id));
         let stale: Vec<(ObjectId, Entry)> = stale.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         let mut gone = Vec::new();
-        for (id, outcome) in remove::delete(self.client, &self.plan.kinds, stale).await {
+        for (id, outcome) in remove::delete(self.client, self.plan.kinds(), stale).await {
             match outcome {
                 Ok(true) => {
                     self.inventory.0.remove(&id);

@@ -1,7 +1,7 @@
 //! One actor a custom resource: it waits for something to change, makes one pass, tells what is so, and waits again.
 //! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
 //!
-//! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster, [`place`] the namespace on it,
+//! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster, [`place`] the namespace on it, [`plans`] what is to be there,
 //! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
 
 pub mod actor;
@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod install;
 pub mod pass;
 pub mod place;
+pub mod plans;
 pub mod profiles;
 pub mod report;
 pub mod resolve;
@@ -38,6 +39,8 @@ pub struct Context {
     pub settings: Settings,
     /// The provider file; none if multicluster is disabled.
     pub providers: Option<Providers>,
+    /// What was rendered lately.
+    pub plans: plans::Plans,
     /// The ClusterProfiles.
     pub profiles: profiles::Profiles,
     /// The connections to spokes.

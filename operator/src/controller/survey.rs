@@ -25,7 +25,7 @@ pub fn unavailable(plan: &Plan, seen: &Seen) -> Vec<(String, Wait)> {
 /// Adds to `found` what the watches tell of everything but Jobs.
 pub fn add(found: &mut Installation, plan: &Plan, seen: &Seen, now: Timestamp) {
     found.unavailable = unavailable(plan, seen);
-    found.seen = plan.items.iter().all(|item| seen.sight(&item.id) != Sight::Unknown);
+    found.seen = plan.items().iter().all(|item| seen.sight(&item.id) != Sight::Unknown);
     for item in plan.phase(Phase::Definitions) {
         match seen.health(&item.id) {
             Some(Health::Broken(why)) => found.broken.push(format!("{} is not established: {why}", item.id)),
@@ -34,7 +34,7 @@ pub fn add(found: &mut Installation, plan: &Plan, seen: &Seen, now: Timestamp) {
             Some(Health::Ready) | None => {}
         }
     }
-    let planned: HashSet<_> = plan.items.iter().map(|item| (item.id.group.as_str(), item.id.kind.as_str())).collect();
+    let planned: HashSet<_> = plan.items().iter().map(|item| (item.id.group.as_str(), item.id.kind.as_str())).collect();
     found.broken.extend(seen.blind(|group, kind| planned.contains(&(group, kind))));
 }
 
@@ -44,30 +44,37 @@ fn late(wait: &Wait, now: Timestamp) -> bool {
 }
 
 fn workloads(plan: &Plan) -> impl Iterator<Item = &Item> {
-    plan.items.iter().filter(|i| i.id.group == "apps" && matches!(i.id.kind.as_str(), "Deployment" | "StatefulSet"))
+    plan.items().iter().filter(|i| i.id.group == "apps" && matches!(i.id.kind.as_str(), "Deployment" | "StatefulSet"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
     use serde_json::json;
 
     use super::*;
-    use crate::object::Kind;
+    use crate::object::{Kind, ObjectId};
+    use crate::owner::Owner;
     use crate::packed::Packed;
+    use crate::plan::Rendered;
 
     fn plan() -> Plan {
         let object = |api: &str, kind: &str, name: &str| Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}}));
-        Plan::new(vec![
+        let rendered = Rendered::new(vec![
             object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "xs.g.io"),
             object("apps/v1", "Deployment", "a"),
             object("apps/v1", "StatefulSet", "b"),
-        ])
+        ]);
+        let owner =
+            Owner { api_version: "v1".into(), kind: "ConfigMap".into(), name: "anchor".into(), uid: "1".into(), namespace: "n".into() };
+        Plan::new(Arc::new(rendered), &owner)
     }
 
     fn told(seen: &Seen, item: &Item, health: Health) {
         let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("1".into()), ..ObjectMeta::default() };
-        seen.told(item.id.clone(), &meta, Some(health), true);
+        seen.told(&item.id, &meta, Some(health), true);
     }
 
     fn found(plan: &Plan, seen: &Seen) -> Installation {
@@ -79,9 +86,10 @@ mod tests {
     #[test]
     fn a_workload_that_is_not_there_is_not_available() {
         let (plan, seen) = (plan(), Seen::default());
+        seen.expect(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
         // Nobody has looked: nothing is told.
         assert_eq!(found(&plan, &seen), Installation::default());
-        for item in &plan.items {
+        for item in plan.items() {
             let resource = ApiResource::from_gvk(&item.gvk);
             seen.all(&Kind { resource, namespaced: true }, "", &HashSet::new());
         }
@@ -92,6 +100,7 @@ mod tests {
     #[test]
     fn a_definition_is_waited_for_until_its_deadline() {
         let (plan, seen) = (plan(), Seen::default());
+        seen.expect(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
         let definition = plan.phase(Phase::Definitions).next().unwrap();
         let until = |deadline: &str| Health::Waiting(Wait { why: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) });
         told(&seen, definition, until("2026-01-01T12:00:01Z"));
@@ -107,6 +116,7 @@ mod tests {
     #[test]
     fn a_kind_that_may_not_be_watched_is_told_while_it_is_part_of_the_plan() {
         let (plan, seen) = (plan(), Seen::default());
+        seen.expect(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
         let kind = |api: &str, kind: &str, plural: &str| {
             let gvk = GroupVersionKind::gvk(api, "v1", kind);
             Kind { resource: ApiResource::from_gvk_with_plural(&gvk, plural), namespaced: true }

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn one_refused_object_fails_the_install_and_is_named() {
-        let id = ObjectId { group: String::new(), kind: "ConfigMap".into(), namespace: "n".into(), name: "c".into() };
+        let id = ObjectId::new("", "ConfigMap", "n", "c");
         let after = states(running(), &found(|f| f.refused = vec![(id, "forbidden".into())]));
         assert_eq!(message(&after[2]), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
         assert_eq!(after[4], State::True);

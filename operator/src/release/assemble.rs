@@ -15,7 +15,7 @@ use crate::object::text;
 use crate::packed::Packed;
 
 /// Everything that is to be rendered, as released.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Release {
     parts: Vec<Objects>,
     /// Where it came from, for `status.manifests`: the release or the manifests instead of it, the additional ones, and

@@ -40,9 +40,6 @@ pub fn local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
         })
     });
     object["metadata"]["namespace"] = json!(given.unwrap_or_else(|| "istio-system".to_owned()));
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata.remove("ownerReferences");
-    }
     Ok(())
 }
 

@@ -42,11 +42,10 @@ use serde_json::Value;
 use crate::kinds::Kinds;
 use crate::object::ObjectId;
 use crate::packed::Packed;
-use crate::plan::Plan;
+use crate::plan::Rendered;
 
 pub use names::unmatched;
 pub use namespace::settle as settle_namespace;
-pub use owner::Owner;
 
 /// Settings of the operator itself that what it installs depends on.
 #[derive(Clone, Debug, Default)]
@@ -63,8 +62,6 @@ pub struct Context<'a> {
     pub version: &'a Version,
     /// The namespace that everything lives in.
     pub namespace: &'a str,
-    /// Who owns the objects.
-    pub owner: &'a Owner,
     /// The kinds that the release itself defines.
     pub kinds: &'a Kinds,
     /// Settings of the operator.
@@ -89,7 +86,7 @@ const TRANSFORMS: &[Transform] = &[
     services::replace,
     budgets::replace,
     aggregation::leave_rules,
-    owner::set,
+    owner::clear,
     certificates::mount,
     broker::default_class,
     sink_binding::selection_mode,
@@ -113,19 +110,19 @@ pub struct RenderError {
     why: String,
 }
 
-/// The plan for `resource`: `released`, the objects of its release, transformed, each once.
-pub fn plan<'o>(
+/// What `resource` asks for: `released`, the objects of its release, transformed, each once. It depends on the spec (the reference to a
+/// cluster left out) and on the namespace that it is installed in, and on nothing else of the resource: those with the same may share it.
+pub fn objects<'o>(
     resource: &Knative,
     version: &Version,
     released: impl Iterator<Item = &'o Packed> + Clone,
-    owner: &Owner,
     settings: &Settings,
-) -> Result<Plan, RenderError> {
+) -> Result<Rendered, RenderError> {
     let kinds = Kinds::defined(released.clone());
-    let context = Context { resource, version, namespace: resource.target_namespace(), owner, kinds: &kinds, settings };
+    let context = Context { resource, version, namespace: resource.target_namespace(), kinds: &kinds, settings };
     let wanted = released.filter(|o| tls::wanted(o, &context));
     let objects = wanted.map(|object| transformed(object, &context)).collect::<Result<_, _>>()?;
-    Ok(Plan::new(replicas::leave_to_autoscalers(dedupe::once(objects))))
+    Ok(Rendered::new(replicas::leave_to_autoscalers(dedupe::once(objects))))
 }
 
 /// `released` after every transform.

@@ -1,52 +1,16 @@
-//! Who owns the objects: the custom resource locally, the anchor ConfigMap on a spoke.
+//! Nobody owns a namespaced object but who installs it, which a plan adds.
 
-use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::{GROUP, VERSION};
-use knative_operator_shared::name;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Context;
 use crate::object::text;
 
-/// An owner of namespaced objects.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// Its `apiVersion`.
-    pub api_version: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid.
-    pub uid: String,
-}
-
-impl Owner {
-    /// Who owns the objects of `resource`: itself locally, its anchor, which has the uid `anchor`, on a spoke.
-    pub fn of(resource: &Knative, anchor: &str) -> Self {
-        if resource.common().cluster_profile_ref.is_some() {
-            let name = name::anchor(resource.component(), resource.name());
-            return Self { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name, uid: anchor.to_owned() };
-        }
-        Self {
-            api_version: format!("{GROUP}/{VERSION}"),
-            kind: resource.component().kind().to_owned(),
-            name: resource.name().to_owned(),
-            uid: resource.meta().uid.clone().unwrap_or_default(),
-        }
-    }
-
-    /// The reference to it, as its objects carry it.
-    pub fn reference(&self) -> Value {
-        let Self { api_version, kind, name, uid } = self;
-        json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true, "blockOwnerDeletion": true})
-    }
-}
-
-/// Makes the owner the only owner of a namespaced object.
-pub fn set(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    if !text(object, "/metadata/namespace").is_empty() {
-        object["metadata"]["ownerReferences"] = json!([cx.owner.reference()]);
+/// Takes away the owners that a namespaced object was released with.
+pub fn clear(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
+    if !text(object, "/metadata/namespace").is_empty()
+        && let Some(metadata) = object["metadata"].as_object_mut()
+    {
+        metadata.remove("ownerReferences");
     }
     Ok(())
 }

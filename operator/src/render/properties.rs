@@ -1,6 +1,7 @@
 //! What holds of every rendering, tried on random specs and the project's small release.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
@@ -8,8 +9,10 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
-use super::{Owner, Settings, plan};
+use super::{Settings, objects};
+use crate::owner::Owner;
 use crate::packed::Packed;
+use crate::plan::Plan;
 use crate::release::Bundle;
 
 fn released(component: Component) -> Vec<Packed> {
@@ -29,8 +32,9 @@ fn resource(component: Component, namespace: &str, spec: &Value) -> Knative {
 
 fn rendered(resource: &Knative, released: &[Packed]) -> Result<Vec<Value>, String> {
     let settings = Settings { kubernetes_min_version: Some("v1.30.0".to_owned()) };
-    let plan = plan(resource, &"1.1.0".parse().unwrap(), released.iter(), &Owner::of(resource, "u"), &settings);
-    plan.map(|p| p.items.iter().map(|i| i.object.open()).collect()).map_err(|e| e.to_string())
+    let objects = objects(resource, &"1.1.0".parse().unwrap(), released.iter(), &settings);
+    let plan = objects.map(|objects| Plan::new(Arc::new(objects), &Owner::of(resource, "u")));
+    plan.map(|p| p.items().iter().map(|i| p.open(i)).collect()).map_err(|e| e.to_string())
 }
 
 /// Names of workloads and containers of the small release, and others.
