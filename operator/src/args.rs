@@ -59,8 +59,7 @@ pub struct RunArgs {
     /// Path of the access provider configuration (KEP-5339). Left out: multi-cluster support is disabled.
     #[arg(long, value_name = "PATH")]
     pub clusterprofile_provider_file: Option<PathBuf>,
-    /// How soon what is not ready on a spoke is looked at again if nothing is heard of it, such as 10s or 1m30s. Below
-    /// 1s the default is used.
+    /// How old the truth about a spoke may be where no watch can be held, such as 10s or 1m30s. Below 1s the default is used.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub remote_deployments_poll_interval: Duration,
     /// Where releases come from.
@@ -69,6 +68,13 @@ pub struct RunArgs {
     /// How long a credential plugin may take.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub exec_timeout: Duration,
+    /// How many custom resources are worked on at the same time. Waiting for a spoke that doesn't answer doesn't count.
+    #[arg(long, default_value_t = 32, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_concurrent_reconciles: u16,
+    /// In how many shards the fleet is divided, which the replicas share; all clusters of a shard are one replica's. With 1, one replica
+    /// does all the work and the others wait. Must be the same for all replicas.
+    #[arg(long, env = "SHARDS", default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub shards: u32,
     /// Address to listen on.
     #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use knative_operator_runtime::hub::HubError;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{admin, process, signal};
+use tokio::sync::mpsc;
 
 use crate::args::RunArgs;
 use crate::cluster::connections::Connections;
-use crate::cluster::provider::{ProviderFileError, Providers};
+use crate::cluster::credential::Issuer;
+use crate::cluster::provider::{ProviderFile, ProviderFileError};
 use crate::controller::events::Events;
 use crate::controller::plans::Plans;
 use crate::controller::profiles::Profiles;
 use crate::controller::siblings::Siblings;
+use crate::controller::turns::Turns;
 use crate::controller::{Context, fleet};
 use crate::leader;
 use crate::metrics::Metrics;
@@ -57,18 +60,21 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         remote_deployments_poll_interval: _,
         releases,
         exec_timeout,
+        max_concurrent_reconciles,
+        shards,
         bind_address,
         metrics_port,
         namespace,
         pod_name,
     } = args;
     // A file that is of no use is told at once, not when the first resource needs it.
-    let providers = clusterprofile_provider_file.as_deref().map(Providers::read).transpose()?;
+    let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
     let library = releases.library()?;
     let stop = signal::stop().map_err(RunError::Signal)?;
     let client = hub.client().await?;
     let readiness = Readiness::waiting_for(&["custom resources"]);
     let (metrics, registry) = Metrics::registered();
+    metrics.provider_file(providers.is_some());
     let identity = pod_name.unwrap_or_else(|| format!("{}-{}", LEASE, std::process::id()));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -79,30 +85,38 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     );
 
     let address = SocketAddr::new(bind_address, metrics_port);
-    let (served, counted) = (admin::serve(address, readiness.clone(), Arc::new(registry), stop.clone()), metrics.clone());
+    let served = admin::serve(address, readiness.clone(), Arc::new(registry), stop.clone());
     let lead = async {
-        let settings = leader::Settings { namespace, name: LEASE.to_owned(), identity: identity.clone() };
+        let settings = leader::Settings { namespace: namespace.clone(), name: LEASE.to_owned(), identity: identity.clone(), shards };
         // A replica that waits for its turn is ready: nothing is sent to it, and a rollout must not wait for the Lease.
         readiness.set("custom resources", true);
-        let Some(lost) = leader::acquire(client.clone(), settings, stop.clone()).await else { return Ok(()) };
-        readiness.set("custom resources", false);
-        counted.leads(true);
-        let context = Arc::new(Context {
-            hub: client.clone(),
-            library,
-            settings: releases.settings(),
-            providers,
-            plans: Plans::default(),
-            profiles: Profiles::default(),
-            connections: Connections::new(exec_timeout),
-            siblings: Siblings::default(),
-            events: Events::start(client, identity),
-            metrics,
-            poll_interval,
-        });
+        let (tell, mut told) = mpsc::channel(1);
+        let candidate = leader::run(client.clone(), settings, stop.clone(), tell);
+        let work = async {
+            let Some(leader::Told::Gained(first)) = told.recv().await else { return };
+            readiness.set("custom resources", false);
+            let issuer = Issuer { hub: client.clone(), namespace, limit: exec_timeout, metrics: metrics.clone() };
+            let context = Arc::new(Context {
+                hub: client.clone(),
+                library,
+                settings: releases.settings(),
+                providers,
+                plans: Plans::default(),
+                profiles: Profiles::default(),
+                connections: Connections::new(issuer),
+                siblings: Siblings::default(),
+                events: Events::start(client.clone(), identity),
+                metrics,
+                poll_interval,
+                shards,
+                turns: Turns::new(usize::from(max_concurrent_reconciles)),
+                stop: stop.clone(),
+            });
+            fleet::run(context, readiness.clone(), first, told).await;
+        };
         tokio::select! {
-            () = fleet::run(context, readiness.clone()) => Err(RunError::Ended),
-            _ = lost => if stop.is_cancelled() { Ok(()) } else { Err(RunError::Lost) },
+            kept = candidate => if kept { Ok(()) } else { Err(RunError::Lost) },
+            () = work => Err(RunError::Ended),
         }
     };
     tokio::select! {

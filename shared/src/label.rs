@@ -20,6 +20,10 @@ pub const ANCHOR: &str = "operator.knative.dev/anchor";
 pub const PROTECTED: &str = "operator.knative.dev/protected";
 /// Says what an object is for.
 pub const DESCRIPTION: &str = "operator.knative.dev/description";
+/// What becomes of a resource that is deleted while its cluster can't be reached: [`ORPHAN`], or it waits.
+pub const ON_UNREACHABLE: &str = "operator.knative.dev/on-unreachable";
+/// Value of [`ON_UNREACHABLE`]: it goes, and leaves behind what was installed.
+pub const ORPHAN: &str = "orphan";
 /// Changing its value asks for a reconcile.
 pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
 /// On a namespace: which resource's operator created it, so that it may be deleted with it.

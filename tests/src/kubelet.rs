@@ -173,3 +173,12 @@ pub const OPERATOR_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator";
 pub const WEBHOOK_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator-webhook";
 /// The image that stands for the credential plugins in tests.
 pub const PLUGIN_IMAGE: &str = "registry.example/plugins";
+
+/// Writes an executable script.
+pub fn script(path: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, text)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
+    Ok(std::fs::rename(fresh, path)?)
+}

@@ -17,6 +17,7 @@ pub mod process;
 pub mod product;
 pub mod proxy;
 pub mod releases;
+pub mod sim;
 pub mod subnet;
 pub mod tools;
 pub mod wait;

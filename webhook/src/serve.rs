@@ -17,8 +17,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections at once, at most.
 const CONNECTIONS: usize = 1024;
-/// How long a handshake, or the head of a request, may take.
+/// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may be idle, or the head of a request may take. An API server (Go) lets go of idle connections after 90 s: it must
+/// always be the first to do so, or a review that is sent at that very moment is lost, and refused.
+const IDLE: Duration = Duration::from_secs(120);
 /// How long reviews under way get at the end.
 const DRAIN: Duration = Duration::from_secs(20);
 
@@ -28,7 +31,7 @@ pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: 
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
     let builder = Arc::new(builder);
     let graceful = Arc::new(GracefulShutdown::new());

@@ -1,5 +1,6 @@
 //! Applies what differs, phase by phase, several objects at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -34,6 +35,8 @@ pub struct Target<'a> {
     pub kinds: &'a Kinds,
     /// What is seen there.
     pub seen: &'a Seen,
+    /// Whether the cluster was found to be away: nothing is tried any more.
+    pub lost: AtomicBool,
 }
 
 /// How it went.
@@ -153,7 +156,7 @@ async fn all<'i>(target: &Target<'_>, due: Vec<(&'i Item, Action)>) -> Vec<Writt
 async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) -> Written<'i> {
     // Asked before: a watch may tell of the write earlier than its answer comes.
     let (ours, thief) = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
-    let written = write(target, item).await;
+    let written = if target.lost.load(Ordering::Relaxed) { Err("the cluster has gone away".to_owned()) } else { write(target, item).await };
     let adopted = written.as_ref().ok().and_then(ownership::other).filter(|_| !ours);
     let result = written.map(|meta| target.seen.written(&item.id, &meta));
     Written { item, action, thief, adopted, result }
@@ -192,10 +195,15 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
                 attempt -= 1;
                 served::wait(target.client, &kind, started).await?;
             }
-            Err(error) => match again(&error).filter(|_| attempt < ATTEMPTS) {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => return Err(words(&error)),
-            },
+            Err(error) => {
+                let Some(pause) = again(&error).filter(|_| attempt < ATTEMPTS) else {
+                    if is_away(&error) {
+                        target.lost.store(true, Ordering::Relaxed);
+                    }
+                    return Err(words(&error));
+                };
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 }
@@ -226,6 +234,11 @@ fn again(error: &kube::Error) -> Option<Duration> {
         }
         _ => None,
     }
+}
+
+/// Whether `error` is that of a cluster which can't be reached, and not an answer of its API server.
+fn is_away(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_))
 }
 
 /// Makes the fields that the Go operator applied ours.

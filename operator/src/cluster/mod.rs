@@ -1,17 +1,24 @@
 //! Where a component is installed, and how to get there.
 //!
 //! [`provider`] reads the provider file, [`profile`] decides how a ClusterProfile is reached (pure), [`exec`] runs
-//! credential plugins, [`credential`] keeps what they give fresh, [`transport`] is the HTTP stack, and
-//! [`connections`] holds one connection a spoke.
+//! credential plugins, [`secret`] is the built-in provider, [`credential`] keeps what they give fresh, [`transport`] is the HTTP
+//! stack (with [`tls`], [`road`]: TCP and proxies, [`body`]: limits), and [`connections`] holds one connection a spoke.
 
+mod body;
 pub mod connections;
 pub mod credential;
 pub mod exec;
 pub mod profile;
 pub mod provider;
+mod road;
+mod secret;
+mod tls;
 pub mod transport;
 
 use knative_operator_shared::reason::Reason;
+
+/// Longest message, in bytes: some of it may be a server's.
+const LONGEST: usize = 2000;
 
 /// Why a spoke isn't to be had: the reason and the message of `TargetClusterResolved`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +33,12 @@ pub struct Unresolved {
 impl Unresolved {
     /// Not to be had, because.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        let mut message = message.into();
+        if message.len() > LONGEST {
+            let end = (0..=LONGEST).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+            message.truncate(end);
+            message.push('…');
+        }
+        Self { reason, message }
     }
 }

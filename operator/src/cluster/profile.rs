@@ -8,14 +8,19 @@ use http::Uri;
 use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use knative_operator_shared::reason::Reason;
+use percent_encoding::percent_decode_str;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::Unresolved;
-use super::provider::{ArgsPolicy, EnvPolicy, ExecConfig, Provider, Providers};
+use super::provider::{ArgsPolicy, Builtin, EnvPolicy, ExecConfig, Provider, Providers};
 
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 const ARGS_EXTENSION: &str = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args";
 const ENV_EXTENSION: &str = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
+
+/// Longest URL that is shown, in characters.
+const SHOWN: usize = 200;
 
 /// Everything that a connection to a spoke depends on: two equal ones may share a connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +33,71 @@ pub struct Access {
     pub server_name: Option<String>,
     /// Whether its certificate goes unverified.
     pub insecure: bool,
-    /// The plugin to run for a credential.
-    pub plugin: Plugin,
+    /// The proxy to go through.
+    pub proxy: Option<Proxy>,
+    /// Where the credential comes from.
+    pub source: Source,
+}
+
+/// Where a credential comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// From a plugin that is run.
+    Plugin(Plugin),
+    /// From a Secret beside the operator.
+    Secret {
+        /// Name of the provider, for messages.
+        provider: String,
+        /// Name of the Secret.
+        name: String,
+    },
+}
+
+impl Source {
+    /// Name of the provider.
+    pub fn provider(&self) -> &str {
+        match self {
+            Self::Plugin(plugin) => &plugin.provider,
+            Self::Secret { provider, .. } => provider,
+        }
+    }
+}
+
+/// A proxy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proxy {
+    /// How it is spoken to.
+    pub scheme: Scheme,
+    /// Its URL, without a login.
+    pub url: Uri,
+    /// As whom.
+    pub login: Option<Login>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// CONNECT over plain HTTP/1.1.
+    Http,
+    /// CONNECT over HTTP/1.1 within TLS.
+    Https,
+    /// SOCKS5 (RFC 1928), names resolved by the proxy.
+    Socks5,
+}
+
+/// User and password.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: SecretString,
+}
+
+impl PartialEq for Login {
+    fn eq(&self, other: &Self) -> bool {
+        self.user == other.user && self.password.expose_secret() == other.password.expose_secret()
+    }
 }
 
 /// A run of a credential plugin.
@@ -94,13 +162,9 @@ pub fn access(reference: &ClusterProfileReference, profile: &ClusterProfile, pro
     let broken =
         |what: &str, why: String| Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"));
     let cluster = &accessor.cluster;
-    let server: Uri = cluster.server.parse().map_err(|e| broken("server", format!("\"{}\" is no URL: {e}", cluster.server)))?;
-    if server.host().is_none() || !matches!(server.scheme_str(), Some("https" | "http")) {
-        return Err(broken("server", format!("\"{}\" is no URL such as https://host:6443", cluster.server)));
-    }
-    if cluster.proxy_url.as_deref().is_some_and(|p| !p.is_empty()) {
-        return Err(broken("proxy-url", "is not supported by this version of the operator yet".to_owned()));
-    }
+    let server = server(&cluster.server).map_err(|why| broken("server", why))?;
+    let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(proxy).transpose();
+    let proxy = proxy.map_err(|why| broken("proxy-url", why))?;
     let authority = match cluster.certificate_authority_data.as_deref().filter(|d| !d.is_empty()) {
         None => None,
         Some(data) => Some(BASE64_STANDARD.decode(data).map_err(|e| broken("certificate-authority-data", format!("is no base64: {e}")))?),
@@ -110,8 +174,65 @@ pub fn access(reference: &ClusterProfileReference, profile: &ClusterProfile, pro
         authority,
         server_name: cluster.tls_server_name.clone().filter(|n| !n.is_empty()),
         insecure: cluster.insecure_skip_tls_verify,
-        plugin: plugin(reference, provider, cluster)?,
+        proxy,
+        source: source(reference, provider, cluster)?,
     })
+}
+
+/// The URL of an API server.
+fn server(url: &str) -> Result<Uri, String> {
+    let shown = veiled(url);
+    let uri: Uri = url.parse().map_err(|e| format!("\"{shown}\" is no URL: {e}"))?;
+    match uri.scheme_str() {
+        Some("https") if shown != url => {
+            Err(format!("\"{shown}\" holds a login, which belongs into a Secret that an access provider reads"))
+        }
+        Some("https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
+        Some("http") => Err(format!("\"{shown}\" is not https: the credential would be sent for everybody to read")),
+        _ => Err(format!("\"{shown}\" is no URL such as https://host:6443")),
+    }
+}
+
+/// The proxy at `url`.
+fn proxy(url: &str) -> Result<Proxy, String> {
+    let wrong = || format!("\"{}\" is no URL such as http://host:3128, https://host:3129 or socks5://host:1080", veiled(url));
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
+        "http" => (Scheme::Http, 80),
+        "https" => (Scheme::Https, 443),
+        "socks5" | "socks5h" => (Scheme::Socks5, 1080),
+        _ => return Err(wrong()),
+    };
+    let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (login, host) = match rest.rsplit_once('@') {
+        Some((login, host)) => (Some(login), host),
+        None => (None, rest),
+    };
+    let authority: http::uri::Authority = host.parse().map_err(|_| wrong())?;
+    if authority.host().is_empty() {
+        return Err(wrong());
+    }
+    let host = if authority.port().is_some() { host.to_owned() } else { format!("{host}:{port}") };
+    let name = if scheme == Scheme::Https { "https" } else { "http" };
+    let url = Uri::builder().scheme(name).authority(host).path_and_query("/").build().map_err(|_| wrong())?;
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let login = login.map(|login| {
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        Login { user: decoded(user), password: decoded(password).into() }
+    });
+    Ok(Proxy { scheme, url, login })
+}
+
+/// `url` as it may be shown: without a login, and not too long.
+fn veiled(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let shown = match rest[..end].rfind('@') {
+        Some(at) if scheme.is_empty() => rest[at + 1..].to_owned(),
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => url.to_owned(),
+    };
+    shown.chars().take(SHOWN).collect()
 }
 
 /// The access providers of a profile by name; those under the deprecated name count where the new one is silent.
@@ -120,10 +241,21 @@ fn offered(profile: &ClusterProfile) -> BTreeMap<&str, &AccessProvider> {
     status.credential_providers.iter().chain(&status.access_providers).map(|p| (p.name.as_str(), p)).collect()
 }
 
+fn source(reference: &ClusterProfileReference, provider: &Provider, cluster: &AccessCluster) -> Result<Source, Unresolved> {
+    let Some(Builtin::SecretReader) = provider.builtin else { return plugin(reference, provider, cluster).map(Source::Plugin) };
+    let config = cluster.extensions.iter().find(|e| e.name == EXEC_EXTENSION).map(|e| &e.extension);
+    let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
+    let name = name.ok_or_else(|| {
+        let why = format!("ClusterProfile {reference}: extension {EXEC_EXTENSION} has no clusterName, which names the Secret to read");
+        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
+    })?;
+    Ok(Source::Secret { provider: provider.name.clone(), name: name.to_owned() })
+}
+
 fn plugin(reference: &ClusterProfileReference, provider: &Provider, cluster: &AccessCluster) -> Result<Plugin, Unresolved> {
     let failed = |why: String| Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name));
     let exec = provider.exec_config.as_ref().filter(|e| !e.command.is_empty());
-    let exec = exec.ok_or_else(|| failed("the provider file gives it no execConfig.command".to_owned()))?;
+    let exec = exec.ok_or_else(|| failed("the provider file gives it neither execConfig.command nor builtin".to_owned()))?;
     if !matches!(exec.api_version.as_str(), "client.authentication.k8s.io/v1" | "client.authentication.k8s.io/v1beta1") {
         return Err(failed(format!(
             "execConfig.apiVersion \"{}\" is neither client.authentication.k8s.io/v1 nor …/v1beta1",
@@ -235,17 +367,60 @@ mod tests {
     }
 
     #[test]
+    fn urls_are_shown_without_a_login_and_a_credential_goes_by_https_only() {
+        assert!(server("https://h:6443/path").is_ok());
+        for (url, part) in [
+            ("http://h:8080", "is not https"),
+            ("https://u:geheim@h", "\"https://h\" holds a login"),
+            ("u:geheim@h", "\"h\" is no URL"),
+            ("https://", "is no URL"),
+            ("ftp://h", "is no URL such as"),
+        ] {
+            let why = server(url).unwrap_err();
+            assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
+        }
+        assert!(veiled(&"x".repeat(5000)).len() < 300);
+    }
+
+    #[test]
+    fn a_proxy_may_want_a_login_and_has_a_port_of_its_own() {
+        let read =
+            |url: &str| proxy(url).map(|p| (p.scheme, p.url.to_string(), p.login.map(|l| (l.user, l.password.expose_secret().to_owned()))));
+        assert_eq!(read("http://h:3128").unwrap(), (Scheme::Http, "http://h:3128/".to_owned(), None));
+        let login = Some(("u@x".to_owned(), "p:q".to_owned()));
+        assert_eq!(read("https://u%40x:p%3Aq@h/").unwrap(), (Scheme::Https, "https://h:443/".to_owned(), login));
+        assert_eq!(read("socks5://[::1]").unwrap(), (Scheme::Socks5, "http://[::1]:1080/".to_owned(), None));
+        for wrong in ["h:3128", "ftp://h", "http://", "http://u:geheim@"] {
+            let why = read(wrong).unwrap_err();
+            assert!(why.contains("is no URL such as") && !why.contains("geheim"), "{why}");
+        }
+    }
+
+    #[test]
+    fn the_built_in_provider_reads_the_secret_that_the_profile_names() {
+        let own = providers(&json!({"providers": [{"name": "b", "builtin": "secretreader"}]}));
+        let source = access(&reference(), &profile(&healthy(&accessor("b"))), &own).unwrap().source;
+        assert_eq!(source, Source::Secret { provider: "b".to_owned(), name: "c".to_owned() });
+        let nameless = json!([{"name": "b", "cluster": {"server": "https://h"}}]);
+        let error = access(&reference(), &profile(&healthy(&nameless)), &own).unwrap_err();
+        assert!(error.reason == Reason::AccessProviderFailed && error.message.contains("clusterName"), "{error}");
+    }
+
+    #[test]
     fn the_file_decides_the_order_and_the_deprecated_name_is_read() {
         let mut both = accessor("b");
         both.as_array_mut().unwrap().extend(accessor("a").as_array().unwrap().clone());
-        assert_eq!(access(&reference(), &profile(&healthy(&both)), &file(&json!({}))).unwrap().plugin.provider, "a");
+        assert_eq!(access(&reference(), &profile(&healthy(&both)), &file(&json!({}))).unwrap().source.provider(), "a");
         let old = json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "True"}], "credentialProviders": accessor("b")});
-        assert_eq!(access(&reference(), &profile(&old), &file(&json!({}))).unwrap().plugin.provider, "b");
+        assert_eq!(access(&reference(), &profile(&old), &file(&json!({}))).unwrap().source.provider(), "b");
     }
 
     #[test]
     fn what_a_profile_adds_follows_the_policies() {
-        let plugin = |extra: &Value| access(&reference(), &profile(&healthy(&accessor("b"))), &file(extra)).unwrap().plugin;
+        let plugin = |extra: &Value| match access(&reference(), &profile(&healthy(&accessor("b"))), &file(extra)).unwrap().source {
+            Source::Plugin(plugin) => plugin,
+            Source::Secret { .. } => unreachable!("a plugin is configured"),
+        };
         let env = |plugin: &Plugin| plugin.env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         let ignored = plugin(&json!({}));
         assert_eq!((ignored.args.clone(), env(&ignored)), (vec!["own".to_owned()], vec!["A=own".to_owned()]));

@@ -2,6 +2,10 @@
 //! which type of access provider.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 use serde::Deserialize;
 
@@ -22,12 +26,23 @@ pub struct Provider {
     /// The plugin.
     #[serde(default)]
     pub exec_config: Option<ExecConfig>,
+    /// Instead of a plugin: a provider that is part of the operator.
+    #[serde(default)]
+    pub builtin: Option<Builtin>,
     /// What a profile's additional arguments do.
     #[serde(rename = "profileSourcedCLIArgsPolicy", default)]
     pub args_policy: ArgsPolicy,
     /// What a profile's additional environment does.
     #[serde(rename = "profileSourcedEnvVarsPolicy", default)]
     pub env_policy: EnvPolicy,
+}
+
+/// A provider that is part of the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Builtin {
+    /// A token out of a Secret beside the operator.
+    SecretReader,
 }
 
 /// A credential plugin (`client.authentication.k8s.io`, kubeconfig's `exec`).
@@ -101,6 +116,54 @@ pub enum ProviderFileError {
         /// What is wrong, and where.
         source: serde_json::Error,
     },
+}
+
+/// How often it is looked whether the file has changed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The provider file as it was when it could be read last.
+pub struct ProviderFile {
+    path: PathBuf,
+    current: ArcSwap<Providers>,
+}
+
+impl ProviderFile {
+    /// Reads the file at `path`.
+    pub fn read(path: &Path) -> Result<Self, ProviderFileError> {
+        Ok(Self { path: path.to_owned(), current: ArcSwap::from_pointee(Providers::read(path)?) })
+    }
+
+    /// What it says.
+    pub fn current(&self) -> Arc<Providers> {
+        self.current.load_full()
+    }
+
+    /// Waits until it says something else, and whenever it can be read or can't any more tells `valid`. A file that makes no sense changes
+    /// nothing.
+    pub async fn changed(&self, valid: impl Fn(bool)) {
+        let mut broken = false;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            match Providers::read(&self.path) {
+                Ok(read) => {
+                    valid(true);
+                    broken = false;
+                    if read != **self.current.load() {
+                        let names: Vec<_> = read.providers.iter().map(|p| p.name.as_str()).collect();
+                        tracing::info!(path = %self.path.display(), providers = names.join(", "), "the provider file has changed");
+                        self.current.store(Arc::new(read));
+                        return;
+                    }
+                }
+                Err(error) if !broken => {
+                    tracing::error!(error = knative_operator_runtime::chain(&error), "what the provider file said before stays in force");
+                    valid(false);
+                    broken = true;
+                }
+                Err(_) => {}
+            }
+        }
+    }
 }
 
 impl Providers {

@@ -7,49 +7,55 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use knative_operator_shared::reason::Reason;
-use kube::client::{Body, ConfigExt};
-use kube::{Client, Config};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::ServerName;
-use rustls::pki_types::pem::PemObject;
-use secrecy::{ExposeSecret, SecretString};
+use kube::Client;
+use kube::client::Body;
+use secrecy::ExposeSecret;
 
+use super::body::Bounded;
 use super::credential::{Held, Keeper};
 use super::profile::Access;
-use super::{Unresolved, exec};
+use super::road::{Road, is_no_http2};
+use super::{Unresolved, tls};
 
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long the head of an answer may take.
-const HEAD: Duration = Duration::from_secs(10);
+/// How long the head of an answer may take: longer than the webhooks that an API server may have to ask first.
+const HEAD: Duration = Duration::from_secs(30);
 /// How often a connection is pinged, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(5);
+const PONG: Duration = Duration::from_secs(3);
+/// How long a connection is kept that nobody uses.
+const IDLE: Duration = Duration::from_secs(30);
 
-type Http = HttpClient<HttpsConnector<HttpConnector>, Body>;
+type Http = HttpClient<Road, Body>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The HTTP stack of one spoke. Clones share it.
 #[derive(Clone)]
-struct Stack {
-    server: Uri,
+pub struct Stack {
+    access: Arc<Access>,
+    keeper: Arc<Keeper>,
+    lanes: Arc<ArcSwap<Lanes>>,
+}
+
+/// The connections of one spoke: a burst of writes on the one delays no event on the other.
+struct Lanes {
     requests: Http,
     watches: Http,
-    keeper: Arc<Keeper>,
+    http2: bool,
+    /// The client certificate that they were made with, in PEM.
+    certificate: Option<String>,
 }
 
 /// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The credential is stale and the plugin gives no other.
+    /// The credential is stale and the plugin gives no other, or one that no connection can be made with.
     #[error(transparent)]
     Credential(#[from] Unresolved),
     /// The server could not be reached, or went away.
@@ -63,54 +69,73 @@ pub enum TransportError {
     Uri(#[from] http::Error),
 }
 
-/// A client for the spoke that `access` describes, with the credential of `keeper`.
-pub async fn client(access: &Access, keeper: Arc<Keeper>) -> Result<Client, Unresolved> {
-    let failed = |why: String| Unresolved::new(Reason::RemoteClientCreationFailed, format!("no client for {}: {why}", access.server));
-    let mut config = Config::new(access.server.clone());
-    config.accept_invalid_certs = access.insecure;
-    if let Some(authority) = &access.authority {
-        let certificates: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(authority)
-            .map(|c| c.map(|c| c.to_vec()))
-            .collect::<Result<_, _>>()
-            .map_err(|e| failed(format!("certificate-authority-data holds no PEM certificates: {e}")))?;
-        if certificates.is_empty() {
-            return Err(failed("certificate-authority-data holds no PEM certificate".to_owned()));
-        }
-        config.root_cert = Some(certificates);
+impl Stack {
+    /// The stack for the spoke that `access` describes, with the credential of `keeper`. Nothing is connected yet.
+    pub async fn new(access: Arc<Access>, keeper: Arc<Keeper>) -> Result<Self, Unresolved> {
+        let held = keeper.current().await?;
+        let lanes = Arc::new(ArcSwap::from_pointee(lanes(&access, &held, true)?));
+        Ok(Self { access, keeper, lanes })
     }
-    if let Some((certificate, key)) = &keeper.current().await?.credential.identity {
-        config.auth_info.client_certificate_data = Some(exec::base64(certificate));
-        config.auth_info.client_key_data = Some(SecretString::from(exec::base64(key.expose_secret())));
+
+    /// A client that uses it.
+    pub fn client(&self) -> Client {
+        Client::new(self.clone(), "default")
     }
-    let tls = config.rustls_client_config().map_err(|e| failed(knative_operator_runtime::chain(&e)))?;
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    let builder = match &access.server_name {
-        Some(name) => {
-            let name = ServerName::try_from(name.clone()).map_err(|e| failed(format!("tls-server-name \"{name}\": {e}")))?;
-            builder.with_server_name_resolver(FixedServerNameResolver::new(name))
+
+    /// Drops its connections: the next request makes new ones, by HTTP/2 or by HTTP/1.1.
+    pub async fn renew(&self, http2: bool) -> Result<(), Unresolved> {
+        let held = self.keeper.current().await?;
+        self.lanes.store(Arc::new(lanes(&self.access, &held, http2)?));
+        Ok(())
+    }
+
+    /// Whether `error` says that the server doesn't speak the protocol that is tried.
+    pub fn is_other_protocol(&self, error: &kube::Error) -> bool {
+        self.lanes.load().http2 && is_no_http2(error)
+    }
+
+    /// The lanes for `held`: other ones if its client certificate is another.
+    fn lanes(&self, held: &Held) -> Result<Arc<Lanes>, Unresolved> {
+        let current = self.lanes.load_full();
+        let certificate = held.credential.identity.as_ref().map(|(certificate, _)| certificate);
+        if current.certificate.as_ref() == certificate {
+            return Ok(current);
         }
-        None => builder,
-    };
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT));
-    let connector = builder.enable_http1().enable_http2().wrap_connector(tcp);
-    let http = || {
-        HttpClient::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_max_idle_per_host(2)
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PING)
-            .http2_keep_alive_while_idle(true)
-            .build(connector.clone())
-    };
-    Ok(Client::new(Stack { server: access.server.clone(), requests: http(), watches: http(), keeper }, "default"))
+        let fresh = Arc::new(lanes(&self.access, held, current.http2)?);
+        self.lanes.store(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Bounded>, TransportError> {
+        let (mut parts, body) = request.into_parts();
+        parts.uri = join(&self.access.server, &parts.uri)?;
+        let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
+        let again = body.try_clone();
+        let held = self.keeper.current().await?;
+        let answer = once(&*self.lanes(&held)?, watch, &parts, body, &held).await?;
+        let (answer, held) = match again {
+            Some(body) if answer.status() == StatusCode::UNAUTHORIZED => {
+                let fresh = self.keeper.newer_than(&held).await?;
+                if Arc::ptr_eq(&fresh, &held) {
+                    (answer, held)
+                } else {
+                    (once(&*self.lanes(&fresh)?, watch, &parts, body, &fresh).await?, fresh)
+                }
+            }
+            _ => (answer, held),
+        };
+        let (parts, body) = answer.into_parts();
+        let body = if parts.status.is_success() {
+            Bounded::new(body, watch)
+        } else {
+            Bounded::refusal(body, held.credential.token.as_ref().map(ExposeSecret::expose_secret)).await
+        };
+        Ok(Response::from_parts(parts, body))
+    }
 }
 
 impl tower::Service<Request<Body>> for Stack {
-    type Response = Response<Incoming>;
+    type Response = Response<Bounded>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -124,30 +149,36 @@ impl tower::Service<Request<Body>> for Stack {
     }
 }
 
-impl Stack {
-    async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
-        let (mut parts, body) = request.into_parts();
-        parts.uri = join(&self.server, &parts.uri)?;
-        let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
-        let http = if watch { &self.watches } else { &self.requests };
-        let again = body.try_clone();
-        let held = self.keeper.current().await?;
-        let answer = once(http, &parts, body, &held).await?;
-        match again {
-            Some(body) if answer.status() == StatusCode::UNAUTHORIZED => {
-                let fresh = self.keeper.newer_than(&held).await?;
-                once(http, &parts, body, &fresh).await
-            }
-            _ => Ok(answer),
-        }
-    }
+fn lanes(access: &Access, held: &Held, http2: bool) -> Result<Lanes, Unresolved> {
+    let (config, name) = tls::config(access, held.credential.identity.as_ref())?;
+    let http = || {
+        HttpClient::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(2)
+            .http2_only(http2)
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PONG)
+            .http2_keep_alive_while_idle(true)
+            .build(Road::new(&config, name.clone(), access.proxy.as_ref(), http2))
+    };
+    let certificate = held.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
+    Ok(Lanes { requests: http(), watches: http(), http2, certificate })
 }
 
-async fn once(http: &Http, parts: &http::request::Parts, body: Body, held: &Held) -> Result<Response<Incoming>, TransportError> {
+async fn once(
+    lanes: &Lanes,
+    watch: bool,
+    parts: &http::request::Parts,
+    body: Body,
+    held: &Held,
+) -> Result<Response<Incoming>, TransportError> {
     let mut request = Request::from_parts(parts.clone(), body);
     if let Some(header) = held.authorization() {
         request.headers_mut().insert(AUTHORIZATION, header);
     }
+    let http = if watch { &lanes.watches } else { &lanes.requests };
     tokio::time::timeout(HEAD, http.request(request)).await.map_err(|_| TransportError::Silent)?.map_err(Into::into)
 }
 

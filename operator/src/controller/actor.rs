@@ -106,7 +106,7 @@ pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knat
     let mut memory = Memory::new();
     let mut failures: u32 = 0;
     loop {
-        let Some(current) = resource.borrow_and_update().clone() else { return };
+        let Some(current) = resource.borrow_and_update().clone().filter(|_| !cx.stop.is_cancelled()) else { return };
         let started = Instant::now();
         // Boxed: between its passes an actor is to hold next to nothing.
         let pass = AssertUnwindSafe(Box::pin(super::pass::run(&cx, &current, &mut memory))).catch_unwind().await;
@@ -117,7 +117,7 @@ pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knat
             tracing::error!(kind = %current.component(), namespace = current.namespace(), name = current.name(), "a pass panicked; it starts anew");
             Next::Retry
         });
-        cx.metrics.passed(current.component(), started.elapsed(), next == Next::Retry);
+        cx.metrics.passed(&current, started.elapsed(), next == Next::Retry);
         failures = if next == Next::Retry { failures + 1 } else { 0 };
         let pause = match next {
             Next::Done => return,
@@ -129,6 +129,7 @@ pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knat
         let seen = memory.observer.as_ref().map(|(_, observer)| Arc::clone(&observer.seen));
         tokio::select! {
             changed = resource.changed() => if changed.is_err() { return },
+            () = cx.stop.cancelled() => return,
             () = poke.notified() => {}
             () = async { match seen { Some(seen) => seen.changed().await, None => std::future::pending().await } } => {}
             () = async { match pause { Some(pause) => tokio::time::sleep(pause.max(GATHER)).await, None => std::future::pending().await } } => {}

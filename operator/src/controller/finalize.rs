@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::condition::State;
+use knative_operator_shared::condition::{State, States, TARGET_CLUSTER_RESOLVED};
+use knative_operator_shared::label::{ON_UNREACHABLE, ORPHAN};
 use knative_operator_shared::version::Version;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -26,42 +29,113 @@ const NAMED: usize = 5;
 /// How soon it is looked again at what is going away.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// How long a cluster must have been away before a resource is let go without it: a moment's trouble is no reason.
+const GRACE: SignedDuration = SignedDuration::from_secs(10);
+
 /// Makes one step of the removal.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next {
     let finalizer = resource.component().finalizer();
-    let finalizers = resource.meta().finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|f| f == finalizer) {
+    if !resource.meta().finalizers.iter().flatten().any(|f| f == finalizer) {
         return Next::Done;
     }
     // Whatever is deleted from now on is no drift.
     memory.observer = None;
     match remove(cx, resource, memory).await {
         Ok(true) => {
-            cx.events.normal(resource, "Uninstalled", "Everything that was installed is deleted, but CustomResourceDefinitions");
-            let others: Vec<String> = finalizers.into_iter().filter(|f| f != finalizer).collect();
-            match set_finalizers(cx, resource, &others).await {
-                Ok(()) => Next::After(AGAIN),
-                Err(error) => {
-                    tracing::warn!(name = resource.name(), error = engine::words(&error), "finalizer not removed");
-                    Next::Retry
-                }
-            }
+            let gone =
+                || cx.events.normal(resource, "Uninstalled", "Everything that was installed is deleted, but CustomResourceDefinitions");
+            let_go(cx, resource, gone).await
         }
         Ok(false) => Next::After(AGAIN),
-        Err(why) => {
+        Err(Stuck::Unresolved(failure)) => {
+            memory.suspect = true;
+            let since = since(memory, resource);
+            let asked = resource.meta().annotations.as_ref().is_some_and(|a| a.get(ON_UNREACHABLE).is_some_and(|v| v == ORPHAN));
+            if asked && Timestamp::now().duration_since(since) >= GRACE {
+                let note = format!(
+                    "Let go while its cluster can't be reached since {since}, as {ON_UNREACHABLE}={ORPHAN} asks for: {}. Left behind there: {}",
+                    failure.unresolved.message,
+                    installed(memory, resource)
+                );
+                return let_go(cx, resource, || {
+                    cx.events.warning(resource, "Orphaned", note);
+                    cx.metrics.orphaned(resource);
+                })
+                .await;
+            }
+            memory.removing = None;
+            let message = waits(memory, resource, &failure.unresolved.message, since);
+            let mut states = verdict::stored(&memory.status(resource).conditions);
+            states[1] = State::no(failure.unresolved.reason.as_str(), message);
+            publish(cx, resource, memory, states).await;
+            if asked { Next::After(AGAIN) } else { failure.next() }
+        }
+        Err(Stuck::Failed(why)) => {
             memory.suspect = true;
             memory.removing = None;
-            tell(cx, resource, memory, why).await;
+            let mut states = verdict::stored(&memory.status(resource).conditions);
+            states[2] = State::no("Error", format!("Uninstall failed with message: {why}"));
+            publish(cx, resource, memory, states).await;
             Next::Retry
         }
     }
 }
 
+/// Takes the finalizer away; when that is done, tells it.
+async fn let_go(cx: &Context, resource: &Knative, tell: impl FnOnce()) -> Next {
+    let finalizer = resource.component().finalizer();
+    let others: Vec<String> = resource.meta().finalizers.iter().flatten().filter(|f| *f != finalizer).cloned().collect();
+    match set_finalizers(cx, resource, &others).await {
+        Ok(true) => {
+            tell();
+            Next::After(AGAIN)
+        }
+        Ok(false) => Next::After(AGAIN),
+        Err(error) => {
+            tracing::warn!(name = resource.name(), error = engine::words(&error), "finalizer not removed");
+            Next::Retry
+        }
+    }
+}
+
+/// Since when the cluster of `resource` can't be reached: what the condition says, or now.
+fn since(memory: &Memory, resource: &Knative) -> Timestamp {
+    let status = memory.status(resource);
+    let told = status.conditions.iter().find(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.status == "False");
+    told.and_then(|c| c.last_transition_time.as_ref()?.parse().ok()).unwrap_or_else(Timestamp::now)
+}
+
+/// What was installed, as far as that is known without the cluster.
+fn installed(memory: &Memory, resource: &Knative) -> String {
+    let version = resource.status().and_then(|s| s.version.as_deref());
+    let version = version.map_or_else(|| "what was applied of it so far".to_owned(), |v| format!("version {v}"));
+    let known = memory.home.as_ref().map(|(_, inventory)| format!("{} objects of ", inventory.0.len())).unwrap_or_default();
+    let component = resource.component();
+    format!("{known}{component}, {version}, in namespace {} and outside of namespaces", resource.target_namespace())
+}
+
+/// Why a deletion waits, for what, since when, and how it goes on.
+fn waits(memory: &Memory, resource: &Knative, why: &str, since: Timestamp) -> String {
+    let (kind, name, namespace) = (resource.component().kind().to_ascii_lowercase(), resource.name(), resource.namespace());
+    format!(
+        "{why}; the finalizer waits for the cluster since {since}, so that nothing is left on it ({}), and goes on by itself when it is back. \
+         To let the resource go and leave everything there: kubectl annotate {kind} {name} -n {namespace} {ON_UNREACHABLE}={ORPHAN} \
+         (an event and a metric record what is left); or, with nothing recorded: \
+         kubectl patch {kind} {name} -n {namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+        installed(memory, resource)
+    )
+}
+
+async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, states: States) {
+    // Whether that could be written or not, the removal is tried again.
+    report::publish(cx, resource, memory, &Report { states, version: None, manifests: None }).await;
+}
+
 /// Whether nothing is left.
 async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result<bool, Stuck> {
-    // Right after a restart the ClusterProfiles may not have been read yet: that is retried like anything else.
     let cluster = resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
     memory.suspect = false;
+    let _turn = cx.turns.take(&cx.metrics).await;
     let failed = |error| Stuck::Failed(knative_operator_runtime::chain(&error));
     let placed = place::settle(cx, resource, memory, &cluster.client).await.map_err(failed)?;
     let (resource, home) = (&*placed, Home::of(&placed));
@@ -129,38 +203,18 @@ async fn progress(cx: &Context, resource: &Knative, memory: &mut Memory, left: S
 
 /// Why a removal does not go on.
 enum Stuck {
-    Unresolved(crate::cluster::Unresolved),
+    Unresolved(resolve::Failure),
     Failed(String),
 }
 
-async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, why: Stuck) {
-    let mut states = verdict::stored(&memory.status(resource).conditions);
-    match why {
-        Stuck::Unresolved(unresolved) => {
-            let message = format!(
-                "{}; the finalizer waits for the cluster, so that nothing is left on it. To let the resource go and leave everything there: \
-                 kubectl patch {} {} -n {} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
-                unresolved.message,
-                resource.component().kind().to_ascii_lowercase(),
-                resource.name(),
-                resource.namespace()
-            );
-            states[1] = State::no(unresolved.reason.as_str(), message);
-        }
-        Stuck::Failed(why) => states[2] = State::no("Error", format!("Uninstall failed with message: {why}")),
-    }
-    // Whether that could be written or not, the removal is tried again.
-    report::publish(cx, resource, memory, &Report { states, version: None, manifests: None }).await;
-}
-
-/// Takes our finalizer away, leaving `others`. A conflict is no failure: the watch tells what has changed, and the next
+/// Takes our finalizer away, leaving `others`; whether that was done. A conflict is no failure: the watch tells what has changed, and the next
 /// step tries again.
-async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<()> {
+async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<bool> {
     let patch = json!({"metadata": {"finalizers": others, "resourceVersion": resource.meta().resource_version}});
     let api = report::metadata_api(&cx.hub, resource);
     match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        other => other.map(drop),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        other => other.map(|_| true),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Starts an actor for each custom resource and tells it what changes; ends it when the resource is gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
@@ -13,12 +13,13 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, utils::Backoff};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::profiles::reference;
 use super::siblings::Key;
 use super::{Context, actor};
+use crate::leader;
 
 /// What the hub tells.
 enum Told {
@@ -36,47 +37,62 @@ enum Told {
     ProfileTrouble(watcher::Error),
 }
 
+/// How long passes that are under way may take to come to their end when the operator stops.
+const FINISH: Duration = Duration::from_secs(3);
+
 /// The actor of one resource.
 struct Handle {
     resource: watch::Sender<Option<Arc<Knative>>>,
     poke: Arc<Notify>,
+    task: JoinHandle<()>,
 }
 
-/// Runs until an actor or a watch can't go on at all.
-pub async fn run(cx: Arc<Context>, readiness: Readiness) {
+/// Runs until a watch can't go on at all. `shards` tells which shards of the fleet are this replica's; the first one is `first`.
+pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards: mpsc::Receiver<leader::Told>) {
     let mut actors: HashMap<Key, Handle> = HashMap::new();
-    let mut tasks = JoinSet::new();
+    let mut held = BTreeSet::from([first]);
+    cx.metrics.leads(held.len());
     let mut told = hub(&cx.hub);
+    let mut changed = std::pin::pin!(providers_changed(&cx));
     let mut listing: Vec<ClusterProfile> = Vec::new();
     let mut listed: HashSet<Component> = HashSet::new();
     loop {
         let told = tokio::select! {
             told = told.next() => match told { Some(told) => told, None => return },
-            Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "an actor ended");
+            Some(change) = shards.recv() => {
+                match change {
+                    leader::Told::Gained(shard) => {
+                        held.insert(shard);
+                        let own = |r: &Arc<Knative>| leader::shard(r, cx.shards) == shard;
+                        cx.siblings.all().into_iter().filter(own).for_each(|resource| start(&cx, &mut actors, resource));
+                    }
+                    leader::Told::Yield(shard, answer) => {
+                        held.remove(&shard);
+                        stop(&cx, &mut actors, shard).await;
+                        let _ = answer.send(());
+                    }
                 }
+                cx.metrics.leads(held.len());
+                continue;
+            }
+            () = &mut changed => {
+                changed.set(providers_changed(&cx));
+                poke(&actors, referring(&actors, None).iter());
                 continue;
             }
         };
         match told {
             Told::Resource(resource) => {
-                let key = Key::of(&resource);
                 cx.siblings.set(Arc::clone(&resource));
-                poke(&actors, cx.siblings.rival_keys(&resource).iter());
-                match actors.get(&key) {
-                    Some(handle) if !handle.resource.is_closed() => drop(handle.resource.send_replace(Some(resource))),
-                    _ => {
-                        let (sender, receiver) = watch::channel(Some(resource));
-                        let handle = Handle { resource: sender, poke: Arc::default() };
-                        tasks.spawn(actor::run(Arc::clone(&cx), receiver, Arc::clone(&handle.poke)));
-                        actors.insert(key, handle);
-                    }
+                if held.contains(&leader::shard(&resource, cx.shards)) {
+                    poke(&actors, cx.siblings.rival_keys(&resource).iter());
+                    start(&cx, &mut actors, resource);
                 }
             }
             Told::Gone(key) => end(&cx, &mut actors, &key),
             Told::All(component, keys) => {
-                let gone: Vec<Key> = actors.keys().filter(|k| k.component == component && !keys.contains(*k)).cloned().collect();
+                let known = cx.siblings.all().into_iter().map(|r| Key::of(&r));
+                let gone: Vec<Key> = known.filter(|k| k.component == component && !keys.contains(k)).collect();
                 gone.iter().for_each(|key| end(&cx, &mut actors, key));
                 listed.insert(component);
                 if listed.len() == Component::ALL.len() {
@@ -105,7 +121,12 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness) {
             },
             Told::ProfileTrouble(error) => {
                 match &error {
-                    watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => cx.profiles.no_such_kind(),
+                    watcher::Error::InitialListFailed(kube::Error::Api(status))
+                    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+                        if status.code == 404 =>
+                    {
+                        cx.profiles.no_such_kind();
+                    }
                     other => cx.profiles.unreadable(knative_operator_runtime::chain(other)),
                 }
                 poke(&actors, referring(&actors, None).iter());
@@ -114,14 +135,55 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness) {
     }
 }
 
-fn end(cx: &Context, actors: &mut HashMap<Key, Handle>, key: &Key) {
-    cx.siblings.remove(key);
-    cx.metrics.forget(key);
-    if let Some(handle) = actors.remove(key) {
-        if let Some(resource) = handle.resource.borrow().clone() {
-            poke(actors, cx.siblings.rival_keys(&resource).iter());
+/// Waits until the provider file says something else.
+async fn providers_changed(cx: &Context) {
+    match &cx.providers {
+        Some(file) => file.changed(|valid| cx.metrics.provider_file(valid)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells the actor of `resource` that it is as given; starts one if there is none.
+fn start(cx: &Arc<Context>, actors: &mut HashMap<Key, Handle>, resource: Arc<Knative>) {
+    let key = Key::of(&resource);
+    if let Some(handle) = actors.get(&key).filter(|handle| !handle.resource.is_closed()) {
+        handle.resource.send_replace(Some(resource));
+        return;
+    }
+    let (sender, receiver) = watch::channel(Some(resource));
+    let poke = Arc::new(Notify::new());
+    let task = tokio::spawn(actor::run(Arc::clone(cx), receiver, Arc::clone(&poke)));
+    actors.insert(key, Handle { resource: sender, poke, task });
+}
+
+/// Ends the actors of `shard`: at once, or, if the operator stops, when their passes have come to an end.
+async fn stop(cx: &Context, actors: &mut HashMap<Key, Handle>, shard: u32) {
+    let own = |handle: &Handle| handle.resource.borrow().as_ref().is_none_or(|r| leader::shard(r, cx.shards) == shard);
+    let ending: Vec<(Key, Handle)> = actors.extract_if(|_, handle| own(handle)).collect();
+    let deadline = Instant::now() + if cx.stop.is_cancelled() { FINISH } else { Duration::ZERO };
+    for (key, mut handle) in ending {
+        if tokio::time::timeout_at(deadline.into(), &mut handle.task).await.is_err() {
+            handle.task.abort();
+            // Only when it has really ended may somebody else begin.
+            let _ = handle.task.await;
         }
+        let cluster = handle.resource.borrow().as_ref().and_then(|r| r.common().cluster_profile_ref.clone());
+        cluster.iter().for_each(|cluster| cx.connections.forget(cluster));
+        cx.metrics.forget(&key, true);
+    }
+}
+
+fn end(cx: &Context, actors: &mut HashMap<Key, Handle>, key: &Key) {
+    let Some(resource) = cx.siblings.remove(key) else { return };
+    let last = !cx.siblings.on_same_cluster(&resource);
+    cx.metrics.forget(key, last);
+    if let Some(handle) = actors.remove(key) {
+        poke(actors, cx.siblings.rival_keys(&resource).iter());
         let _ = handle.resource.send(None);
+    }
+    // Nobody needs the connection any more.
+    if last && let Some(cluster) = &resource.common().cluster_profile_ref {
+        cx.connections.forget(cluster);
     }
 }
 
@@ -142,6 +204,7 @@ fn referring(actors: &HashMap<Key, Handle>, profile: Option<&knative_operator_sh
 /// Everything that the hub tells. Each watch has its own back-off, so that one that fails holds up no other.
 fn hub(client: &Client) -> BoxStream<'static, Told> {
     let profiles = watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
+        .modify(|profile| profile.metadata.managed_fields = None)
         .backoff(Every(Duration::from_secs(1)))
         .map(|event| event.map_or_else(Told::ProfileTrouble, Told::Profile));
     select_all([

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
@@ -26,6 +27,7 @@ use crate::apply::throttle::Throttle;
 use crate::apply::{engine, remove};
 use crate::health::Health;
 use crate::kinds::Kinds;
+use crate::metrics::Counts;
 use crate::object::{Kind, ObjectId};
 use crate::owner::Owner;
 use crate::plan::{Phase, Plan};
@@ -228,9 +230,10 @@ impl Site<'_> {
         self.store(&stored).await?;
         let meant = self.inventory.clone();
         let held = self.held();
-        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen };
+        let lost = AtomicBool::new(false);
+        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, lost };
         let applied = engine::run(&target, &todo, held, throttle).await;
-        self.cx.metrics.wrote(self.resource.component(), applied.applied.len(), applied.repaired.len());
+        self.cx.metrics.wrote(self.resource, applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
             let by = |(id, by): &(ObjectId, Option<String>)| {
                 by.as_ref().map_or_else(|| id.to_string(), |by| format!("{id} (changed by \"{by}\")"))
@@ -247,7 +250,7 @@ impl Site<'_> {
             let note = format!("{id} is changed again and again by {who}; it is put right less often");
             self.cx.events.warning(self.resource, "DriftFight", note);
         }
-        let mut found = Installation { refused: applied.refused, ..Installation::default() };
+        let mut found = Installation { refused: applied.refused, lost: target.lost.into_inner(), ..Installation::default() };
         if found.refused.is_empty() && !applied.held {
             self.prune(&mut found).await;
         }
@@ -260,6 +263,13 @@ impl Site<'_> {
             self.store(&meant).await?;
         }
         survey::add(&mut found, self.plan, self.seen, Timestamp::now());
+        let counts = Counts {
+            planned: self.plan.items().len(),
+            refused: found.refused.len(),
+            unavailable: found.unavailable.len(),
+            pending: found.pending.len(),
+        };
+        self.cx.metrics.counted(self.resource, counts);
         Ok(found)
     }
 

@@ -2,7 +2,7 @@
 //! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
 //!
 //! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster, [`place`] the namespace on it, [`plans`] what is to be there,
-//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
+//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`turns`] are taken by passes, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
 
 pub mod actor;
 pub mod events;
@@ -17,14 +17,16 @@ pub mod report;
 pub mod resolve;
 pub mod siblings;
 pub mod survey;
+pub mod turns;
 pub mod verdict;
 
 use std::time::Duration;
 
 use kube::Client;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::connections::Connections;
-use crate::cluster::provider::Providers;
+use crate::cluster::provider::ProviderFile;
 use crate::metrics::Metrics;
 use crate::release::Library;
 use crate::render::Settings;
@@ -38,7 +40,7 @@ pub struct Context {
     /// Settings that what is installed depends on.
     pub settings: Settings,
     /// The provider file; none if multicluster is disabled.
-    pub providers: Option<Providers>,
+    pub providers: Option<ProviderFile>,
     /// What was rendered lately.
     pub plans: plans::Plans,
     /// The ClusterProfiles.
@@ -51,6 +53,12 @@ pub struct Context {
     pub events: events::Events,
     /// What is counted.
     pub metrics: Metrics,
-    /// How soon a component that isn't ready is looked at again, if nothing is heard of it.
+    /// How old the truth about a cluster may be where no watch can be held.
     pub poll_interval: Duration,
+    /// How many shards the fleet has.
+    pub shards: u32,
+    /// How many passes are made at the same time.
+    pub turns: turns::Turns,
+    /// Cancelled when the operator is to stop.
+    pub stop: CancellationToken,
 }

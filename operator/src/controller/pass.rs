@@ -9,6 +9,7 @@ use knative_operator_shared::version::Version;
 
 use super::actor::{Memory, Next};
 use super::report::{self, Report, Told};
+use super::resolve::Failure;
 use super::siblings::Key;
 use super::verdict::{self, Installation, Verdict};
 use super::{Context, finalize, install, resolve};
@@ -76,17 +77,16 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
 /// Installs `target`, if the cluster is to be had.
 async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Target) -> Outcome {
     let suspect = memory.suspect || memory.observer.as_ref().is_some_and(|(_, o)| o.seen.take_trouble());
+    if let Some(stale) = resolve::stale(cx, resource).await {
+        memory.observer = None;
+        tell(cx, resource, memory, Outcome::of(Verdict::Unresolved(stale), Next::Idle)).await;
+    }
     let cluster = match resolve::cluster(cx, resource, suspect).await {
         Ok(cluster) => cluster,
-        Err(unresolved) => {
-            // When it is back, everything is looked at anew.
-            memory.observer = None;
-            memory.suspect = true;
-            let next = if unresolved.reason.retried() { Next::Retry } else { Next::Idle };
-            return Outcome::of(Verdict::Unresolved(unresolved), next);
-        }
+        Err(failure) => return unresolved(memory, failure),
     };
     memory.suspect = false;
+    let turn = cx.turns.take(&cx.metrics).await;
     if let Some(why) = obstacle(cx, resource) {
         return Outcome::failed(why, Next::Idle);
     }
@@ -95,10 +95,24 @@ async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Targ
             let outcome = install::run(cx, resource, memory, &cluster, version).await;
             // What went wrong may be the cluster itself: the next pass asks whether it answers before it tries again.
             memory.suspect = outcome.next == Next::Retry || matches!(&outcome.verdict, Verdict::Installation(i) if !i.refused.is_empty());
-            outcome
+            drop(turn);
+            let lost = matches!(&outcome.verdict, Verdict::Installation(i) if i.lost);
+            match lost.then_some(resolve::cluster(cx, resource, true)) {
+                // That is what is so, and not what became of the objects.
+                Some(asked) => asked.await.map_or_else(|failure| unresolved(memory, failure), |_| outcome),
+                None => outcome,
+            }
         }
         Target::Missing(why, next) => Outcome::failed(why, next),
     }
+}
+
+/// The cluster is not to be had. When it is back, everything is looked at anew.
+fn unresolved(memory: &mut Memory, failure: Failure) -> Outcome {
+    memory.observer = None;
+    memory.suspect = true;
+    let next = failure.next();
+    Outcome::of(Verdict::Unresolved(failure.unresolved), next)
 }
 
 /// What stands in the way of installing `resource` at all, until it or another resource changes.

@@ -33,9 +33,20 @@ impl Siblings {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(Key::of(&resource), resource);
     }
 
-    /// The one of `key` is gone.
-    pub fn remove(&self, key: &Key) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+    /// The one of `key` is gone: what it was.
+    pub fn remove(&self, key: &Key) -> Option<Arc<Knative>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+
+    /// All that there are.
+    pub fn all(&self) -> Vec<Arc<Knative>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+    }
+
+    /// Whether anything else is for the cluster of `resource`.
+    pub fn on_same_cluster(&self, resource: &Knative) -> bool {
+        let target = &resource.common().cluster_profile_ref;
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().any(|other| other.common().cluster_profile_ref == *target)
     }
 
     /// The others of the same kind for the same cluster that are not being deleted.

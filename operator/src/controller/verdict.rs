@@ -25,6 +25,8 @@ pub struct Installation {
     pub unavailable: Vec<(String, Wait)>,
     /// Whether everything has been looked at: right after a start nothing has.
     pub seen: bool,
+    /// Whether the cluster went away meanwhile.
+    pub lost: bool,
 }
 
 /// How far a pass came.

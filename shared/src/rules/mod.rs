@@ -5,6 +5,7 @@ mod namespace;
 mod quantity;
 mod readable;
 mod reference;
+mod unreachable;
 mod version;
 
 use crate::api::Knative;
@@ -48,5 +49,6 @@ pub fn faults(resource: &Knative) -> Vec<Problem> {
     problems.extend(namespace::one_meaning(resource));
     problems.extend(version::syntax(resource));
     problems.extend(quantity::syntax(resource));
+    problems.extend(unreachable::annotation(resource));
     problems
 }

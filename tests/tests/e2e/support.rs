@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_tests::cluster::{Cluster, left};
+pub use knative_operator_tests::kubelet::script;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::{Result, wait};
@@ -62,15 +63,6 @@ pub fn provider(name: &str) -> Value {
     json!({"name": name, "execConfig": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": format!("/access-plugins/own/{name}"), "provideClusterInfo": true,
     }})
-}
-
-/// Writes an executable script.
-pub fn script(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let fresh = path.with_extension("new");
-    std::fs::write(&fresh, text)?;
-    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;
-    Ok(std::fs::rename(fresh, path)?)
 }
 
 /// A custom resource; `profile` is its ClusterProfile, none for the local cluster.

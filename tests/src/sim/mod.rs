@@ -1,0 +1,193 @@
+//! Spokes by the thousand in one process: a light API server of our own that speaks enough of the API for the operator (HTTPS, HTTP/2,
+//! server-side apply, get, list, watch, delete) and makes everything available at once. What it does not do is what a real one is for:
+//! no admission, no controllers but [`status`], no merging of other people's fields.
+//!
+//! All spokes share one port: the spoke is the first part of the path, which a ClusterProfile's server may have.
+
+mod serve;
+mod status;
+mod store;
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::Result;
+use crate::pki::Authority;
+use store::Store;
+
+/// A fleet of simulated spokes. Dropping it ends them.
+pub struct Sim {
+    address: SocketAddr,
+    authority: String,
+    spokes: Arc<Vec<Spoke>>,
+    accept: JoinHandle<()>,
+    /// A port that accepts and never says a word.
+    hole: SocketAddr,
+    silence: JoinHandle<()>,
+}
+
+/// One simulated spoke.
+#[derive(Default)]
+pub struct Spoke {
+    store: Store,
+    /// How many requests there were, by verb.
+    requests: Mutex<HashMap<&'static str, usize>>,
+    open: AtomicUsize,
+    most: AtomicUsize,
+    /// Who waits for an object to be applied: its path, and when that was.
+    awaited: Mutex<HashMap<String, Option<Instant>>>,
+}
+
+impl Sim {
+    /// Starts `number` spokes.
+    pub async fn start(number: usize) -> Result<Self> {
+        let authority = Authority::new("sim")?;
+        let issued = authority.issue("sim", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
+        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let mut config =
+            ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let spokes: Arc<Vec<Spoke>> = Arc::new((0..number).map(|_| Spoke::default()).collect());
+        let served = Arc::clone(&spokes);
+        let accept = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, spokes) = (acceptor.clone(), Arc::clone(&served));
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let connection = Arc::new(Connection { spokes, spoke: Mutex::new(None) });
+                    let service = service_fn(move |request| serve::answer(Arc::clone(&connection), request));
+                    // A connection that ends early ended with its process.
+                    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let hole = silent.local_addr()?;
+        let kept = tokio::spawn(async move {
+            let mut kept = Vec::new();
+            while let Ok((stream, _)) = silent.accept().await {
+                kept.push(stream);
+            }
+        });
+        Ok(Self { address, authority: authority.pem(), spokes, accept, hole, silence: kept })
+    }
+
+    /// How spoke `number` is reached with provider `provider`, as a ClusterProfile says it.
+    pub fn access(&self, number: usize, provider: &str) -> Value {
+        self.at(provider, &format!("https://{}/{number}", self.address))
+    }
+
+    /// How a spoke is reached that accepts connections and never says a word.
+    pub fn black_hole(&self, provider: &str) -> Value {
+        self.at(provider, &format!("https://{}", self.hole))
+    }
+
+    fn at(&self, provider: &str, server: &str) -> Value {
+        json!([{"name": provider, "cluster": {"server": server, "certificate-authority-data": BASE64_STANDARD.encode(&self.authority)}}])
+    }
+
+    /// Spoke `number`.
+    pub fn spoke(&self, number: usize) -> &Spoke {
+        &self.spokes[number]
+    }
+
+    /// The requests of all spokes since this was asked last, by verb.
+    pub fn take_requests(&self) -> HashMap<&'static str, usize> {
+        let mut all = HashMap::new();
+        for spoke in self.spokes.iter() {
+            for (verb, count) in lock(&spoke.requests).drain() {
+                *all.entry(verb).or_default() += count;
+            }
+        }
+        all
+    }
+
+    /// The most connections that one spoke has open, and had at any time.
+    pub fn connections(&self) -> (usize, usize) {
+        let most = |of: fn(&Spoke) -> &AtomicUsize| self.spokes.iter().map(|s| of(s).load(Ordering::Relaxed)).max().unwrap_or_default();
+        (most(|s| &s.open), most(|s| &s.most))
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.accept.abort();
+        self.silence.abort();
+    }
+}
+
+impl Spoke {
+    /// Deletes the object at `path` (`/apis/apps/v1/namespaces/a/deployments/b`), as somebody else would; whether it was there. From then
+    /// on [`Self::back`] tells when it was applied again.
+    pub fn delete(&self, path: &str) -> bool {
+        lock(&self.awaited).insert(path.to_owned(), None);
+        self.store.delete(path)
+    }
+
+    /// When the object at `path` was applied again after it was deleted.
+    pub fn back(&self, path: &str) -> Option<Instant> {
+        lock(&self.awaited).get(path).copied().flatten()
+    }
+
+    /// How many objects there are.
+    pub fn objects(&self) -> usize {
+        self.store.len()
+    }
+
+    fn count(&self, verb: &'static str) {
+        *lock(&self.requests).entry(verb).or_default() += 1;
+    }
+
+    fn applied(&self, path: &str) {
+        if let Some(when) = lock(&self.awaited).get_mut(path) {
+            when.get_or_insert_with(Instant::now);
+        }
+    }
+}
+
+/// One connection; which spoke it is for shows with its first request.
+struct Connection {
+    spokes: Arc<Vec<Spoke>>,
+    spoke: Mutex<Option<usize>>,
+}
+
+impl Connection {
+    fn of(&self, number: usize) -> Option<&Spoke> {
+        let spoke = self.spokes.get(number)?;
+        if lock(&self.spoke).replace(number).is_none() {
+            let open = spoke.open.fetch_add(1, Ordering::Relaxed) + 1;
+            spoke.most.fetch_max(open, Ordering::Relaxed);
+        }
+        Some(spoke)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(number) = *lock(&self.spoke) {
+            self.spokes[number].open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
