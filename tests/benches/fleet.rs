@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Requests to the hub at once.
 const CONCURRENCY: usize = 32;
 /// How long memory is given to settle.
-const SETTLE: Duration = Duration::from_secs(12);
+const SETTLE: Duration = Duration::from_secs(15);
 /// What is deleted on each spoke to see how soon it is back.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/knative-serving/deployments/controller";
 

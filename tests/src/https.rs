@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::Result;
-use crate::pki::Authority;
+use crate::pki::{Authority, Issued};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub struct Asked {
 pub enum Answer {
     /// This status with these header lines and this body.
     With(&'static str, Vec<String>, Vec<u8>),
+    /// A body that breaks off in the middle.
+    Cut(Vec<u8>),
     /// A body without an end.
     Endless,
     /// Nothing, ever.
@@ -41,7 +43,11 @@ impl Server {
     /// Starts a server whose certificate `authority` issues. `answer` is given each request and how many there were before
     /// for the same path.
     pub fn start(authority: &Authority, answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Result<Self> {
-        let issued = authority.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
+        Self::start_with(&authority.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?, answer)
+    }
+
+    /// Starts a server with certificate `issued`.
+    pub fn start_with(issued: &Issued, answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Result<Self> {
         let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -86,6 +92,11 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, log: &Mutex<Vec<Asked>>, 
             stream.write_all(head.as_bytes()).ok()?;
             stream.write_all(&body).ok()?;
             stream.conn.send_close_notify();
+            stream.flush().ok()
+        }
+        Answer::Cut(body) => {
+            stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len() * 2).as_bytes()).ok()?;
+            stream.write_all(&body).ok()?;
             stream.flush().ok()
         }
         Answer::Endless => {

@@ -15,6 +15,7 @@ pub mod measure;
 pub mod pki;
 pub mod process;
 pub mod product;
+pub mod proxies;
 pub mod proxy;
 pub mod releases;
 pub mod sim;

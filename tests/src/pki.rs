@@ -7,6 +7,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 
+use time::{Duration, OffsetDateTime};
+
 use crate::Result;
 
 /// An authority.
@@ -37,7 +39,25 @@ impl Authority {
 
     /// A certificate for user `name` of `group`, or for a server at `addresses` and `names`.
     pub fn issue(&self, name: &str, group: Option<&str>, addresses: &[IpAddr], names: &[&str]) -> Result<Issued> {
+        self.issue_from(CertificateParams::default(), name, group, addresses, names)
+    }
+
+    /// A certificate for a server at `addresses` that is valid for a day, from so many days from now on.
+    pub fn issue_in(&self, days: i64, addresses: &[IpAddr]) -> Result<Issued> {
         let mut params = CertificateParams::default();
+        params.not_before = OffsetDateTime::now_utc() + Duration::days(days);
+        params.not_after = params.not_before + Duration::days(1);
+        self.issue_from(params, "server", None, addresses, &[])
+    }
+
+    fn issue_from(
+        &self,
+        mut params: CertificateParams,
+        name: &str,
+        group: Option<&str>,
+        addresses: &[IpAddr],
+        names: &[&str],
+    ) -> Result<Issued> {
         params.distinguished_name.push(DnType::CommonName, name);
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);

@@ -57,14 +57,24 @@ pub fn values(providers: &[Value]) -> Value {
     }})
 }
 
+/// The port of the webhook's Service: below 1024 is for root.
+fn port(hub: &Cluster) -> u16 {
+    if TcpListener::bind((hub.subnet().address(1), 443)).is_ok() { 443 } else { 9443 }
+}
+
+/// What any values need here: the release bundle as an image, and a port that this process may listen on.
+pub fn bundled(hub: &Cluster) -> Value {
+    json!({"knative_operator": {
+        "releases": {"image": "registry.example/releases:test"},
+        "operator_webhook": {"servicePort": port(hub)},
+    }})
+}
+
 impl Product {
     /// Installs the chart on `hub` with `values` and starts what it installed. `plugins`: the folder that stands for
     /// the image of the test's own plugins.
     pub async fn install(hub: &Cluster, releases: &Releases, mut values: Value, plugins: &Path) -> Result<Self> {
-        // Below 1024 is for root; the Service can have another port.
-        if TcpListener::bind((hub.subnet().address(1), 443)).is_err() {
-            values["knative_operator"]["operator_webhook"]["servicePort"] = json!(9443);
-        }
+        values["knative_operator"]["operator_webhook"]["servicePort"] = json!(port(hub));
         let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
         hub.kubectl(&["apply", "-f", "-"], &crd).await?;
         hub.kubectl(&["create", "namespace", FLEET], "").await?;
@@ -87,9 +97,14 @@ impl Product {
         ];
         hub.helm(&arguments).await?;
 
+        Self::start(hub, releases, [("registry.example/own-plugins".to_owned(), plugins.to_owned())].into()).await
+    }
+
+    /// Starts what was installed on `hub`; `more` tells what images hold that only this test uses.
+    pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
         let mut images = kubelet::images(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?)?;
         images.insert("registry.example/releases".to_owned(), releases.dir.canonicalize()?);
-        images.insert("registry.example/own-plugins".to_owned(), plugins.to_owned());
+        images.extend(more);
         let webhook = if hub.webhooks() { Some(webhook(hub, &images).await?) } else { None };
         let operator = operator(hub, &images).await?;
         Ok(Self { operator, webhook, images })
@@ -102,10 +117,22 @@ impl Product {
         self.start_operator(hub).await
     }
 
+    /// Starts the webhook anew, in place of one that has ended.
+    pub async fn start_webhook(&mut self, hub: &Cluster) -> Result<()> {
+        self.webhook = None;
+        self.webhook = Some(webhook(hub, &self.images).await?);
+        Ok(())
+    }
+
     /// Starts the operator anew, in place of one that has ended.
     pub async fn start_operator(&mut self, hub: &Cluster) -> Result<()> {
         self.operator = operator(hub, &self.images).await?;
         Ok(())
+    }
+
+    /// Starts one more replica of the operator.
+    pub async fn another_operator(&self, hub: &Cluster) -> Result<Pod> {
+        operator(hub, &self.images).await
     }
 
     /// Where the operator's metrics are.
@@ -184,6 +211,6 @@ pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) ->
     let patch = json!({"status": {"accessProviders": access, "conditions": [{
         "type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
-    let arguments = ["patch", "clusterprofile", name, "-n", FLEET, "--subresource=status", "--type=merge", "-p", &patch.to_string()];
-    hub.kubectl(&arguments, "").await.map(drop)
+    let arguments = ["patch", "clusterprofile", name, "-n", FLEET, "--subresource=status", "--type=merge", "--patch-file=/dev/stdin"];
+    hub.kubectl(&arguments, &patch.to_string()).await.map(drop)
 }

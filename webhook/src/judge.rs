@@ -1,13 +1,16 @@
 //! Whether a request may go on. Pure.
 
 use knative_operator_shared::api::Component;
-use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::label::{GROUP, ON_UNREACHABLE, VERSION};
 use knative_operator_shared::rules::{self, Problem};
+
+use serde_json::Value;
 
 use crate::review::Request;
 
 /// What is wrong with the request; nothing if it may go on. Only `CREATE` and `UPDATE` of our own kinds are judged, and
-/// an update that leaves the spec as it is always passes, so that finalizers, labels and status can never be stuck.
+/// an update that leaves the spec and what decides over an installation as they are always passes, so that finalizers, labels and status
+/// can never be stuck.
 pub fn judge(request: &Request) -> Vec<Problem> {
     let ours = request.kind.group == GROUP && request.kind.version == VERSION && request.sub_resource.is_empty();
     let Some(component) = Component::of_kind(&request.kind.kind).filter(|_| ours) else { return Vec::new() };
@@ -16,7 +19,12 @@ pub fn judge(request: &Request) -> Vec<Problem> {
             Ok(new) => rules::judge(&new, None),
             Err(problem) => vec![problem],
         },
-        "UPDATE" if request.object.get("spec") == request.old_object.get("spec") => Vec::new(),
+        "UPDATE"
+            if request.object.get("spec") == request.old_object.get("spec")
+                && unreachable(&request.object) == unreachable(&request.old_object) =>
+        {
+            Vec::new()
+        }
         "UPDATE" => match (rules::read(component, &request.object), rules::read(component, &request.old_object)) {
             (Ok(new), Ok(old)) => rules::judge(&new, Some(&old)),
             // The stored object is unreadable: any readable one is better.
@@ -25,6 +33,11 @@ pub fn judge(request: &Request) -> Vec<Problem> {
         },
         _ => Vec::new(),
     }
+}
+
+/// What is to become of `object` if its cluster can't be reached.
+fn unreachable(object: &Value) -> &Value {
+    &object["metadata"]["annotations"][ON_UNREACHABLE]
 }
 
 /// What is wrong with the request, as far as the API server itself doesn't say it better: it checks types and required
@@ -37,7 +50,7 @@ pub fn judge_early(request: &Request) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::review::Kind;

@@ -27,7 +27,7 @@ pub struct Observer {
     poll: Duration,
     /// What is seen.
     pub seen: Arc<Seen>,
-    watches: HashMap<Place, JoinHandle<()>>,
+    watches: HashMap<Arc<Place>, JoinHandle<()>>,
     /// How kinds are addressed that the cluster was asked about.
     pub found: Kinds,
 }
@@ -47,7 +47,7 @@ impl Observer {
     /// Watches `kind` from now on, if it isn't yet: in `namespace`, if it lives in one.
     pub fn watch(&mut self, kind: &Kind, namespace: &str) {
         let namespace = if kind.namespaced { namespace } else { "" };
-        let place = Place { kind: kind.clone(), namespace: namespace.to_owned() };
+        let place = Arc::new(Place { kind: kind.clone(), namespace: namespace.to_owned() });
         if self.watches.contains_key(&place) {
             return;
         }
@@ -56,7 +56,7 @@ impl Observer {
             selector: Arc::clone(&self.selector),
             seen: Arc::clone(&self.seen),
             whole: health::has_health(&kind.resource.group, &kind.resource.kind),
-            place: place.clone(),
+            place: Arc::clone(&place),
             poll: self.poll,
         };
         self.watches.insert(place, tokio::spawn(watch.follow()));
@@ -89,7 +89,7 @@ struct Watch {
     client: Client,
     selector: Arc<str>,
     seen: Arc<Seen>,
-    place: Place,
+    place: Arc<Place>,
     whole: bool,
     poll: Duration,
 }

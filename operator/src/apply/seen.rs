@@ -1,6 +1,7 @@
 //! What is seen on one cluster, shared between the watches and whoever decides.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,7 +16,8 @@ use crate::plan::Plan;
 /// What is seen of one object.
 #[derive(Clone, Debug)]
 struct Observed {
-    uid: Box<str>,
+    /// Of its uid: only whether it is the same matters.
+    uid: u64,
     version: u64,
     generation: i64,
     digest: Option<Digest>,
@@ -88,9 +90,9 @@ impl Seen {
         }
     }
 
-    /// The uid of `id`, if it is seen.
-    pub fn uid(&self, id: &ObjectId) -> Option<String> {
-        self.lock().objects.get(id).map(|o| o.uid.to_string())
+    /// Whether `id` is seen with another uid than `uid`.
+    pub fn is_other(&self, id: &ObjectId, uid: &str) -> bool {
+        self.lock().objects.get(id).is_some_and(|o| o.uid != hashed(uid))
     }
 
     /// Who has taken fields of `id` from us, as far as that is known.
@@ -131,7 +133,7 @@ impl Seen {
         let before = sights.objects.get_mut(id);
         observed.health = before.as_ref().and_then(|have| match &have.health {
             // Whether it works is not known before its own controller has looked at this generation.
-            Some(_) if (have.generation, &have.uid) != (observed.generation, &observed.uid) => {
+            Some(_) if (have.generation, have.uid) != (observed.generation, observed.uid) => {
                 Some(Box::new(Health::Waiting("its newest generation is not observed yet".into())))
             }
             same => same.clone(),
@@ -212,10 +214,16 @@ impl Seen {
     /// A watch told that `id` is gone.
     pub fn gone(&self, id: &Id, meta: &ObjectMeta) {
         let mut sights = self.lock();
-        if sights.objects.get(id).is_some_and(|have| Some(&*have.uid) == meta.uid.as_deref()) {
+        if sights.objects.get(id).is_some_and(|have| have.uid == hashed(meta.uid.as_deref().unwrap_or_default())) {
             sights.objects.remove(id);
         }
     }
+}
+
+fn hashed(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Sights {
@@ -233,7 +241,7 @@ impl Sights {
 
     fn observed(&self, id: &Id, meta: &ObjectMeta, health: Option<Health>) -> Observed {
         Observed {
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            uid: hashed(meta.uid.as_deref().unwrap_or_default()),
             version: version(meta),
             generation: meta.generation.unwrap_or_default(),
             digest: ownership::digest(meta),
@@ -265,8 +273,8 @@ mod tests {
         ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.to_string()), ..ObjectMeta::default() }
     }
 
-    fn at(seen: &Seen) -> Option<(String, u64)> {
-        seen.lock().objects.get(&id()).map(|o| (o.uid.to_string(), o.version))
+    fn at(seen: &Seen) -> Option<(u64, u64)> {
+        seen.lock().objects.get(&id()).map(|o| (o.uid, o.version))
     }
 
     #[test]
@@ -281,14 +289,14 @@ mod tests {
         // The end of the first one, told late.
         seen.told(&id(), &meta("1", 12), None, false);
         seen.gone(&id(), &meta("1", 13));
-        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
+        assert_eq!(at(&seen), Some((hashed("2"), 20)));
         // A list that was made before the write.
         seen.told(&id(), &meta("1", 10), None, true);
-        assert_eq!(at(&seen), Some(("2".to_owned(), 20)));
+        assert_eq!(at(&seen), Some((hashed("2"), 20)));
         // Confirmed, it follows the watch, and a later list even to lower versions (a cluster that was restored).
         seen.told(&id(), &meta("2", 20), None, false);
         seen.told(&id(), &meta("3", 5), None, true);
-        assert_eq!(at(&seen), Some(("3".to_owned(), 5)));
+        assert_eq!(at(&seen), Some((hashed("3"), 5)));
         seen.gone(&id(), &meta("3", 6));
         assert_eq!(seen.sight(&id()), Sight::Unknown);
     }

@@ -19,8 +19,8 @@ use super::profile::Plugin;
 
 /// Longest output, in bytes.
 const OUTPUT_LIMIT: u64 = 256 << 10;
-/// Longest part of standard error that is read, in bytes.
-const ERROR_LIMIT: u64 = 64 << 10;
+/// Longest part of standard error that is kept, in bytes: its end.
+const ERROR_LIMIT: usize = 16 << 10;
 /// Longest line of standard error that is shown, in characters.
 const LINE_LIMIT: usize = 300;
 
@@ -89,7 +89,7 @@ pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresol
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Err(failed("has no output".to_owned())) };
     let work = async {
         // Standard error is drained to its end, so that a plugin that talks much is not stopped by a full pipe.
-        let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read(stderr, ERROR_LIMIT), child.wait());
+        let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read_end(stderr), child.wait());
         (out, err, status)
     };
     let finished = tokio::time::timeout(limit, work).await;
@@ -117,10 +117,39 @@ async fn read(mut from: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<V
     Ok(kept)
 }
 
+/// The end of `from`.
+async fn read_end(mut from: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
+    let (mut kept, mut piece) = (Vec::new(), vec![0; ERROR_LIMIT]);
+    loop {
+        let read = from.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(kept);
+        }
+        kept.extend_from_slice(&piece[..read]);
+        if kept.len() > ERROR_LIMIT {
+            kept.drain(..kept.len() - ERROR_LIMIT);
+        }
+    }
+}
+
+/// `line` without what looks like a token: a JWT, or whatever comes after "Bearer".
+fn veiled(line: &str) -> String {
+    let mut bearer = false;
+    let words = line.split(' ').map(|word| {
+        let token = bearer
+            || word
+                .split(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
+                .any(|part| part.starts_with("eyJ") && part.len() > 20);
+        bearer = word.eq_ignore_ascii_case("bearer");
+        if token && !word.is_empty() { "[hidden]" } else { word }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("it said nothing on standard error");
-    line.chars().take(LINE_LIMIT).collect()
+    veiled(line).chars().take(LINE_LIMIT).collect()
 }
 
 /// What went wrong is told without a word of the output: it may hold a token.

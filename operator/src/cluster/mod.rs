@@ -1,9 +1,10 @@
 //! Where a component is installed, and how to get there.
 //!
-//! [`provider`] reads the provider file, [`profile`] decides how a ClusterProfile is reached (pure), [`exec`] runs
+//! [`provider`] reads the provider file, [`profile`] decides how a ClusterProfile is reached (pure; [`address`]: its URLs), [`exec`] runs
 //! credential plugins, [`secret`] is the built-in provider, [`credential`] keeps what they give fresh, [`transport`] is the HTTP
 //! stack (with [`tls`], [`road`]: TCP and proxies, [`body`]: limits), and [`connections`] holds one connection a spoke.
 
+pub mod address;
 mod body;
 pub mod connections;
 pub mod credential;

@@ -16,7 +16,7 @@ use secrecy::ExposeSecret;
 use tokio::net::TcpStream;
 use tower::Service;
 
-use super::profile::{Proxy, Scheme};
+use super::address::{Proxy, Scheme};
 
 /// How long a connection may take to come about, TLS and proxy included.
 const CONNECT: Duration = Duration::from_secs(5);

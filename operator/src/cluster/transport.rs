@@ -30,7 +30,7 @@ const HEAD: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(5);
 const PONG: Duration = Duration::from_secs(3);
 /// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(5);
 
 type Http = HttpClient<Road, Body>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

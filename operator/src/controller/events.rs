@@ -9,6 +9,8 @@ use tokio::sync::mpsc;
 
 /// Events that wait to be published; more are dropped.
 const QUEUE: usize = 1024;
+/// Events that are remembered, to count them when they repeat.
+const REMEMBERED: usize = 256;
 /// Longest note of an event, in bytes (events.k8s.io).
 const NOTE: usize = 1024;
 
@@ -20,9 +22,15 @@ impl Events {
     /// Publishes on the hub, as `instance`.
     pub fn start(client: Client, instance: String) -> Self {
         let (queue, mut waiting) = mpsc::channel(QUEUE);
-        let recorder = Recorder::new(client, Reporter { controller: "knative-operator".to_owned(), instance: Some(instance) });
+        let reporter = Reporter { controller: "knative-operator".to_owned(), instance: Some(instance) };
         tokio::spawn(async move {
+            let (mut recorder, mut published) = (Recorder::new(client.clone(), reporter.clone()), 0);
             while let Some((about, event)) = waiting.recv().await {
+                published += 1;
+                if published % REMEMBERED == 0 {
+                    // It remembers each event for minutes, to count those that repeat: a fleet that starts has thousands.
+                    recorder = Recorder::new(client.clone(), reporter.clone());
+                }
                 if let Err(error) = recorder.publish(&event, &about).await {
                     tracing::debug!(%error, reason = event.reason, "event not published");
                 }

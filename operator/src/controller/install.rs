@@ -138,8 +138,7 @@ pub struct Planned {
 /// An anchor that somebody deleted, or made anew, owns nothing: everything is applied again with the one that is.
 fn forget_lost_home(memory: &mut Memory, home: &Home, seen: &Seen) {
     let Some((uid, _)) = &memory.home else { return };
-    let other = seen.uid(&home.id()).is_some_and(|found| found != *uid);
-    if other || matches!(seen.sight(&home.id()), Sight::Missing { .. }) {
+    if seen.is_other(&home.id(), uid) || matches!(seen.sight(&home.id()), Sight::Missing { .. }) {
         memory.home = None;
     }
 }

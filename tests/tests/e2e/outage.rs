@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use knative_operator_shared::api::KnativeServing;
+use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_shared::api::{KnativeServing, KnativeStatus};
 use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::product::{self, Product, values};
-use knative_operator_tests::{releases, wait};
+use knative_operator_tests::{Result, http, releases, wait};
 use kube::Api;
+use serde_json::{Value, json};
 
 use crate::support::{apply, condition, namespace, nothing_left, ready, run, says, serving, status};
 
@@ -51,13 +53,70 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         eprintln!("true again after {:.1?}", returned.elapsed());
         assert_eq!(repairs(&product.operator.process.log()), repaired);
 
+        // Its token is revoked, and replaced in the Secret: the next thing that is to be done there finds out.
+        product.start_webhook(&hub).await?;
+        revoked(&hub, &spoke, &wanted).await?;
+
         // A deletion waits for it, and says so, and how to let go.
         spoke.stop_apiserver();
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
-        says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "the finalizer waits for the cluster").await?;
+        says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "the finalizer waits for the cluster since").await?;
         spoke.start_apiserver().await?;
         let resources = Api::<KnativeServing>::namespaced(hub.client(), "outage");
         wait::until(&resources, "ks", Duration::from_secs(60), "gone", |s| s.is_none()).await?;
-        nothing_left(&spoke, &before).await
+        nothing_left(&spoke, &before).await?;
+
+        // Or it is let go, and what is left behind is told.
+        apply(&hub, &wanted).await?;
+        ready(&hub, &wanted).await?;
+        spoke.stop_apiserver();
+        hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
+        says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan").await?;
+        let annotate = |value: &str| format!("operator.knative.dev/on-unreachable={value}");
+        let refused =
+            hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("forget")], "").await.unwrap_err().to_string();
+        assert!(refused.contains("unknown value \"forget\"; set it to \"orphan\""), "{refused}");
+        hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
+        wait::until(&resources, "ks", Duration::from_secs(60), "let go", |s| s.is_none()).await?;
+        let events = hub.kubectl(&["get", "events", "-n", "outage", "-o", "yaml"], "").await?;
+        assert!(events.contains("reason: Orphaned") && events.contains("Left behind there"), "{events}");
+        let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
+        assert!(metrics.contains("knative_operator_orphaned_total{kind=\"KnativeServing\",cluster=\"fleet-system/spoke\"} 1"), "{metrics}");
+        Ok(())
     });
+}
+
+async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
+    let change = async |value: &str| {
+        let patch = format!(r#"{{"spec":{{"config":{{"defaults":{{"rotated":"{value}"}}}}}}}}"#);
+        hub.kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", &patch], "").await
+    };
+    spoke.kubectl(&["delete", "serviceaccount", "knative-hub", "-n", "kube-system"], "").await?;
+    // The API server remembers for a while that a token was good.
+    let mut times = 0;
+    let refused = "refuses the credential of the access provider secretreader";
+    while {
+        times += 1;
+        change(&times.to_string()).await?;
+        let seen = |s: &KnativeStatus| {
+            let resolved = condition(s, "TargetClusterResolved");
+            resolved.is_some_and(|c| {
+                c.reason.as_deref() == Some("RemoteClusterUnauthorized") && c.message.as_deref().is_some_and(|m| m.contains(refused))
+            })
+        };
+        status(hub, wanted, Duration::from_secs(3), "refused", seen).await.is_err()
+    } {
+        assert!(times < 20, "a token that was revoked is never refused");
+    }
+    spoke.kubectl(&["create", "serviceaccount", "knative-hub", "-n", "kube-system"], "").await?;
+    let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "spoke", "namespace": product::NAMESPACE}, "stringData": {"token": token}});
+    apply(hub, &secret).await?;
+    let replaced = Instant::now();
+    let maps = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
+    let there =
+        |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("rotated").is_some_and(|v| *v == times.to_string()));
+    wait::until(&maps, "config-defaults", Duration::from_secs(60), "changed", there).await?;
+    eprintln!("with the new token after {:.1?}", replaced.elapsed());
+    ready(hub, wanted).await.map(drop)
 }

@@ -49,7 +49,8 @@ async fn start() -> Result<Fleet> {
     let (hub, a, b, c) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("a"), Cluster::spoke("b"), Cluster::spoke("c"))?;
     let (releases, plugins) = (releases::best(), hub.dir().join("own-plugins"));
     std::fs::create_dir_all(&plugins)?;
-    let providers: Vec<Value> = crate::failures::PLUGINS.iter().map(|name| provider(name)).collect();
+    let mut providers: Vec<Value> = crate::failures::PLUGINS.iter().map(|name| provider(name)).collect();
+    providers.extend(crate::ways::providers());
     let product = Product::install(&hub, &releases, product::values(&providers), &plugins).await?;
     let spokes = vec![a, b, c];
     for (number, spoke) in spokes.iter().enumerate() {

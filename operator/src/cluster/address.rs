@@ -1,0 +1,136 @@
+//! Where an API server and its proxy are, as a ClusterProfile says it. Pure.
+
+use http::Uri;
+use percent_encoding::percent_decode_str;
+use secrecy::{ExposeSecret, SecretString};
+
+/// Longest URL that is shown, in characters.
+const SHOWN: usize = 200;
+
+/// A proxy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proxy {
+    /// How it is spoken to.
+    pub scheme: Scheme,
+    /// Its URL, without a login.
+    pub url: Uri,
+    /// As whom.
+    pub login: Option<Login>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// CONNECT over plain HTTP/1.1.
+    Http,
+    /// CONNECT over HTTP/1.1 within TLS.
+    Https,
+    /// SOCKS5 (RFC 1928), names resolved by the proxy.
+    Socks5,
+}
+
+/// User and password.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: SecretString,
+}
+
+impl PartialEq for Login {
+    fn eq(&self, other: &Self) -> bool {
+        self.user == other.user && self.password.expose_secret() == other.password.expose_secret()
+    }
+}
+
+/// The URL of an API server.
+pub fn server(url: &str) -> Result<Uri, String> {
+    let shown = veiled(url);
+    let uri: Uri = url.parse().map_err(|e| format!("\"{shown}\" is no URL: {e}"))?;
+    match uri.scheme_str() {
+        Some("https") if shown != url => {
+            Err(format!("\"{shown}\" holds a login, which belongs into a Secret that an access provider reads"))
+        }
+        Some("https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
+        Some("http") => Err(format!("\"{shown}\" is not https: the credential would be sent for everybody to read")),
+        _ => Err(format!("\"{shown}\" is no URL such as https://host:6443")),
+    }
+}
+
+/// The proxy at `url`.
+pub fn proxy(url: &str) -> Result<Proxy, String> {
+    let wrong = || format!("\"{}\" is no URL such as http://host:3128, https://host:3129 or socks5://host:1080", veiled(url));
+    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
+        "http" => (Scheme::Http, 80),
+        "https" => (Scheme::Https, 443),
+        "socks5" | "socks5h" => (Scheme::Socks5, 1080),
+        _ => return Err(wrong()),
+    };
+    let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (login, host) = match rest.rsplit_once('@') {
+        Some((login, host)) => (Some(login), host),
+        None => (None, rest),
+    };
+    let authority: http::uri::Authority = host.parse().map_err(|_| wrong())?;
+    if authority.host().is_empty() {
+        return Err(wrong());
+    }
+    let host = if authority.port().is_some() { host.to_owned() } else { format!("{host}:{port}") };
+    let name = if scheme == Scheme::Https { "https" } else { "http" };
+    let url = Uri::builder().scheme(name).authority(host).path_and_query("/").build().map_err(|_| wrong())?;
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let login = login.map(|login| {
+        let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        Login { user: decoded(user), password: decoded(password).into() }
+    });
+    Ok(Proxy { scheme, url, login })
+}
+
+/// `url` as it may be shown: without a login, and not too long.
+fn veiled(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let shown = match rest[..end].rfind('@') {
+        Some(at) if scheme.is_empty() => rest[at + 1..].to_owned(),
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => url.to_owned(),
+    };
+    shown.chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_shown_without_a_login_and_a_credential_goes_by_https_only() {
+        assert!(server("https://h:6443/path").is_ok());
+        for (url, part) in [
+            ("http://h:8080", "is not https"),
+            ("https://u:geheim@h", "\"https://h\" holds a login"),
+            ("u:geheim@h", "\"h\" is no URL"),
+            ("https://", "is no URL"),
+            ("ftp://h", "is no URL such as"),
+        ] {
+            let why = server(url).unwrap_err();
+            assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
+        }
+        assert!(veiled(&"x".repeat(5000)).len() < 300);
+    }
+
+    #[test]
+    fn a_proxy_may_want_a_login_and_has_a_port_of_its_own() {
+        let read =
+            |url: &str| proxy(url).map(|p| (p.scheme, p.url.to_string(), p.login.map(|l| (l.user, l.password.expose_secret().to_owned()))));
+        assert_eq!(read("http://h:3128").unwrap(), (Scheme::Http, "http://h:3128/".to_owned(), None));
+        let login = Some(("u@x".to_owned(), "p:q".to_owned()));
+        assert_eq!(read("https://u%40x:p%3Aq@h/").unwrap(), (Scheme::Https, "https://h:443/".to_owned(), login));
+        assert_eq!(read("socks5://[::1]").unwrap(), (Scheme::Socks5, "http://[::1]:1080/".to_owned(), None));
+        for wrong in ["h:3128", "ftp://h", "http://", "http://u:geheim@"] {
+            let why = read(wrong).unwrap_err();
+            assert!(why.contains("is no URL such as") && !why.contains("geheim"), "{why}");
+        }
+    }
+}

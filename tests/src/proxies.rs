@@ -1,0 +1,133 @@
+//! Forward proxies, as clusters behind a firewall are reached through: CONNECT over HTTP or HTTPS, and SOCKS5.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::Result;
+use crate::pki::Issued;
+
+/// The login that every proxy here asks for, but SOCKS5.
+pub const LOGIN: &str = "hub:s3cret-of-the-proxy";
+
+/// A forward proxy on the loopback network. Dropping it ends it.
+pub struct Proxy {
+    /// Where it listens.
+    pub address: SocketAddr,
+    passed: Arc<AtomicUsize>,
+    accept: JoinHandle<()>,
+}
+
+/// How a proxy is spoken to.
+#[derive(Clone)]
+pub enum Speaks {
+    /// CONNECT over HTTP.
+    Http,
+    /// CONNECT over HTTPS.
+    Https(TlsAcceptor),
+    /// SOCKS5 without a login.
+    Socks5,
+}
+
+impl Speaks {
+    /// CONNECT over HTTPS with the certificate `issued`.
+    pub fn https(issued: &Issued) -> Result<Self> {
+        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+        Ok(Self::Https(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy.
+    pub async fn start(speaks: Speaks) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let (address, passed) = (listener.local_addr()?, Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&passed);
+        let accept = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (speaks, counted) = (speaks.clone(), Arc::clone(&counted));
+                // A connection that ends early ended with its client.
+                tokio::spawn(async move { serve(stream, speaks, &counted).await.ok() });
+            }
+        });
+        Ok(Self { address, passed, accept })
+    }
+
+    /// How many connections went through it.
+    pub fn passed(&self) -> usize {
+        self.passed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accept.abort();
+    }
+}
+
+async fn serve(mut stream: TcpStream, speaks: Speaks, passed: &AtomicUsize) -> Result<()> {
+    match speaks {
+        Speaks::Http => connect(stream, passed).await,
+        Speaks::Https(acceptor) => connect(acceptor.accept(stream).await?, passed).await,
+        Speaks::Socks5 => {
+            let target = socks(&mut stream).await?;
+            passed.fetch_add(1, Ordering::Relaxed);
+            pass(stream, &target).await
+        }
+    }
+}
+
+async fn pass(mut stream: impl AsyncRead + AsyncWrite + Unpin, target: &str) -> Result<()> {
+    let mut server = TcpStream::connect(target).await?;
+    Ok(copy_bidirectional(&mut stream, &mut server).await.map(drop)?)
+}
+
+async fn connect(mut stream: impl AsyncRead + AsyncWrite + Unpin, passed: &AtomicUsize) -> Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8(head)?;
+    let login = format!("Basic {}", BASE64_STANDARD.encode(LOGIN));
+    if !head.lines().any(|line| line.to_ascii_lowercase().starts_with("proxy-authorization:") && line.ends_with(&login)) {
+        return Ok(stream.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n").await?);
+    }
+    let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).ok_or("no CONNECT")?.to_owned();
+    stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+    passed.fetch_add(1, Ordering::Relaxed);
+    pass(stream, &target).await
+}
+
+/// RFC 1928, CONNECT to an IPv4 address or a name; the target.
+async fn socks(stream: &mut TcpStream) -> Result<String> {
+    let mut hello = [0; 2];
+    stream.read_exact(&mut hello).await?;
+    let mut methods = vec![0; usize::from(hello[1])];
+    stream.read_exact(&mut methods).await?;
+    stream.write_all(&[5, 0]).await?;
+    let mut request = [0; 4];
+    stream.read_exact(&mut request).await?;
+    let host = match request[3] {
+        1 => Ipv4Addr::from(stream.read_u32().await?).to_string(),
+        3 => {
+            let mut name = vec![0; usize::from(stream.read_u8().await?)];
+            stream.read_exact(&mut name).await?;
+            String::from_utf8(name)?
+        }
+        other => return Err(format!("address type {other}").into()),
+    };
+    let port = stream.read_u16().await?;
+    stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
+    Ok(format!("{host}:{port}"))
+}

@@ -1,0 +1,163 @@
+//! Servers and plugins that are broken, or mean harm: each has its reason, nothing crashes, nothing grows, and no credential is told, not even at
+//! log level trace.
+
+use std::net::Ipv4Addr;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::https::{Answer, Asked, Server};
+use knative_operator_tests::pki::Authority;
+use knative_operator_tests::product::{self, Product};
+use knative_operator_tests::{Result, http, measure, releases};
+use serde_json::{Value, json};
+
+use crate::support::{apply, delete, namespace, provider, resource, run, says, script};
+
+/// What every plugin here gives, and nobody may ever read.
+const TOKEN: &str = "canary-5b1e9c77-token";
+/// A token as API servers issue them.
+const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJlLWNhbmFyeQ";
+/// Plugins.
+const PLUGINS: [&str; 4] = ["gives", "floods", "holds", "tells"];
+/// How long what a plugin leaves behind sleeps: found by it.
+const SLEEPS: &str = "31536077";
+/// How much more memory all of that may take, in KiB.
+const GROWTH: u64 = 64 << 10;
+
+fn asking(name: &str) -> Value {
+    resource(Component::Eventing, "hostile", name, Some(name), json!({"version": "0.0.1"}))
+}
+
+fn processes_with(marker: &str) -> usize {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    all.filter(|p| std::fs::read_to_string(p.path().join("cmdline")).is_ok_and(|line| line.contains(marker))).count()
+}
+
+#[test]
+fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
+    run(async {
+        let (hub, releases, plugins) = (Cluster::hub("hostile").await?, releases::small(), tempfile::tempdir()?);
+        let providers: Vec<Value> = PLUGINS.iter().map(|name| provider(name)).collect();
+        let mut values = product::values(&providers);
+        values["knative_operator"]["knative_operator"]["logLevel"] = json!("trace");
+        let product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        namespace(&hub, "hostile").await?;
+        let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": TOKEN}});
+        for (name, text) in [
+            ("gives", format!("echo '{credential}'")),
+            ("floods", "head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2".to_owned()),
+            ("holds", format!("echo '{credential}'\nsleep {SLEEPS} &\nexit 0")),
+            ("tells", format!("head -c 50000000 /dev/zero >&2; echo >&2; echo 'refused: Bearer {TOKEN} and {JWT}' >&2; exit 3")),
+        ] {
+            script(&plugins.path().join(name), &format!("#!/bin/sh\n{text}\n"))?;
+        }
+
+        let authority = Authority::new("hostile")?;
+        let local = [Ipv4Addr::LOCALHOST.into()];
+        let html = |status: &'static str| {
+            move |_: &Asked, _| Answer::With(status, vec!["Content-Type: text/html".into()], b"<html>sign in</html>".repeat(100_000))
+        };
+        let repeats = |asked: &Asked, _| {
+            let message = asked.headers.join("; ");
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
+            Answer::With("403 Forbidden", vec!["Content-Type: application/json".into()], status.to_string().into_bytes())
+        };
+        let servers = [
+            (
+                "expired",
+                Server::start_with(&authority.issue_in(-3, &local)?, |_, _| Answer::Silence)?,
+                "RemoteClusterUnreachable",
+                "certificate expired",
+            ),
+            (
+                "early",
+                Server::start_with(&authority.issue_in(3, &local)?, |_, _| Answer::Silence)?,
+                "RemoteClusterUnreachable",
+                "certificate not valid yet",
+            ),
+            (
+                "stranger",
+                Server::start(&Authority::new("stranger")?, |_, _| Answer::Silence)?,
+                "RemoteClusterUnreachable",
+                "invalid peer certificate",
+            ),
+            ("html", Server::start(&authority, html("200 OK"))?, "RemoteClusterUnreachable", "not as a Kubernetes API server does"),
+            ("broken", Server::start(&authority, html("503 Service Unavailable"))?, "RemoteClusterUnreachable", "can't be reached"),
+            (
+                "cut",
+                Server::start(&authority, |_, _| Answer::Cut(b"{\"major\":".to_vec()))?,
+                "RemoteClusterUnreachable",
+                "can't be reached",
+            ),
+            ("endless", Server::start(&authority, |_, _| Answer::Endless)?, "RemoteClusterUnreachable", ""),
+            ("silent", Server::start(&authority, |_, _| Answer::Silence)?, "RemoteClusterUnreachable", "did not answer within"),
+            ("repeats", Server::start(&authority, repeats)?, "RemoteClusterUnauthorized", "[hidden]"),
+        ];
+        let at = |provider: &str, server: &str| json!([{"name": provider, "cluster": {"server": server, "certificate-authority-data": BASE64_STANDARD.encode(authority.pem())}}]);
+        let mut cases: Vec<(&str, Value, &str, &str)> =
+            servers.iter().map(|(name, server, reason, part)| (*name, at("gives", &server.url("")), *reason, *part)).collect();
+        let plain = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let plainly = plain.local_addr()?;
+        std::thread::spawn(move || {
+            plain.incoming().flatten().for_each(|mut s| drop(std::io::Write::write_all(&mut s, b"HTTP/1.1 400 Bad Request\r\n\r\n")));
+        });
+        let mut many = at("gives", &servers[3].1.url(""));
+        many[0]["cluster"]["extensions"] =
+            (0..2000).map(|n| json!({"name": format!("e.example/{n}"), "extension": {"k": "v".repeat(100)}})).collect();
+        cases.extend([
+            ("http", at("gives", "http://127.0.0.1:8080"), "RemoteClientCreationFailed", "is not https"),
+            ("plain", at("gives", &format!("https://{plainly}")), "RemoteClusterUnreachable", "can't be reached"),
+            ("login", at("gives", &format!("https://u:{TOKEN}@127.0.0.1")), "RemoteClientCreationFailed", "holds a login"),
+            ("floods", at("floods", &servers[3].1.url("")), "AccessProviderFailed", "printed more than"),
+            ("holds", at("holds", &servers[3].1.url("")), "AccessProviderFailed", "did not answer within 10s and was killed"),
+            (
+                "tells",
+                at("tells", &servers[3].1.url("")),
+                "AccessProviderFailed",
+                "ended with status 3: refused: Bearer [hidden] and [hidden]",
+            ),
+            ("many", many, "RemoteClusterUnreachable", "not as a Kubernetes API server does"),
+            ("unicode", at("größe-😀", "https://127.0.0.1"), "ClusterProfileUnavailable", "größe-😀"),
+        ]);
+        let pid = product.operator.process.pid()?;
+        let before = measure::resident(pid)?;
+        for (name, access, ..) in &cases {
+            product::profile(&hub, name, access).await?;
+            apply(&hub, &asking(name)).await?;
+        }
+        for (name, _, reason, part) in &cases {
+            says(&hub, &asking(name), "TargetClusterResolved", reason, part).await.map_err(|e| format!("{name}: {e}"))?;
+        }
+        assert_eq!(processes_with(SLEEPS), 0, "a plugin left a process behind");
+        let grown = measure::resident(pid)?.saturating_sub(before);
+        assert!(grown < GROWTH, "the operator's memory has grown by {grown} KiB");
+
+        // A name that leaves no room for the anchor's is refused before anything is stored.
+        let long = "x".repeat(240);
+        let refused = apply(&hub, &asking(&long)).await.unwrap_err().to_string();
+        assert!(refused.contains("gives the anchor ConfigMap on the spoke a name of") && refused.contains("shorten it by"), "{refused}");
+
+        for (name, ..) in &cases {
+            delete(&hub, &asking(name)).await?;
+        }
+        untold(&hub, &product).await
+    });
+}
+
+/// No credential is anywhere.
+async fn untold(hub: &Cluster, product: &Product) -> Result<()> {
+    let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
+    let stored = hub.kubectl(&["get", "knativeserving,knativeeventing,events,configmaps", "-A", "-o", "yaml"], "").await?;
+    let log = product.operator.process.log();
+    assert!(log.contains("\"TRACE\""), "the log is not at level trace");
+    let encoded = BASE64_STANDARD.encode(TOKEN);
+    for (what, text) in [("the log", &log), ("what is stored", &stored), ("the metrics", &metrics)] {
+        for secret in [TOKEN, JWT, &encoded] {
+            if let Some(line) = text.lines().find(|line| line.contains(secret)) {
+                return Err(format!("a credential is in {what}: {line}").into());
+            }
+        }
+    }
+    Ok(())
+}

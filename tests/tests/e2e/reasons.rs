@@ -1,0 +1,164 @@
+//! The rows of the reason table that need a hub of their own: each with its cause, what is told, and recovery by itself when the cause is gone.
+//! (The others are in [`crate::failures`].)
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use knative_operator_shared::api::{Component, KnativeStatus};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, Product, values};
+use knative_operator_tests::{Result, http, releases, tools};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{apply, condition, namespace, provider, resource, run, says, script, status};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn asking(name: &str) -> Value {
+    resource(Component::Serving, "reasons", name, Some(name), json!({"version": "0.0.1"}))
+}
+
+async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {
+    let resolved = |s: &KnativeStatus| condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True");
+    status(hub, resource, LIMIT, "resolved", resolved).await.map(drop)
+}
+
+/// An event of each reason was told.
+async fn told(hub: &Cluster, reasons: &[&str]) -> Result<()> {
+    let events = hub.kubectl(&["get", "events", "-n", "reasons", "-o", "jsonpath={.items[*].reason}"], "").await?;
+    match reasons.iter().find(|reason| !events.split(' ').any(|r| r == **reason)) {
+        Some(missing) => Err(format!("no event {missing}: {events}").into()),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn what_concerns_the_operator_itself_is_told_and_heals() {
+    run(async {
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("reasons"), Cluster::spoke("reasons-spoke"))?;
+        let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
+        let mut product = Product::install(&hub, &releases, values(&[provider("slow")]), plugins.path()).await?;
+        product::register(&hub, &spoke, "spoke").await?;
+        namespace(&hub, "reasons").await?;
+        let asked = asking("spoke");
+        apply(&hub, &asked).await?;
+        resolved(&hub, &asked).await?;
+
+        // The provider file names nobody, makes no sense, and is right again, with no restart.
+        let file = |product: &Product| -> PathBuf { product.operator.dir.join("root/etc/cluster-inventory/config.json") };
+        let right = std::fs::read_to_string(file(&product))?;
+        std::fs::write(file(&product), r#"{"providers": []}"#)?;
+        says(&hub, &asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider").await?;
+        std::fs::write(file(&product), &right)?;
+        resolved(&hub, &asked).await?;
+        std::fs::write(file(&product), "rubbish")?;
+        invalid(&product).await?;
+        assert!(product.operator.process.log().contains("what the provider file said before stays in force"));
+        std::fs::write(file(&product), &right)?;
+
+        // The cluster moves to an address that never answers, and back.
+        let hole = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let mut away = product::access(&spoke, "spoke");
+        away[0]["cluster"]["server"] = json!(format!("https://{}", hole.local_addr()?));
+        product::status(&hub, "spoke", "True", &away).await?;
+        says(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "is being rebuilt").await?;
+        says(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection came about within 5s").await?;
+        product::status(&hub, "spoke", "True", &product::access(&spoke, "spoke")).await?;
+        resolved(&hub, &asked).await?;
+
+        // The operator stops while it waits for a credential.
+        script(&plugins.path().join("slow"), "#!/bin/sh\nsleep 3600\n")?;
+        let mut slow = product::access(&spoke, "spoke");
+        slow[0]["name"] = json!("slow");
+        product::profile(&hub, "slow", &slow).await?;
+        let waits = asking("slow");
+        apply(&hub, &waits).await?;
+        started(&product, &plugins.path().join("slow").display().to_string()).await?;
+        product.operator.process.signal(Signal::TERM)?;
+        says(&hub, &waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
+        assert_eq!(product.operator.process.wait()?, 0);
+        script(&plugins.path().join("slow"), &format!("#!/bin/sh\nexec {}\n", tools::control_plane("secretreader-plugin")?.display()))?;
+
+        // It comes back without a provider file, and then with it.
+        let patch = |operation: Value| json!([operation]).to_string();
+        let argument = hub
+            .kubectl(
+                &[
+                    "get",
+                    "deployment",
+                    "knative-operator",
+                    "-n",
+                    product::NAMESPACE,
+                    "-o",
+                    "jsonpath={.spec.template.spec.containers[0].args[0]}",
+                ],
+                "",
+            )
+            .await?;
+        assert!(argument.starts_with("--clusterprofile-provider-file="), "{argument}");
+        let place = "/spec/template/spec/containers/0/args/0";
+        let change = async |patch: String| {
+            hub.kubectl(&["patch", "deployment", "knative-operator", "-n", product::NAMESPACE, "--type=json", "-p", &patch], "").await
+        };
+        change(patch(json!({"op": "remove", "path": place}))).await?;
+        product.start_operator(&hub).await?;
+        says(&hub, &asked, "TargetClusterResolved", "MulticlusterDisabled", "runs without --clusterprofile-provider-file").await?;
+        change(patch(json!({"op": "add", "path": place, "value": argument}))).await?;
+        product.restart_operator(&hub, Signal::TERM).await?;
+        resolved(&hub, &asked).await?;
+        resolved(&hub, &waits).await?;
+
+        // The CustomResourceDefinition of ClusterProfiles goes, and comes back.
+        let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
+        hub.kubectl(&["delete", "-f", "-"], &crd).await?;
+        says(&hub, &asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
+        hub.kubectl(&["apply", "-f", "-"], &crd).await?;
+        hub.kubectl(&["wait", "--for=condition=Established", "crd/clusterprofiles.multicluster.x-k8s.io", "--timeout=30s"], "").await?;
+        product::profile(&hub, "spoke", &product::access(&spoke, "spoke")).await?;
+        resolved(&hub, &asked).await?;
+        told(
+            &hub,
+            &[
+                "AccessProviderNotConfigured",
+                "RemoteClusterStale",
+                "RemoteClusterUnreachable",
+                "MulticlusterDisabled",
+                "ClusterProfileNotFound",
+                "TargetClusterResolved",
+            ],
+        )
+        .await
+    });
+}
+
+/// Waits until a process that mentions `marker` runs: nothing tells of it otherwise.
+async fn started(product: &Product, marker: &str) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    let runs = || {
+        std::fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|p| std::fs::read_to_string(p.path().join("cmdline")).is_ok_and(|line| line.contains(marker)))
+    };
+    while !runs() {
+        if tokio::time::Instant::now() > deadline {
+            return Err(format!("{marker} was not started:\n{}", product.operator.process.log()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// Waits until the metric says that the provider file is of no use.
+async fn invalid(product: &Product) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + LIMIT;
+    while !http::get(product.metrics(), "/metrics").await?.1.contains("knative_operator_provider_file_valid 0") {
+        if tokio::time::Instant::now() > deadline {
+            return Err("the provider file is said to be valid".into());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Every way in which a spoke can be reached: where the credential comes from, and how the connection goes.
+
+use std::time::Duration;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use knative_operator_shared::api::Component;
+use knative_operator_tests::kubeconfig::{User, kubeconfig};
+use knative_operator_tests::pki::Authority;
+use knative_operator_tests::product::{self, NAMESPACE};
+use knative_operator_tests::proxies::{LOGIN, Proxy, Speaks};
+use serde_json::{Value, json};
+
+use crate::support::{apply, condition, delete, fleet, namespace, provider, resource, run, says, script, status};
+
+const RESOLVED: Duration = Duration::from_secs(60);
+
+/// The providers that these ways need.
+pub fn providers() -> Vec<Value> {
+    let mut beta = provider("beta");
+    beta["execConfig"]["apiVersion"] = json!("client.authentication.k8s.io/v1beta1");
+    let mut told = provider("told");
+    told["execConfig"]["args"] = json!(["--own"]);
+    told["execConfig"]["env"] = json!([{"name": "OWN", "value": "own"}]);
+    told["profileSourcedEnvVarsPolicy"] = json!("AppendIfNotExists");
+    let kubeconfig = json!({"name": "kubeconfig-secretreader", "execConfig": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/official/kubeconfig-secretreader-plugin", "provideClusterInfo": true}});
+    vec![beta, told, kubeconfig, provider("certificate"), json!({"name": "builtin", "builtin": "secretreader"})]
+}
+
+/// A resource for `profile` that asks for a version that the bundle lacks: its cluster is resolved, nothing is installed.
+fn asking(name: &str) -> Value {
+    resource(Component::Serving, "ways", name, Some(name), json!({"version": "0.0.1"}))
+}
+
+fn credential(version: &str, status: &Value) -> String {
+    json!({"apiVersion": format!("client.authentication.k8s.io/{version}"), "kind": "ExecCredential", "status": status}).to_string()
+}
+
+#[test]
+fn each_way_leads_to_the_spoke() {
+    run(async {
+        let fleet = fleet().await?;
+        let (hub, spoke) = (&fleet.hub, &fleet.spokes[1]);
+        namespace(hub, "ways").await?;
+        let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
+        let read = |name: &str| std::fs::read_to_string(spoke.dir().join(name));
+        let (certificate, key) = (read("admin.crt")?, read("admin.key")?);
+
+        // Plugins: the older version; a certificate that has to be renewed all the time; one that insists on what it is told.
+        let said = |name: &str, text: &str| script(&fleet.plugins.join(name), &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"));
+        said("beta", &credential("v1beta1", &json!({"token": token})))?;
+        let renewed = "date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ";
+        let identity = credential("v1", &json!({"clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": "END"}));
+        std::fs::write(fleet.plugins.join("identity.json"), identity)?;
+        let shown = fleet.plugins.join("identity.json");
+        script(
+            &fleet.plugins.join("certificate"),
+            &format!("#!/bin/sh\nsed \"s/\\\"END\\\"/\\\"$({renewed})\\\"/\" {}\n", shown.display()),
+        )?;
+        let checks = r#"[ "$*" = "--own" ] || { echo "args: $*" >&2; exit 1; }
+[ "$OWN $THEIRS" = "own theirs" ] || { echo "env: $OWN $THEIRS" >&2; exit 1; }
+case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: no config" >&2; exit 1;; esac"#;
+        let told = credential("v1", &json!({"token": token}));
+        script(&fleet.plugins.join("told"), &format!("#!/bin/sh\n{checks}\ncat <<'END'\n{told}\nEND\n"))?;
+
+        // Secrets: a whole kubeconfig for the official plugin, a token for the built-in provider.
+        let config = kubeconfig("spoke", &spoke.door().0, &spoke.door().1, "default", &User::Token(&token));
+        for (name, data) in [("ways-kubeconfig", json!({"config": config})), ("ways-token", json!({"token": token}))] {
+            apply(
+                hub,
+                &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": data}),
+            )
+            .await?;
+        }
+
+        // Proxies.
+        let authority = Authority::new("proxy")?;
+        let issued = authority.issue("proxy", None, &[std::net::Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
+        let proxies = (
+            Proxy::start(Speaks::Http).await?,
+            Proxy::start(Speaks::Https(match Speaks::https(&issued)? {
+                Speaks::Https(acceptor) => acceptor,
+                _ => unreachable!("it speaks https"),
+            }))
+            .await?,
+            Proxy::start(Speaks::Socks5).await?,
+        );
+        let both = format!("{}{}", spoke.door().1, authority.pem());
+
+        let base = |name: &str, change: &dyn Fn(&mut Value)| {
+            let mut access = product::access(spoke, "spoke-1");
+            access[0]["name"] = json!(name);
+            change(&mut access[0]["cluster"]);
+            access
+        };
+        let extension = |cluster: &mut Value, value: Value| cluster["extensions"][0]["extension"] = value;
+        let cases: Vec<(&str, Value)> = vec![
+            ("beta", base("beta", &|_| {})),
+            ("certificate", base("certificate", &|_| {})),
+            ("kubeconfig", base("kubeconfig-secretreader", &|c| extension(c, json!({"name": "ways-kubeconfig", "key": "config"})))),
+            ("builtin", base("builtin", &|c| extension(c, json!({"clusterName": "ways-token"})))),
+            (
+                "told",
+                base("told", &|c| {
+                    extension(c, json!({"region": "eu"}));
+                    // (additional-args is a list, which the official CRD lets nobody store.)
+                    let name = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
+                    let more = json!({"name": name, "extension": {"OWN": "no", "THEIRS": "theirs"}});
+                    c["extensions"].as_array_mut().unwrap().push(more);
+                }),
+            ),
+            ("proxy-http", base("secretreader", &|c| c["proxy-url"] = json!(format!("http://{LOGIN}@{}", proxies.0.address)))),
+            (
+                "proxy-https",
+                base("secretreader", &|c| {
+                    c["proxy-url"] = json!(format!("https://{LOGIN}@{}", proxies.1.address));
+                    // Several authorities in one bundle: that of the API server and that of the proxy.
+                    c["certificate-authority-data"] = json!(BASE64_STANDARD.encode(&both));
+                }),
+            ),
+            ("proxy-socks", base("secretreader", &|c| c["proxy-url"] = json!(format!("socks5://{}", proxies.2.address)))),
+            ("server-name", base("secretreader", &|c| c["tls-server-name"] = json!("kubernetes.default.svc"))),
+            (
+                "insecure",
+                base("secretreader", &|c| {
+                    c.as_object_mut().unwrap().remove("certificate-authority-data");
+                    c["insecure-skip-tls-verify"] = json!(true);
+                }),
+            ),
+        ];
+        for (name, access) in &cases {
+            product::profile(hub, name, access).await?;
+            apply(hub, &asking(name)).await?;
+        }
+        for (name, _) in &cases {
+            let resolved =
+                |s: &knative_operator_shared::api::KnativeStatus| condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True");
+            status(hub, &asking(name), RESOLVED, "resolved", resolved).await.map_err(|e| format!("{name}: {e}"))?;
+        }
+        assert!(proxies.0.passed() > 0 && proxies.1.passed() > 0 && proxies.2.passed() > 0, "something went past the proxies");
+        let events = hub.kubectl(&["get", "events", "-n", "ways", "-o", "yaml"], "").await?;
+        assert!(events.contains("insecure-skip-tls-verify is set in ClusterProfile fleet-system/insecure"), "{events}");
+
+        // A proxy that refuses is told, and its login is not.
+        let stranger = base("secretreader", &|c| c["proxy-url"] = json!(format!("http://hub:wr0ng-s3cret@{}", proxies.0.address)));
+        product::profile(hub, "stranger", &stranger).await?;
+        apply(hub, &asking("stranger")).await?;
+        says(hub, &asking("stranger"), "TargetClusterResolved", "RemoteClusterUnreachable", "proxy authorization required").await?;
+        let told = hub.kubectl(&["get", "knativeserving,events", "-n", "ways", "-o", "yaml"], "").await?;
+        let log = fleet.product.operator.process.log();
+        for secret in ["s3cret", token.as_str()] {
+            assert!(!told.contains(secret) && !log.contains(secret), "a secret is told");
+        }
+        for (name, _) in &cases {
+            delete(hub, &asking(name)).await?;
+        }
+        delete(hub, &asking("stranger")).await
+    });
+}
