@@ -13,13 +13,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::Cluster;
 use crate::pki::Authority;
@@ -106,12 +105,7 @@ impl Gate {
     /// A door in front of `cluster`, with `trap` behind it.
     pub async fn open(cluster: &Cluster, trap: &Arc<Trap>) -> Result<Self> {
         let authority = Authority::new("gate")?;
-        let issued = authority.issue("gate", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
-        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
-        let mut config =
-            ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = authority.acceptor()?;
         let (listener, http) = (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, client(cluster)?);
         let address: SocketAddr = listener.local_addr()?;
         let (server, trap) = (cluster.url(), Arc::clone(trap));

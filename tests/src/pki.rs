@@ -1,13 +1,18 @@
 //! The authority of one cluster and what it issues.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
 };
 
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
+use tokio_rustls::TlsAcceptor;
 
 use crate::Result;
 
@@ -40,6 +45,16 @@ impl Authority {
     /// A certificate for user `name` of `group`, or for a server at `addresses` and `names`.
     pub fn issue(&self, name: &str, group: Option<&str>, addresses: &[IpAddr], names: &[&str]) -> Result<Issued> {
         self.issue_from(CertificateParams::default(), name, group, addresses, names)
+    }
+
+    /// What accepts TLS connections on the loopback network, for HTTP/2 and HTTP/1.1.
+    pub fn acceptor(&self) -> Result<TlsAcceptor> {
+        let issued = self.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
+        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
+        let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
     /// A certificate for a server at `addresses` that is valid for a day, from so many days from now on.

@@ -29,7 +29,8 @@ const HEAD: Duration = Duration::from_secs(30);
 /// How often a connection is pinged, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(5);
 const PONG: Duration = Duration::from_secs(3);
-/// How long a connection is kept that nobody uses.
+/// How long the connection for requests is kept when there are none. That for watches is never let go by itself: the watches on it would keep it
+/// open, and the next one would need another.
 const IDLE: Duration = Duration::from_secs(5);
 
 type Http = HttpClient<Road, Body>;
@@ -151,11 +152,11 @@ impl tower::Service<Request<Body>> for Stack {
 
 fn lanes(access: &Access, held: &Held, http2: bool) -> Result<Lanes, Unresolved> {
     let (config, name) = tls::config(access, held.credential.identity.as_ref())?;
-    let http = || {
+    let http = |idle: Option<Duration>| {
         HttpClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
+            .pool_idle_timeout(idle)
             .pool_max_idle_per_host(2)
             .http2_only(http2)
             .http2_keep_alive_interval(PING)
@@ -164,7 +165,7 @@ fn lanes(access: &Access, held: &Held, http2: bool) -> Result<Lanes, Unresolved>
             .build(Road::new(&config, name.clone(), access.proxy.as_ref(), http2))
     };
     let certificate = held.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
-    Ok(Lanes { requests: http(), watches: http(), http2, certificate })
+    Ok(Lanes { requests: http(Some(IDLE)), watches: http(None), http2, certificate })
 }
 
 async fn once(

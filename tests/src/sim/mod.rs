@@ -18,13 +18,9 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
 use crate::Result;
 use crate::pki::Authority;
@@ -57,12 +53,7 @@ impl Sim {
     /// Starts `number` spokes.
     pub async fn start(number: usize) -> Result<Self> {
         let authority = Authority::new("sim")?;
-        let issued = authority.issue("sim", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
-        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
-        let mut config =
-            ServerConfig::builder().with_no_client_auth().with_single_cert(chain, PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = authority.acceptor()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let spokes: Arc<Vec<Spoke>> = Arc::new((0..number).map(|_| Spoke::default()).collect());

@@ -80,6 +80,23 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
             assert_eq!(condition(&told, "Ready").and_then(|c| c.reason.as_deref()), Some(*reason), "{name}");
             assert!(told.conditions.iter().all(|c| c.status != "True" || c.type_ == "VersionMigrationEligible"), "{name}: {told:#?}");
         }
+        // Each was told in an event, too.
+        let events = hub
+            .kubectl(
+                &[
+                    "get",
+                    "events",
+                    "-n",
+                    "failures",
+                    "-o",
+                    "jsonpath={range .items[*]}{.regarding.name}{.involvedObject.name}={.reason} {end}",
+                ],
+                "",
+            )
+            .await?;
+        for (name, _, reason, _) in &cases {
+            assert!(events.contains(&format!("{name}={reason} ")), "no event {reason} about {name}: {events}");
+        }
         // No credential is told, whatever a plugin prints.
         let told = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
         assert!(!told.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));
