@@ -47,7 +47,17 @@ fn a_default_install_knows_no_spokes() {
     let operator = objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
     let container = &operator["spec"]["template"]["spec"]["containers"][0];
     let args: Vec<_> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
-    assert_eq!(args, ["--remote-deployments-poll-interval=10s", "--releases=/var/run/ko", "--log-level=info"]);
+    assert_eq!(
+        args,
+        [
+            "--remote-deployments-poll-interval=10s",
+            "--exec-timeout=10s",
+            "--shards=1",
+            "--max-concurrent-reconciles=32",
+            "--releases=/var/run/ko",
+            "--log-level=info"
+        ]
+    );
     assert!(container.get("volumeMounts").is_none() && operator["spec"]["template"]["spec"].get("volumes").is_none());
     assert!(!objects.iter().any(|o| o["metadata"]["name"] == "clusterprofile-provider-file"));
     let configurations: Vec<_> = objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("WebhookConfiguration")).collect();
