@@ -120,7 +120,7 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     memory.home = Some((uid, site.inventory));
     let manifests = planned.release.manifests.clone();
     memory.planned = Some(planned);
-    let settled = found.pending.is_empty() && found.unavailable.is_empty() && found.seen;
+    let settled = found.pending.is_empty() && found.unavailable.is_empty() && found.seen && !found.gaps;
     let next = if settled { Next::Idle } else { Next::After(cx.poll_interval) };
     Outcome { verdict: Verdict::Installation(found), release: Some(Installed { version, manifests }), next }
 }

@@ -25,12 +25,9 @@ pub fn unavailable(plan: &Plan, seen: &Seen) -> Vec<(String, Wait)> {
 /// Adds to `found` what the watches tell of everything but Jobs.
 pub fn add(found: &mut Installation, plan: &Plan, seen: &Seen, now: Timestamp) {
     found.unavailable = unavailable(plan, seen);
+    found.seen = plan.items().iter().all(|item| seen.sight(&item.id) != Sight::Unknown);
     // What a watch found missing after it was decided what to do is put right by the next pass: it is not all there yet.
-    found.seen = plan.items().iter().all(|item| match seen.sight(&item.id) {
-        Sight::Present { .. } => true,
-        Sight::Missing { .. } => once(item),
-        Sight::Unknown => false,
-    });
+    found.gaps = plan.items().iter().any(|item| !once(item) && matches!(seen.sight(&item.id), Sight::Missing { .. }));
     for item in plan.phase(Phase::Definitions) {
         match seen.health(&item.id) {
             Some(Health::Broken(why)) => found.broken.push(format!("{} is not established: {why}", item.id)),

@@ -25,6 +25,8 @@ pub struct Installation {
     pub unavailable: Vec<(String, Wait)>,
     /// Whether everything has been looked at: right after a start nothing has.
     pub seen: bool,
+    /// Whether something isn't there, be it refused or gone a moment ago.
+    pub gaps: bool,
     /// Whether the cluster went away meanwhile.
     pub lost: bool,
 }
@@ -95,7 +97,7 @@ fn install(found: &Installation, before: State) -> State {
     }
     match listed(&found.pending) {
         Some(what) => State::unclear("Installing", format!("Waiting for {what}")),
-        None if found.seen || before == State::True => State::True,
+        None if (found.seen && !found.gaps) || before == State::True => State::True,
         None => before,
     }
 }
@@ -197,6 +199,13 @@ mod tests {
         assert!(matches!((&after[2], &after[4]), (State::Unknown { .. }, State::Unknown { .. })));
         assert_eq!(ready(&after), after[1]);
         assert_eq!(ready(&states(after, &found(|_| {}))), State::True);
+    }
+
+    #[test]
+    fn what_is_missing_keeps_an_install_from_succeeding_and_says_nothing_of_the_deployments() {
+        let after = states(fresh(), &found(|f| f.gaps = true));
+        assert_eq!((&after[2], &after[4]), (&State::unknown(), &State::True));
+        assert_eq!(states(running(), &found(|f| f.gaps = true)), running());
     }
 
     #[test]
