@@ -162,7 +162,8 @@ async fn quiet(hub: &Cluster, spoke: &Cluster, serving: &Value, real: bool) -> R
 /// Somebody edits `one` and adds to it; how long until the edit is put right.
 async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
     // What was of a kind whose definition was deleted a moment ago comes back after it.
-    let live = wait::until(&one.api, &one.name, REPAIR, "there", |o| o.is_some()).await?.ok_or("nothing to edit")?;
+    wait::until(&one.api, &one.name, REPAIR, "there", |o| o.is_some()).await?;
+    let live = one.api.get(&one.name).await?;
     let mut edit = json!({
         "apiVersion": live.types.as_ref().map(|t| t.api_version.clone()), "kind": kind,
         "metadata": {"labels": {"app.kubernetes.io/name": "stolen"}, "annotations": {"example.com/extra": "mine"}},
