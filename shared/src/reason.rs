@@ -44,18 +44,6 @@ impl Reason {
             Self::ClusterProviderClosed => "ClusterProviderClosed",
         }
     }
-
-    /// Whether it can go away with nothing on the hub changing, so that only trying again tells.
-    pub const fn retried(self) -> bool {
-        !matches!(
-            self,
-            Self::MulticlusterDisabled
-                | Self::AccessProviderNotConfigured
-                | Self::ClusterProfileNotFound
-                | Self::ClusterProfileNotReady
-                | Self::ClusterProfileUnavailable
-        )
-    }
 }
 
 impl std::fmt::Display for Reason {

@@ -196,17 +196,17 @@ impl Candidate {
             lease_transitions: Some(before.unwrap_or_default() + i32::from(lease.is_some())),
             ..LeaseSpec::default()
         };
-        let labels = BTreeMap::from([(SHARDS.to_owned(), self.settings.shards.to_string())]);
+        let labels = labels(self.settings.shards);
         let written = if let Some(mut lease) = lease {
             lease.spec = Some(spec);
-            lease.metadata.labels.get_or_insert_default().extend(labels);
+            lease.metadata.labels.get_or_insert_default().extend(labels.clone());
             if let Some(annotations) = lease.metadata.annotations.as_mut() {
                 annotations.remove(WANTED);
             }
             // The object still carries the resourceVersion that was read: a write in between makes this one fail.
             self.leases.replace(&name, &PostParams::default(), &lease).await
         } else {
-            let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels), ..ObjectMeta::default() };
+            let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels.clone()), ..ObjectMeta::default() };
             self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
         };
         match written {
@@ -220,7 +220,7 @@ impl Candidate {
             // Lost the race; or it was made before it had a label, and isn't among those that are listed.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 if let Some(found) = self.leases.get_opt(&name).await?.filter(|l| number(l).is_none()) {
-                    let labelled = json!({"metadata": {"labels": labels_of(self.settings.shards), "resourceVersion": found.metadata.resource_version}});
+                    let labelled = json!({"metadata": {"labels": labels, "resourceVersion": found.metadata.resource_version}});
                     self.leases.patch(&name, &PatchParams::default(), &Patch::Merge(labelled)).await?;
                 }
                 Ok(())
@@ -255,8 +255,9 @@ impl Candidate {
     }
 }
 
-fn labels_of(shards: u32) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([(SHARDS, shards.to_string())])
+/// The label of a Lease of so many shards.
+fn labels(shards: u32) -> BTreeMap<String, String> {
+    BTreeMap::from([(SHARDS.to_owned(), shards.to_string())])
 }
 
 /// Of how many shards a Lease is one.

@@ -54,21 +54,17 @@ pub fn moves(me: &str, all: &BTreeMap<u32, Shard>, now: Instant) -> Moves {
     let mine = held.get(me).map_or(0, Vec::len);
     let mut moves = Moves::default();
     for (shard, state) in all {
+        let other = state.wanted.as_deref().is_some_and(|w| w != me && !w.is_empty());
         match state.holder(now) {
             None => {
-                let (free, other) = (now.duration_since(state.since), state.wanted.as_deref().is_some_and(|w| w != me && !w.is_empty()));
+                let free = now.duration_since(state.since);
                 let expired = state.record.as_ref().is_some_and(|r| !r.holder.is_empty());
                 let waits = free >= LEFT || expired;
                 if waits || (mine + moves.take.len() < most && !other) {
                     moves.take.push(*shard);
                 }
             }
-            Some(holder) if holder == me => {
-                let other = state.wanted.as_deref().is_some_and(|w| w != me && !w.is_empty());
-                if other && mine - moves.give.len() > least.max(1) {
-                    moves.give.push(*shard);
-                }
-            }
+            Some(holder) if holder == me && other && mine - moves.give.len() > least.max(1) => moves.give.push(*shard),
             Some(_) => {}
         }
     }
