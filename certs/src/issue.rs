@@ -1,61 +1,45 @@
-//! Issues an authority and the certificate of a server (ECDSA P-256). Pure: the time is an argument.
+//! Issues authorities and the certificates of servers (ECDSA P-256). Pure but for randomness: the time is an argument.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use time::{Duration, OffsetDateTime};
 
-/// Everything a webhook needs, in PEM. The keys never leave the Secret and the process: `Debug` leaves them out.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Material {
-    /// Certificate of the authority: the caBundle.
-    pub authority: String,
-    /// Key of the authority.
-    pub authority_key: String,
-    /// Certificate of the server.
-    pub leaf: String,
-    /// Key of the server.
-    pub leaf_key: String,
-}
-
-impl std::fmt::Debug for Material {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Material").field("authority", &self.authority).field("leaf", &self.leaf).finish_non_exhaustive()
-    }
-}
+use crate::material::{Authority, Material};
 
 /// How long certificates live.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
-    /// Life of the authority.
+    /// Life of an authority.
     pub authority: Duration,
     /// Life of the server's certificate.
     pub leaf: Duration,
 }
 
-/// Clocks may differ: certificates are valid from this long ago.
-const SKEW: Duration = Duration::minutes(5);
+impl Lifetimes {
+    /// How long one step of a change of authorities is left to settle, until every API server and every replica has noticed.
+    pub fn settle(&self) -> Duration {
+        (self.leaf / 10i32).clamp(Duration::seconds(1), Duration::minutes(1))
+    }
+}
 
-/// A new authority and a certificate for a server with `names`.
-pub fn all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
+/// Clocks may differ: certificates are valid from this long ago.
+pub const SKEW: Duration = Duration::minutes(5);
+
+/// A new authority. Each has a name of its own, so that a certificate tells which one it is of.
+pub fn authority(now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Authority, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let number: String = key.public_key_raw().iter().skip(1).take(6).map(|byte| format!("{byte:02x}")).collect();
     let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "knative-operator webhook authority");
+    params.distinguished_name.push(DnType::CommonName, format!("knative-operator webhook authority {number}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     params.not_before = now - SKEW;
     params.not_after = now + lifetimes.authority;
-    let key = KeyPair::generate()?;
-    let certificate = params.self_signed(&key)?;
-    leaf(&certificate.pem(), &key.serialize_pem(), names, now, lifetimes)
+    Ok(Authority { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// A new certificate for a server with `names`, by the authority that there is.
-pub fn leaf(
-    authority: &str,
-    authority_key: &str,
-    names: &[String],
-    now: OffsetDateTime,
-    lifetimes: Lifetimes,
-) -> Result<Material, rcgen::Error> {
-    let issuer = Issuer::from_ca_cert_pem(authority, KeyPair::from_pem(authority_key)?)?;
+/// A new certificate for a server with `names`, by `authority`, and its key, both in PEM.
+pub fn leaf(authority: &Authority, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<(String, String), rcgen::Error> {
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name.push(DnType::CommonName, names.first().cloned().unwrap_or_default());
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -64,10 +48,41 @@ pub fn leaf(
     params.not_before = now - SKEW;
     params.not_after = now + lifetimes.leaf;
     let key = KeyPair::generate()?;
-    Ok(Material {
-        authority: authority.to_owned(),
-        authority_key: authority_key.to_owned(),
-        leaf: params.signed_by(&key, &issuer)?.pem(),
-        leaf_key: key.serialize_pem(),
-    })
+    Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
+}
+
+/// Everything new.
+pub fn all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
+    let authority = authority(now, lifetimes)?;
+    let (leaf, leaf_key) = leaf(&authority, names, now, lifetimes)?;
+    Ok(Material { authority, next: None, old: String::new(), leaf, leaf_key })
+}
+
+impl Material {
+    /// The same with a new certificate of the server.
+    pub fn renewed(mut self, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
+        (self.leaf, self.leaf_key) = leaf(&self.authority, names, now, lifetimes)?;
+        Ok(self)
+    }
+
+    /// The first step to another authority: the next one is trusted, too.
+    pub fn announced(mut self, now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
+        self.next = Some(authority(now, lifetimes)?);
+        Ok(self)
+    }
+
+    /// The second step: the next authority issues, the one before is still trusted.
+    pub fn promoted(mut self, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
+        if let Some(next) = self.next.take() {
+            self.old = std::mem::replace(&mut self.authority, next).certificate;
+        }
+        self.renewed(names, now, lifetimes)
+    }
+
+    /// The last step: only the authority that issues is trusted.
+    #[must_use]
+    pub fn settled(mut self) -> Self {
+        self.old.clear();
+        self
+    }
 }

@@ -1,5 +1,5 @@
-//! Keeps the certificates right: issues, renews, stores, injects and serves them, whenever the Secret or one of the
-//! webhook configurations changes, and when a certificate is due.
+//! Keeps everything right: issues and renews, stores, injects, serves. Each replica runs one; they agree through the
+//! Secret, where the first to write wins.
 
 use std::time::Duration;
 
@@ -13,9 +13,19 @@ use time::OffsetDateTime;
 
 use crate::inject::inject;
 use crate::issue::{self, Lifetimes};
-use crate::plan::{Plan, plan};
+use crate::material::Material;
+use crate::plan::{self, Plan};
 use crate::resolver::{ServeError, Served};
 use crate::secret;
+
+/// Who issues the certificates.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// The webhook itself.
+    Own(Lifetimes),
+    /// Somebody else (the user, cert-manager), into the Secret: `tls.crt`, `tls.key`, and `ca.crt` to be trusted.
+    Provided,
+}
 
 /// Whose certificates, and where they are kept.
 #[derive(Clone, Debug)]
@@ -30,8 +40,8 @@ pub struct Settings {
     pub validating: String,
     /// Name of the MutatingWebhookConfiguration.
     pub mutating: String,
-    /// How long certificates live.
-    pub lifetimes: Lifetimes,
+    /// Who issues them.
+    pub source: Source,
 }
 
 /// Why the certificates could not be put right this time.
@@ -46,6 +56,20 @@ pub enum KeepError {
     /// Serving failed.
     #[error("the stored certificate can't be served")]
     Serve(#[from] ServeError),
+    /// Nobody has provided any.
+    #[error("Secret {0} has no tls.crt and tls.key yet; whoever provides the certificates puts them there")]
+    NotProvided(String),
+}
+
+/// How the certificates are.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// When the one that is served ends.
+    pub ends: Option<OffsetDateTime>,
+    /// When its authority ends.
+    pub authority_ends: Option<OffsetDateTime>,
+    /// Whether it is another one than before.
+    pub another: bool,
 }
 
 /// Keeps the certificates right.
@@ -53,6 +77,8 @@ pub struct Keeper {
     client: Client,
     settings: Settings,
     served: Served,
+    /// What was in the Secret when it was right.
+    held: Option<Material>,
 }
 
 /// How soon a failure is tried again.
@@ -63,19 +89,18 @@ const LONGEST: Duration = Duration::from_secs(3600);
 impl Keeper {
     /// Keeps what `settings` say, and serves it through `served`.
     pub fn new(client: Client, settings: Settings, served: Served) -> Self {
-        Self { client, settings, served }
+        Self { client, settings, served, held: None }
     }
 
-    /// Puts everything right again and again, for ever; calls `told` after each time with how it went and when the
-    /// certificate that is served ends.
-    pub async fn run(self, mut told: impl FnMut(Result<Option<OffsetDateTime>, &KeepError>)) {
+    /// Puts everything right again and again, for ever; calls `told` after each time with how it went.
+    pub async fn run(mut self, mut told: impl FnMut(Result<State, &KeepError>)) {
         let mut changes = self.changes();
         loop {
             let (pause, outcome) = match self.once().await {
-                Ok((next, ends)) => (until(next), Ok(ends)),
+                Ok((next, state)) => (until(next), Ok(state)),
                 Err(error) => (RETRY, Err(error)),
             };
-            told(outcome.as_ref().map(|ends| *ends));
+            told(outcome.as_ref().map(|state| *state));
             // A change or the pause, whichever comes first; a burst of changes is one change.
             if tokio::time::timeout(pause, changes.next()).await.is_ok() {
                 while tokio::time::timeout(Duration::from_millis(50), changes.next()).await.is_ok_and(|c| c.is_some()) {}
@@ -83,31 +108,81 @@ impl Keeper {
         }
     }
 
-    /// Puts everything right once; when to look again, and when the certificate ends.
-    async fn once(&self) -> Result<(OffsetDateTime, Option<OffsetDateTime>), KeepError> {
-        let s = &self.settings;
-        let secrets = Api::<Secret>::namespaced(self.client.clone(), &s.namespace);
+    /// Puts everything right once; when to look again, and how it is.
+    async fn once(&mut self) -> Result<(OffsetDateTime, State), KeepError> {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
+        match self.settings.source {
+            Source::Own(lifetimes) => self.own(&secrets, lifetimes).await,
+            Source::Provided => self.provided(&secrets).await,
+        }
+    }
+
+    async fn own(&mut self, secrets: &Api<Secret>, lifetimes: Lifetimes) -> Result<(OffsetDateTime, State), KeepError> {
+        let name = self.settings.secret.clone();
         loop {
-            let now = OffsetDateTime::now_utc();
-            let seen = secrets.get_opt(&s.secret).await?;
+            let (now, names) = (OffsetDateTime::now_utc(), self.settings.names.as_slice());
+            let seen = secrets.get_opt(&name).await?;
             let material = seen.as_ref().and_then(secret::material);
-            let (fresh, why) = match (plan(material.as_ref(), &s.names, now), &material) {
+            let planned = plan::plan(material.as_ref(), names, now, lifetimes);
+            let (fresh, why) = match (planned, material) {
                 (Plan::Keep(next), Some(material)) => {
-                    inject(&self.client, &s.validating, &s.mutating, &material.authority).await?;
-                    self.served.set(material)?;
-                    return Ok((next, crate::plan::leaf_ends(material)));
+                    self.inject(&material.bundle()).await?;
+                    let another = self.served.set(&material.leaf, &material.leaf_key)?;
+                    let (ends, authority_ends) = plan::ends(&material);
+                    self.held = Some(material);
+                    return Ok((next, State { ends, authority_ends, another }));
                 }
-                (Plan::RenewLeaf(why), Some(m)) => (issue::leaf(&m.authority, &m.authority_key, &s.names, now, s.lifetimes)?, why),
-                (Plan::Replace(why) | Plan::RenewLeaf(why), _) => (issue::all(&s.names, now, s.lifetimes)?, why),
-                (Plan::Keep(_), None) => (issue::all(&s.names, now, s.lifetimes)?, "there is none"),
+                (Plan::Renew(why), Some(m)) => (m.renewed(names, now, lifetimes)?, why),
+                (Plan::Announce(why), Some(m)) => (m.announced(now, lifetimes)?, why),
+                // What comes next is trusted everywhere before it is used.
+                (Plan::Promote, Some(m)) => {
+                    self.inject(&m.bundle()).await?;
+                    (m.promoted(names, now, lifetimes)?, "the authority that was announced is trusted")
+                }
+                (Plan::Settle, Some(m)) => (m.settled(), "nobody serves a certificate of the old authority any more"),
+                (Plan::Replace(why), _) => (self.replacement(now, lifetimes)?, why),
+                (_, None) => (self.replacement(now, lifetimes)?, "there is none"),
             };
-            match secret::store(&secrets, &s.secret, seen, &fresh).await {
-                Ok(_) => tracing::info!(secret = s.secret, why, "certificate issued"),
+            match secret::store(secrets, &name, seen, &fresh).await {
+                Ok(_) => tracing::info!(secret = name, why, "certificates changed"),
                 // Another replica was faster: take what it stored.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// What takes the place of what was lost. What is held was in use a moment ago: it is put back and rolled over in steps, so
+    /// that nobody notices; whoever has deleted the Secret to have new certificates gets them all the same.
+    fn replacement(&self, now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
+        let names = &self.settings.names;
+        let usable = |m: &&Material| !matches!(plan::plan(Some(m), names, now, lifetimes), Plan::Replace(_));
+        match self.held.as_ref().filter(usable) {
+            Some(held) if held.next.is_some() => Ok(held.clone()),
+            Some(held) => held.clone().announced(now, lifetimes),
+            None => issue::all(names, now, lifetimes),
+        }
+    }
+
+    async fn provided(&mut self, secrets: &Api<Secret>) -> Result<(OffsetDateTime, State), KeepError> {
+        let name = &self.settings.secret;
+        let seen = secrets.get_opt(name).await?;
+        let field = |key| seen.as_ref().and_then(|secret| secret::field(secret, key));
+        let (Some(leaf), Some(key)) = (field(secret::LEAF), field(secret::LEAF_KEY)) else {
+            return Err(KeepError::NotProvided(name.clone()));
+        };
+        let authority = field(secret::BUNDLE);
+        // Without it somebody else sets the caBundle.
+        if let Some(bundle) = &authority {
+            self.inject(bundle).await?;
+        }
+        let another = self.served.set(&leaf, &key)?;
+        let state = State { ends: plan::end(&leaf), authority_ends: authority.as_deref().and_then(plan::end), another };
+        Ok((OffsetDateTime::now_utc() + LONGEST, state))
+    }
+
+    async fn inject(&self, bundle: &str) -> kube::Result<()> {
+        inject(&self.client, &self.settings.validating, &self.settings.mutating, bundle).await
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use rustls::crypto::ring::sign::any_ecdsa_type;
+use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-
-use crate::issue::Material;
 
 /// The certificate that is served now. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -26,19 +24,17 @@ pub enum ServeError {
 }
 
 impl Served {
-    /// Serves `material` from the next handshake on.
-    pub fn set(&self, material: &Material) -> Result<(), ServeError> {
-        let chain = CertificateDer::pem_slice_iter(material.leaf.as_bytes()).collect::<Result<Vec<_>, _>>()?;
-        let key = any_ecdsa_type(&PrivateKeyDer::from_pem_slice(material.leaf_key.as_bytes())?)?;
+    /// Serves the certificate and the key in PEM from the next handshake on. Whether it is another one than before.
+    pub fn set(&self, chain: &str, key: &str) -> Result<bool, ServeError> {
+        let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+        if self.0.load().as_ref().is_some_and(|served| served.cert == chain) {
+            return Ok(false);
+        }
+        let key = any_supported_type(&PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match()?;
         self.0.store(Some(Arc::new(certified)));
-        Ok(())
-    }
-
-    /// Whether there is a certificate to serve.
-    pub fn any(&self) -> bool {
-        self.0.load().is_some()
+        Ok(true)
     }
 }
 

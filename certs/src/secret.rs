@@ -7,23 +7,58 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 
-use crate::issue::Material;
+use crate::material::{Authority, Material};
 
-const KEYS: [&str; 4] = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
+/// The bundle that the API server trusts, for whoever looks; what it consists of is in the other fields.
+pub const BUNDLE: &str = "ca.crt";
+/// The certificate of the server.
+pub const LEAF: &str = "tls.crt";
+/// The key of the server.
+pub const LEAF_KEY: &str = "tls.key";
+const AUTHORITY: &str = "authority.crt";
+const AUTHORITY_KEY: &str = "ca.key";
+const NEXT: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
+const OLD: &str = "old.crt";
+
+/// The text in field `key` of `secret`, if it is there and not empty.
+pub fn field(secret: &Secret, key: &str) -> Option<String> {
+    String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok().filter(|text| !text.trim().is_empty())
+}
 
 /// What is in the Secret, if all of it is there.
 pub fn material(secret: &Secret) -> Option<Material> {
-    let field = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-    Some(Material { authority: field(KEYS[0])?, authority_key: field(KEYS[1])?, leaf: field(KEYS[2])?, leaf_key: field(KEYS[3])? })
+    let field = |key: &str| field(secret, key);
+    let authority = |certificate: &str, key: &str| Some(Authority { certificate: field(certificate)?, key: field(key)? });
+    Some(Material {
+        authority: authority(AUTHORITY, AUTHORITY_KEY)?,
+        next: authority(NEXT, NEXT_KEY),
+        old: field(OLD).unwrap_or_default(),
+        leaf: field(LEAF)?,
+        leaf_key: field(LEAF_KEY)?,
+    })
 }
 
 /// Stores `material` in place of what `seen` holds. With two writers one gets a conflict (409) and reads again:
 /// the write carries the resourceVersion that was read, or creates.
 pub async fn store(secrets: &Api<Secret>, name: &str, seen: Option<Secret>, material: &Material) -> kube::Result<Secret> {
-    let values = [&material.authority, &material.authority_key, &material.leaf, &material.leaf_key];
-    let data: BTreeMap<_, _> = KEYS.iter().zip(values).map(|(k, v)| ((*k).to_owned(), ByteString(v.clone().into_bytes()))).collect();
+    let (next, next_key) = material.next.as_ref().map_or(("", ""), |next| (&next.certificate, &next.key));
+    let bundle = material.bundle();
+    let values: [(&str, &str); 8] = [
+        (BUNDLE, &bundle),
+        (AUTHORITY, &material.authority.certificate),
+        (AUTHORITY_KEY, &material.authority.key),
+        (NEXT, next),
+        (NEXT_KEY, next_key),
+        (OLD, &material.old),
+        (LEAF, &material.leaf),
+        (LEAF_KEY, &material.leaf_key),
+    ];
+    let data: BTreeMap<_, _> =
+        values.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
     if let Some(mut secret) = seen {
-        secret.data.get_or_insert_default().extend(data);
+        // Nothing else has anything to do in it.
+        secret.data = Some(data);
         secret.metadata.managed_fields = None;
         secrets.replace(name, &PostParams::default(), &secret).await
     } else {

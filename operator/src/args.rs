@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::HubArgs;
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_shared::api::Component;
@@ -140,26 +141,6 @@ fn crds(kind: Option<&str>) -> String {
     let wanted = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind()));
     // A definition is plain data with string keys: writing it as YAML can't fail.
     wanted.map(|c| format!("---\n{}", yaml::write(&crd::definition(c)).unwrap_or_default())).collect()
-}
-
-/// A duration as Go writes it: numbers with units from `ms` to `h`, such as `1m30s`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is no duration such as 10s, 1m30s or 500ms");
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    if rest.is_empty() {
-        return Err(wrong());
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
-        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-        rest = &rest[digits..];
-        let (unit, seconds) =
-            [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)].into_iter().find(|(u, _)| rest.starts_with(u)).ok_or_else(wrong)?;
-        total += Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-        rest = &rest[unit.len()..];
-    }
-    Ok(total)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Component, KnativeEventing, KnativeServing};
+use crate::defaults::SOURCES;
 
 /// Kubernetes' own types whose descriptions are left out: with them a CRD outgrows what `kubectl apply` can annotate.
 const UNDESCRIBED: [&str; 7] = ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
@@ -60,9 +61,8 @@ pub fn definition(component: Component) -> Value {
 
 /// What a stored block must hold. Read, each may be left out: a file that was never stored is understood, too.
 fn require(spec: &mut Value) {
-    const SOURCES: &[&str] = &["ceph", "github", "gitlab", "kafka", "rabbitmq", "redis"];
     let blocks: [(&str, &[&str]); 5] = [
-        ("/properties/source", SOURCES),
+        ("/properties/source", &SOURCES),
         ("/properties/high-availability", &["replicas"]),
         ("/properties/controller-custom-certs", &["name", "type"]),
         ("/properties/security", &["securityGuard"]),

@@ -9,6 +9,7 @@
 pub mod api;
 pub mod condition;
 pub mod crd;
+pub mod defaults;
 pub mod label;
 pub mod name;
 pub mod reason;

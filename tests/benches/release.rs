@@ -84,7 +84,7 @@ fn main() {
         let release = load(case);
         let objects = release.objects().count();
         let time = median(|| case.render(&release));
-        let warnings = median(|| render::unmatched(&case.resource, release.objects()));
+        let warnings = median(|| render::names(release.objects()).unmatched(&case.resource));
         println!("render {}: {objects} objects in, {} out, {time:?}; names checked in {warnings:?}", case.name, case.render(&release));
     }
     println!("choose a version: {:?}", median(|| release::version(&library.bundle, &cases[0].resource).is_ok()));

@@ -29,13 +29,14 @@ pub struct Setup {
 /// A running control plane. Dropping it ends its processes and removes its files.
 pub struct Cluster {
     name: String,
-    subnet: Subnet,
     authority: String,
     client: Client,
     components: BTreeMap<&'static str, Process>,
     setup: Setup,
     door: Option<(String, String)>,
     dir: TempDir,
+    /// Last, as it is free only when nothing listens there any more.
+    subnet: Subnet,
 }
 
 const KILL: Duration = Duration::ZERO;

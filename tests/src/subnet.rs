@@ -2,6 +2,7 @@
 //! ever meets another's.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Result;
 
@@ -16,10 +17,11 @@ pub struct Subnet {
 impl Subnet {
     /// Takes a /24 that nobody on this machine has. A listener on its first address is the lock.
     pub fn take() -> Result<Self> {
-        let mut seed = std::process::id();
+        static TAKEN: AtomicU32 = AtomicU32::new(0);
         for _ in 0..4096 {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let [a, b, ..] = seed.to_be_bytes();
+            // Never the same again in one process: somebody may still look for what was there.
+            let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
+            let [a, b, ..] = std::process::id().wrapping_add(turn).wrapping_mul(2_654_435_769).to_be_bytes();
             let a = 64 + a % 160;
             if let Ok(lock) = TcpListener::bind((Ipv4Addr::new(127, a, b, 1), 1024)) {
                 return Ok(Self { a, b, _lock: lock });

@@ -3,18 +3,22 @@
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use knative_operator_certs::issue::Lifetimes;
-use knative_operator_certs::{Keeper, Served, Settings};
+use knative_operator_certs::{KeepError, Keeper, Served, Settings, Source, State};
+use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{admin, chain, process, signal};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
+use crate::known::Known;
 use crate::metrics::Metrics;
-use crate::{routes, serve};
+use crate::{learn, routes, serve};
 
 /// Admission webhook for KnativeServing and KnativeEventing.
 #[derive(Debug, Parser)]
@@ -48,12 +52,27 @@ pub struct Args {
     /// Name of the MutatingWebhookConfiguration.
     #[arg(long, default_value = "defaulting.operator.knative.dev")]
     mutating_configuration: String,
-    /// Life of the authority, in hours. Renewed after two thirds.
-    #[arg(long, default_value_t = 24 * 365)]
-    authority_hours: u32,
-    /// Life of the certificate, in hours. Renewed after two thirds.
-    #[arg(long, default_value_t = 24 * 30)]
-    certificate_hours: u32,
+    /// Who issues the certificates.
+    #[arg(long, value_enum, default_value_t = Certificates::Own)]
+    certificates: Certificates,
+    /// Life of the authority, such as 8760h. Replaced after two thirds, in steps that overlap.
+    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    authority_lifetime: Duration,
+    /// Life of the certificate, such as 720h. Renewed after two thirds.
+    #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = duration)]
+    certificate_lifetime: Duration,
+    /// How long reviews are still taken after SIGTERM, until nobody sends any more.
+    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
+    drain_delay: Duration,
+}
+
+/// Who issues the certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Certificates {
+    /// The webhook itself.
+    Own,
+    /// Somebody else, such as cert-manager, into the Secret.
+    Provided,
 }
 
 /// Why the process ended.
@@ -86,54 +105,84 @@ impl Args {
             secret,
             validating_configuration,
             mutating_configuration,
-            authority_hours,
-            certificate_hours,
+            certificates,
+            authority_lifetime,
+            certificate_lifetime,
+            drain_delay,
         } = self;
         let stop = signal::stop().map_err(RunError::Signal)?;
         let client = hub.client().await?;
-        let readiness = Readiness::waiting_for(&["certificate"]);
+        let readiness = Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
         let (metrics, registry) = Metrics::registered();
 
         let address = SocketAddr::new(bind_address, port);
         let listener = TcpListener::bind(address).await.map_err(|e| RunError::Bind(address, e))?;
         let names = [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
-        let lifetimes =
-            Lifetimes { authority: time::Duration::hours(authority_hours.into()), leaf: time::Duration::hours(certificate_hours.into()) };
+        let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::MAX / 4);
+        let source = match certificates {
+            Certificates::Own => Source::Own(Lifetimes { authority: life(authority_lifetime), leaf: life(certificate_lifetime) }),
+            Certificates::Provided => Source::Provided,
+        };
         let settings = Settings {
-            namespace,
+            namespace: namespace.clone(),
             secret,
             names: names.to_vec(),
             validating: validating_configuration,
             mutating: mutating_configuration,
-            lifetimes,
+            source,
         };
         let served = Served::default();
-        let keeper = Keeper::new(client, settings, served.clone());
-        let (ready, gauge) = (readiness.clone(), metrics.clone());
-        let keep = keeper.run(move |outcome| match outcome {
-            Ok(ends) => {
-                ready.set("certificate", true);
-                gauge.certificate_ends(ends.map(time::OffsetDateTime::unix_timestamp));
-            }
-            Err(error) => tracing::warn!(error = chain(error), "certificates are not right yet"),
-        });
+        let keeper = Keeper::new(client.clone(), settings, served.clone());
+        let keep = keeper.run(kept(readiness.clone(), metrics.clone()));
+        let known = Known::default();
+        let learn = learn::run(client, namespace, known.clone());
 
+        let (draining, drained) = (stop.child_token(), CancellationToken::new());
         let admin_address = SocketAddr::new(bind_address, metrics_port);
-        let admin = admin::serve(admin_address, readiness.clone(), Arc::new(registry), stop.clone());
+        // Until the very end: whoever asks is told that no more reviews are wanted.
+        let admin = admin::serve(admin_address, readiness.clone(), Arc::new(registry), drained.clone());
         tracing::info!(%address, %admin_address, version = env!("CARGO_PKG_VERSION"), "listening");
-        let admission = serve::serve(listener, served, routes::router(metrics), stop.clone());
-        let unready = async {
+        let delayed = CancellationToken::new();
+        let admission = serve::serve(listener, served, routes::router(metrics, known, draining), delayed.clone());
+        let drain = async {
             stop.cancelled().await;
-            readiness.set("shutdown", false);
+            readiness.set("the end: it is shutting down", false);
+            // Who hasn't heard of it yet goes on sending for a moment; each answer is the last on its connection.
+            tokio::time::sleep(drain_delay).await;
+            delayed.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // Ends when `stop` has come and what was under way is answered.
+            // Ends when `delayed` has come and what was under way is answered.
             () = admission => Ok(()),
-            () = unready => Ok(()),
+            () = drain => Ok(()),
             result = async { let r = admin.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(admin_address, e)),
             () = keep => Ok(()),
+            () = learn => Ok(()),
         }
+    }
+}
+
+/// Tells how the certificates are: whoever has one that is trusted and not ended is ready.
+fn kept(readiness: Readiness, metrics: Metrics) -> impl FnMut(Result<State, &KeepError>) {
+    let mut ends = None;
+    move |outcome| {
+        match outcome {
+            Ok(state) => {
+                ends = state.ends;
+                let unix = |time: Option<time::OffsetDateTime>| time.map(time::OffsetDateTime::unix_timestamp);
+                metrics.certificate(unix(state.ends), unix(state.authority_ends), state.another);
+            }
+            Err(error) => {
+                metrics.certificate_failed();
+                tracing::warn!(error = chain(error), "certificates are not right yet");
+            }
+        }
+        // What was right a moment ago is good until it ends, whatever the API server says now.
+        readiness.set(
+            "a valid certificate whose authority is in the webhook configurations",
+            ends.is_some_and(|ends| ends > time::OffsetDateTime::now_utc()),
+        );
     }
 }
 

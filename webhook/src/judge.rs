@@ -1,50 +1,68 @@
-//! Whether a request may go on. Pure.
+//! Whether a request may go on. Pure, but for what is known.
 
-use knative_operator_shared::api::Component;
+use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::label::{GROUP, ON_UNREACHABLE, VERSION};
-use knative_operator_shared::rules::{self, Problem};
-
+use knative_operator_shared::rules::{self, Problem, Surroundings};
 use serde_json::Value;
 
+use crate::known::Known;
 use crate::review::Request;
 
-/// What is wrong with the request; nothing if it may go on. Only `CREATE` and `UPDATE` of our own kinds are judged, and
-/// an update that leaves the spec and what decides over an installation as they are always passes, so that finalizers, labels and status
-/// can never be stuck.
-pub fn judge(request: &Request) -> Vec<Problem> {
+/// The component that `request` is about, if it is one of ours, and the resource itself.
+pub fn component(request: &Request) -> Option<Component> {
     let ours = request.kind.group == GROUP && request.kind.version == VERSION && request.sub_resource.is_empty();
-    let Some(component) = Component::of_kind(&request.kind.kind).filter(|_| ours) else { return Vec::new() };
+    Component::of_kind(&request.kind.kind).filter(|_| ours)
+}
+
+/// What is wrong with the request, and what is to be warned of; nothing if it may go on. An update that leaves the spec and what
+/// decides over an installation as they are always passes, so that finalizers, labels and status can never be stuck.
+pub fn judge(request: &Request, known: &Known) -> Vec<Problem> {
+    let Some(component) = component(request) else { return Vec::new() };
     match request.operation.as_str() {
         "CREATE" => match rules::read(component, &request.object) {
-            Ok(new) => rules::judge(&new, None),
+            Ok(new) => told(&new, None, known),
             Err(problem) => vec![problem],
         },
-        "UPDATE"
-            if request.object.get("spec") == request.old_object.get("spec")
-                && unreachable(&request.object) == unreachable(&request.old_object) =>
-        {
-            Vec::new()
-        }
+        "UPDATE" if is_untouched(request) => Vec::new(),
         "UPDATE" => match (rules::read(component, &request.object), rules::read(component, &request.old_object)) {
-            (Ok(new), Ok(old)) => rules::judge(&new, Some(&old)),
+            (Ok(new), Ok(old)) => {
+                let mut problems = told(&new, Some(&old), known);
+                if new.deleting() {
+                    problems.retain(|p| rules::GUARDS.contains(&p.rule));
+                }
+                problems
+            }
             // The stored object is unreadable: any readable one is better.
-            (Ok(new), Err(_)) => rules::judge(&new, None),
+            (Ok(new), Err(_)) => told(&new, None, known),
             (Err(problem), _) => vec![problem],
         },
+        "DELETE" => rules::read(component, &request.old_object).ok().and_then(|old| rules::deletion(&old)).into_iter().collect(),
         _ => Vec::new(),
     }
 }
 
-/// What is to become of `object` if its cluster can't be reached.
-fn unreachable(object: &Value) -> &Value {
-    &object["metadata"]["annotations"][ON_UNREACHABLE]
+fn told(new: &Knative, old: Option<&Knative>, known: &Known) -> Vec<Problem> {
+    let (releases, reference) = (known.releases(), &new.common().cluster_profile_ref);
+    let name = (new.namespace().to_owned(), new.name().to_owned());
+    let rival = if old.is_none() { known.rival(new.component(), reference, &name) } else { None };
+    let profile = reference.as_ref().and_then(|reference| known.profile(reference));
+    rules::judge(new, old, &Surroundings { releases: releases.as_deref(), profile, rival: rival.as_deref() })
+}
+
+fn is_untouched(request: &Request) -> bool {
+    /// What is to become of it if its cluster can't be reached.
+    fn unreachable(object: &Value) -> &Value {
+        &object["metadata"]["annotations"][ON_UNREACHABLE]
+    }
+    let (new, old) = (&request.object, &request.old_object);
+    new.get("spec") == old.get("spec") && unreachable(new) == unreachable(old)
 }
 
 /// What is wrong with the request, as far as the API server itself doesn't say it better: it checks types and required
 /// fields against the CRD after the mutating webhooks, and lists every fault.
-pub fn judge_early(request: &Request) -> Vec<Problem> {
-    let mut problems = judge(request);
-    problems.retain(|p| p.rule != rules::READABLE);
+pub fn judge_early(request: &Request, known: &Known) -> Vec<Problem> {
+    let mut problems = judge(request, known);
+    problems.retain(|p| p.rule != &rules::READABLE && p.is_error());
     problems
 }
 
@@ -52,8 +70,16 @@ pub fn judge_early(request: &Request) -> Vec<Problem> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{judge as judge_with, judge_early as judge_early_with, *};
     use crate::review::Kind;
+
+    fn judge(request: &Request) -> Vec<Problem> {
+        judge_with(request, &Known::default())
+    }
+
+    fn judge_early(request: &Request) -> Vec<Problem> {
+        judge_early_with(request, &Known::default())
+    }
 
     fn request(kind: &str, operation: &str, object: Value, old: Value) -> Request {
         Request {

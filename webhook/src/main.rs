@@ -3,6 +3,8 @@
 
 mod args;
 mod judge;
+mod known;
+mod learn;
 mod metrics;
 mod review;
 mod routes;

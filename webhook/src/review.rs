@@ -1,8 +1,13 @@
 //! What the API server asks and what it is answered (`admission.k8s.io/v1`). Pure: bytes in, an answer out.
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use knative_operator_shared::rules::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+const KIND: &str = "AdmissionReview";
+const API: &str = "admission.k8s.io/v1";
 
 /// A request that could be read. Whatever is left out of it is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -49,13 +54,26 @@ pub enum ReviewError {
     Shape,
 }
 
+/// A review as it comes.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Incoming {
+    api_version: String,
+    kind: String,
+    request: Request,
+}
+
 /// Reads a review.
 pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
-    let review: Value = serde_json::from_slice(body).map_err(ReviewError::Json)?;
-    if review["kind"] != "AdmissionReview" || review["apiVersion"] != "admission.k8s.io/v1" {
+    if let Ok(Incoming { api_version, kind, request }) = serde_json::from_slice(body) {
+        let fine = kind == KIND && api_version == API && !request.uid.is_empty();
+        return if fine { Ok(request) } else { Err(ReviewError::Shape) };
+    }
+    let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::Json)?;
+    if review["kind"] != KIND || review["apiVersion"] != API {
         return Err(ReviewError::Shape);
     }
-    let request = review.get("request").cloned().ok_or(ReviewError::Shape)?;
+    let request = review["request"].take();
     let uid = request["uid"].as_str().filter(|u| !u.is_empty()).ok_or(ReviewError::Shape)?.to_owned();
     // Parts of the wrong type are read as empty: such a request still gets an answer with its uid.
     Ok(serde_json::from_value(request).unwrap_or(Request { uid, ..Request::default() }))
@@ -73,12 +91,21 @@ pub struct Review {
 
 /// The answer itself.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Response {
     uid: String,
     /// Whether the request may go on.
     pub allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    /// `JSONPatch` if there is a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    /// A JSON patch (RFC 6902), in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,11 +118,19 @@ struct Status {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Details {
     group: String,
     kind: String,
     name: String,
     causes: Vec<Cause>,
+    #[serde(skip_serializing_if = "is_zero")]
+    retry_after_seconds: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's form
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[derive(Debug, Serialize)]
@@ -107,8 +142,8 @@ struct Cause {
 
 impl Review {
     fn new(uid: String, status: Option<Status>) -> Self {
-        let response = Response { uid, allowed: status.is_none(), status };
-        Self { api_version: "admission.k8s.io/v1", kind: "AdmissionReview", response }
+        let response = Response { uid, allowed: status.is_none(), status, warnings: Vec::new(), patch_type: None, patch: None };
+        Self { api_version: API, kind: KIND, response }
     }
 
     /// The request may go on.
@@ -116,18 +151,41 @@ impl Review {
         Self::new(request.uid, None)
     }
 
+    /// The request may go on, changed by `patch`.
+    pub fn change(request: Request, patch: &json_patch::Patch) -> Self {
+        let mut review = Self::allow(request);
+        if !patch.is_empty() {
+            // A patch is plain data with string keys: serialising it can't fail.
+            let text = serde_json::to_vec(patch).unwrap_or_default();
+            (review.response.patch_type, review.response.patch) = (Some("JSONPatch"), Some(BASE64_STANDARD.encode(text)));
+        }
+        review
+    }
+
+    /// The user is told of the warnings among `problems`.
+    #[must_use]
+    pub fn warn(mut self, problems: &[Problem]) -> Self {
+        self.response.warnings = problems.iter().filter(|p| !p.is_error()).map(ToString::to_string).collect();
+        self
+    }
+
     /// The request is refused: 422 Invalid, every problem with its field, as built-in validation does.
     pub fn refuse(request: Request, problems: &[Problem]) -> Self {
+        let problems: Vec<&Problem> = problems.iter().filter(|p| p.is_error()).collect();
         let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let cause =
-            |p: &Problem| Cause { reason: "FieldValueInvalid", message: format!("{}; {}", p.message, p.fix), field: p.field.clone() };
-        let details = Details {
-            group: request.kind.group,
-            kind: request.kind.kind,
-            name: request.name,
-            causes: problems.iter().map(cause).collect(),
-        };
+            |p: &&Problem| Cause { reason: "FieldValueInvalid", message: format!("{}; {}", p.message, p.fix), field: p.field.clone() };
+        let causes = problems.iter().map(cause).collect();
+        let details = Details { group: request.kind.group, kind: request.kind.kind, name: request.name, causes, retry_after_seconds: 0 };
         Self::new(request.uid, Some(Status { status: "Failure", code: 422, reason: "Invalid", message, details }))
+    }
+
+    /// The request comes while too many others are under way.
+    pub fn busy(request: Request) -> Self {
+        let details =
+            Details { group: request.kind.group, kind: request.kind.kind, name: request.name, causes: Vec::new(), retry_after_seconds: 1 };
+        let message = "too many requests are under way; try again in a second".to_owned();
+        Self::new(request.uid, Some(Status { status: "Failure", code: 429, reason: "TooManyRequests", message, details }))
     }
 }
 
@@ -162,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_refusal_lists_its_causes() {
-        let problem = Problem { rule: "r", field: "spec.x".into(), message: "is wrong".into(), fix: "make it right".into() };
+        let problem = knative_operator_shared::rules::READABLE.at("spec.x", "is wrong", "make it right");
         let answer = serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[problem])).unwrap();
         assert_eq!(answer["response"]["uid"], "1");
         assert_eq!(answer["response"]["allowed"], false);

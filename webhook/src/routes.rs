@@ -1,59 +1,168 @@
-//! `/validate` and `/mutate`.
+//! `/validate` and `/mutate`: a review in, its answer out, within limits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::StatusCode;
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use knative_operator_shared::api::Component;
+use knative_operator_shared::defaults;
 use knative_operator_shared::rules::Problem;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
-use crate::judge::{judge, judge_early};
-use crate::metrics::Metrics;
+use crate::judge::{component, judge, judge_early};
+use crate::known::Known;
+use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::review::{self, Request, Review};
 
 /// Largest body, in bytes: two objects of etcd's limit, escaped, with room.
 const BODY_LIMIT: usize = 8 << 20;
+/// Bytes of all bodies together, at most.
+const BYTES: usize = 64 << 20;
+/// Reviews under way at once, at most. Each takes a fraction of a millisecond: whoever comes beyond that is better off elsewhere.
+const REVIEWS: usize = 256;
+/// How long a body may take to come.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The routes of the webhook.
-pub fn router(metrics: Metrics) -> Router {
-    Router::new()
-        .route("/validate", post(validate))
-        .route("/mutate", post(mutate))
-        .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .with_state(metrics)
+/// What answers reviews.
+#[derive(Clone)]
+pub struct App {
+    metrics: Metrics,
+    known: Known,
+    reviews: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    draining: CancellationToken,
 }
 
-async fn validate(State(metrics): State<Metrics>, body: Bytes) -> Response {
-    answer(&body, |request| verdict("validate", &metrics, &judge(&request), request))
+/// The routes of the webhook. Once `draining`, each answer is the last on its connection.
+pub fn router(metrics: Metrics, known: Known, draining: CancellationToken) -> Router {
+    let (reviews, bytes) = (Arc::new(Semaphore::new(REVIEWS)), Arc::new(Semaphore::new(BYTES)));
+    let app = App { metrics, known, reviews, bytes, draining };
+    let of = |webhook| post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await });
+    Router::new().route("/validate", of(Webhook::Validate)).route("/mutate", of(Webhook::Mutate)).with_state(app)
 }
 
-/// Nothing is defaulted yet: what a user wrote is what is stored, so GitOps tools see no drift. It judges all the same:
-/// the API server checks the CRD's own rules between the mutating and the validating webhooks, and theirs say less.
-async fn mutate(State(metrics): State<Metrics>, body: Bytes) -> Response {
-    answer(&body, |request| verdict("mutate", &metrics, &judge_early(&request), request))
-}
-
-fn verdict(webhook: &'static str, metrics: &Metrics, problems: &[Problem], request: Request) -> Review {
-    // Labels only from a closed set: what a client sends must not grow the metrics.
-    let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
-    let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
-    metrics.reviewed(webhook, kind, operation, problems.first().map(|p| p.rule));
-    if problems.is_empty() {
-        return Review::allow(request);
+impl App {
+    async fn answer(&self, webhook: Webhook, request: HttpRequest) -> Response {
+        let started = Instant::now();
+        let mut response = match self.body(request).await {
+            Ok(body) => self.review(webhook, &body),
+            Err((status, why)) => {
+                self.metrics.unreadable(webhook);
+                (status, why).into_response()
+            }
+        };
+        self.metrics.answered(webhook, started.elapsed());
+        if self.draining.is_cancelled() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
-    let first = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    tracing::info!(kind, operation, namespace = request.namespace, name = request.name, problems = first, "refused");
-    Review::refuse(request, problems)
-}
 
-fn answer(body: &[u8], judge: impl FnOnce(Request) -> Review) -> Response {
-    match review::read(body) {
-        Ok(request) => Json(judge(request)).into_response(),
-        Err(error) => {
-            tracing::warn!(%error, "not a review");
-            (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+    /// The whole body, if it is not too large, and doesn't take too long.
+    async fn body(&self, request: HttpRequest) -> Result<Bytes, (StatusCode, String)> {
+        let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_LIMIT} bytes"));
+        let length = length(request.headers()).unwrap_or(BODY_LIMIT);
+        if length > BODY_LIMIT {
+            return Err(too_large());
+        }
+        let room = u32::try_from(length).unwrap_or(u32::MAX);
+        let Ok(_room) = self.bytes.try_acquire_many(room) else {
+            return Err((StatusCode::TOO_MANY_REQUESTS, format!("{BYTES} bytes of other requests are under way; try again")));
+        };
+        let body = axum::body::to_bytes(request.into_body(), BODY_LIMIT);
+        match tokio::time::timeout(PATIENCE, body).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(error))
+                if std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) =>
+            {
+                Err(too_large())
+            }
+            Ok(Err(error)) => Err((StatusCode::BAD_REQUEST, format!("the body can't be read: {error}"))),
+            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {PATIENCE:?}"))),
         }
     }
+
+    fn review(&self, webhook: Webhook, body: &[u8]) -> Response {
+        let request = match review::read(body) {
+            Ok(request) => request,
+            Err(error) => {
+                tracing::warn!(%error, "not a review");
+                self.metrics.unreadable(webhook);
+                return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
+            }
+        };
+        let Ok(_turn) = self.reviews.try_acquire() else {
+            self.count(webhook, &request, Outcome::Busy, "");
+            return Json(Review::busy(request)).into_response();
+        };
+        let review = match webhook {
+            Webhook::Validate => {
+                let problems = judge(&request, &self.known);
+                match self.refusal(webhook, &request, &problems) {
+                    true => Review::refuse(request, &problems).warn(&problems),
+                    false => Review::allow(request).warn(&problems),
+                }
+            }
+            // It judges all the same: the API server checks the CRD's own rules between the mutating and the validating webhooks, and
+            // theirs say less.
+            Webhook::Mutate => {
+                let problems = judge_early(&request, &self.known);
+                match self.refusal(webhook, &request, &problems) {
+                    true => Review::refuse(request, &problems),
+                    false => Self::filled_in(request),
+                }
+            }
+        };
+        Json(review).into_response()
+    }
+
+    /// Allowed, with what was left out filled in.
+    fn filled_in(mut request: Request) -> Review {
+        let due = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
+        let Some(component) = component(&request).filter(|_| due) else { return Review::allow(request) };
+        let before = request.object.clone();
+        defaults::fill_in(component, &mut request.object);
+        let patch = json_patch::diff(&before, &request.object);
+        Review::change(request, &patch)
+    }
+
+    /// Whether it is refused, which is counted and logged.
+    fn refusal(&self, webhook: Webhook, request: &Request, problems: &[Problem]) -> bool {
+        let errors: Vec<&Problem> = problems.iter().filter(|p| p.is_error()).collect();
+        match (errors.first(), problems.first()) {
+            (Some(first), _) => {
+                self.count(webhook, request, Outcome::Refused, first.rule.id);
+                let told = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                tracing::info!(
+                    kind = request.kind.kind,
+                    operation = request.operation,
+                    namespace = request.namespace,
+                    name = request.name,
+                    problems = told,
+                    "refused"
+                );
+            }
+            (None, Some(first)) => self.count(webhook, request, Outcome::Warned, first.rule.id),
+            (None, None) => self.count(webhook, request, Outcome::Allowed, ""),
+        }
+        !errors.is_empty()
+    }
+
+    fn count(&self, webhook: Webhook, request: &Request, outcome: Outcome, rule: &'static str) {
+        // Labels only from a closed set: what a client sends must not grow the metrics.
+        let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
+        let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
+        self.metrics.reviewed(webhook, kind, operation, outcome, rule);
+    }
+}
+
+/// The length that the body says to have.
+fn length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -10,23 +10,25 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use knative_operator_certs::Served;
 use rustls::ServerConfig;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 /// Connections at once, at most.
 const CONNECTIONS: usize = 1024;
-/// How long a handshake may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a handshake may take, and after it the first byte of a request.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may be idle, or the head of a request may take. An API server (Go) lets go of idle connections after 90 s: it must
 /// always be the first to do so, or a review that is sent at that very moment is lost, and refused.
 const IDLE: Duration = Duration::from_secs(120);
 /// How long reviews under way get at the end.
 const DRAIN: Duration = Duration::from_secs(20);
-
-/// Serves `router` on `listener` until `stop`, with the certificate that `served` has at each handshake.
+/// Serves `router` on `listener` until `stop`, with the certificate that `served` has at each handshake. What is under way then is answered.
 pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: CancellationToken) {
+    // TLS 1.3 and 1.2, with the suites that rustls has: all of them ephemeral and authenticated.
     let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(served));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -50,7 +52,7 @@ pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: 
         let (acceptor, builder, watcher, router) = (acceptor.clone(), Arc::clone(&builder), graceful.watcher(), router.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            if let Some(stream) = handshake(&acceptor, stream).await {
+            if let Some(stream) = open(&acceptor, stream).await {
                 let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
                 if let Err(error) = watcher.watch(connection).await {
                     tracing::debug!(%error, "connection ended");
@@ -64,14 +66,33 @@ pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: 
     }
 }
 
-async fn handshake(acceptor: &TlsAcceptor, stream: TcpStream) -> Option<tokio_rustls::server::TlsStream<TcpStream>> {
+/// The connection, once the handshake is done and a request begins to come.
+async fn open(acceptor: &TlsAcceptor, stream: TcpStream) -> Option<BufReader<TlsStream<TcpStream>>> {
     let _ = stream.set_nodelay(true);
-    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "handshake failed");
-            None
-        }
-        Err(_) => None,
+    let mut first = [0];
+    let peeked = tokio::time::timeout(PATIENCE, stream.peek(&mut first)).await.ok()?.ok()?;
+    if peeked == 1 && first[0].is_ascii_uppercase() {
+        let _ = tokio::time::timeout(PATIENCE, refuse_plain(stream)).await;
+        return None;
     }
+    let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.ok()?;
+    let stream = stream.inspect_err(|error| tracing::debug!(%error, "handshake failed")).ok()?;
+    let mut stream = BufReader::with_capacity(512, stream);
+    let began = tokio::time::timeout(PATIENCE, stream.fill_buf()).await.ok()?.is_ok_and(|bytes| !bytes.is_empty());
+    began.then_some(stream)
+}
+
+/// Tells whoever speaks HTTP without TLS that this is no port for it, and lets them read it.
+async fn refuse_plain(mut stream: TcpStream) -> std::io::Result<()> {
+    const SAYS: &str = "this port speaks HTTPS: use https:// instead\n";
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{SAYS}",
+        SAYS.len()
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    // Closed with something unread, the answer would be lost.
+    let mut rest = [0; 1024];
+    while stream.read(&mut rest).await? > 0 {}
+    Ok(())
 }

@@ -2,50 +2,76 @@
 
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::label::{GROUP, VERSION};
-use knative_operator_shared::rules;
+use knative_operator_shared::rules::{self, Problem, Surroundings};
 use serde_json::{Value, json};
 
 use crate::object::text;
 use crate::release;
 
-/// The custom resources in `yaml`, and what in it is of no effect. The error says where it is wrong.
-pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
-    let (mut resources, mut warnings) = (Vec::new(), Vec::new());
+/// A custom resource in a file.
+pub struct Document {
+    /// Kind and name, for messages.
+    pub what: String,
+    /// The resource, or why it can't be read.
+    pub resource: Result<Knative, Problem>,
+    /// What is of no effect.
+    pub warnings: Vec<String>,
+}
+
+/// The custom resources in `yaml`, and what in it is no custom resource. The error says where it is wrong.
+pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
+    let (mut documents, mut others) = (Vec::new(), Vec::new());
     for mut object in release::parse(yaml)? {
         let (kind, name) = (text(&object, "/kind").to_owned(), text(&object, "/metadata/name").to_owned());
+        let what = format!("{kind} {name}");
         let (Some(component), true) = (Component::of_kind(&kind), text(&object, "/apiVersion").starts_with(&format!("{GROUP}/"))) else {
-            warnings.push(format!("{kind} {name} is neither a KnativeServing nor a KnativeEventing, and left out"));
+            others.push(format!("{what} is neither a KnativeServing nor a KnativeEventing, and left out"));
             continue;
         };
-        let about = |message: String| format!("{kind} {name}: {message}");
         if text(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
-            return Err(about(format!("apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}", text(&object, "/apiVersion"))));
+            return Err(format!("{what}: apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}", text(&object, "/apiVersion")));
         }
         without_nulls(&mut object);
+        let mut warnings = Vec::new();
         if text(&object, "/metadata/namespace").is_empty() {
             object["metadata"]["namespace"] = json!(component.canonical());
-            warnings.push(about(format!("metadata.namespace is not set; {} is taken", component.canonical())));
+            warnings.push(format!("metadata.namespace is not set; {} is taken", component.canonical()));
         }
-        let resource = rules::read(component, &object).map_err(|problem| about(problem.to_string()))?;
-        let faults: Vec<_> = rules::faults(&resource).iter().map(|fault| about(fault.to_string())).collect();
+        let resource = rules::read(component, &object);
+        if let Ok(resource) = &resource {
+            let understood = match resource {
+                Knative::Serving(serving) => json!(serving.spec),
+                Knative::Eventing(eventing) => json!(eventing.spec),
+            };
+            let spec = object.get("spec").unwrap_or(&Value::Null);
+            unknown(spec, &understood, "spec", &mut |path| {
+                warnings.push(format!("{path}: there is no such field, and the API server drops it"));
+            });
+        }
+        documents.push(Document { what, resource, warnings });
+    }
+    if documents.is_empty() {
+        Err("there is neither a KnativeServing nor a KnativeEventing in it".to_owned())
+    } else {
+        Ok((documents, others))
+    }
+}
+
+/// The custom resources in `yaml`, and what in it is of no effect. The error says what is wrong with them.
+pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
+    let (documents, mut warnings) = documents(yaml)?;
+    let mut resources = Vec::new();
+    for Document { what, resource, warnings: told } in documents {
+        let resource = resource.map_err(|problem| format!("{what}: {problem}"))?;
+        let faults = rules::faults(&resource, &Surroundings::default());
+        let faults: Vec<_> = faults.iter().filter(|p| p.is_error()).map(|fault| format!("{what}: {fault}")).collect();
         if !faults.is_empty() {
             return Err(faults.join("\n"));
         }
-        let understood = match &resource {
-            Knative::Serving(serving) => json!(serving.spec),
-            Knative::Eventing(eventing) => json!(eventing.spec),
-        };
-        let spec = object.get("spec").unwrap_or(&Value::Null);
-        unknown(spec, &understood, "spec", &mut |path| {
-            warnings.push(about(format!("{path}: there is no such field, and the API server drops it")));
-        });
+        warnings.extend(told.into_iter().map(|warning| format!("{what}: {warning}")));
         resources.push(resource);
     }
-    if resources.is_empty() {
-        Err("there is neither a KnativeServing nor a KnativeEventing in it".to_owned())
-    } else {
-        Ok((resources, warnings))
-    }
+    Ok((resources, warnings))
 }
 
 /// A key without a value counts as left out, as for kubectl.
@@ -119,7 +145,7 @@ mod tests {
                 file("{resources: [{container: a, limits: {cpu: 1x}}]}"),
                 "KnativeServing a: spec.resources[0].limits.cpu: \"1x\" is no quantity; set it to one such as 500m",
             ),
-            (file("{version: one}"), "spec.version: \"one\" is no version"),
+            (file("{version: one}"), "spec.version: \"one\" is not a version"),
             (file("{"), "line "),
             (
                 file("{}").replace("v1beta1", "v1alpha1"),

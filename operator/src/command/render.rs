@@ -80,7 +80,8 @@ impl Source {
         let release = library.release(resource, &version).await.map_err(|e| about(e.to_string()))?;
         let objects = render::objects(resource, &version, release.objects(), &self.releases.settings());
         let plan = Plan::new(Arc::new(objects.map_err(|e| about(e.to_string()))?), &Owner::of(resource, anchor));
-        let warnings = render::unmatched(resource, release.objects()).into_iter().chain(release.warnings);
+        let unmatched = render::names(release.objects()).unmatched(resource);
+        let warnings = unmatched.iter().map(ToString::to_string).chain(release.warnings);
         Ok((plan, warnings.map(|w| format!("{} {}: {w}", resource.component(), resource.name())).collect()))
     }
 }

@@ -158,7 +158,8 @@ fn advise(cx: &Context, resource: &Knative, memory: &mut Memory, release: &Relea
     let about = format!("{}@{version}", resource.meta().generation.unwrap_or_default());
     if memory.advised.as_ref() != Some(&about) {
         memory.advised = Some(about);
-        for warning in release.warnings.iter().cloned().chain(render::unmatched(resource, release.objects())) {
+        let unmatched = render::names(release.objects()).unmatched(resource);
+        for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {
             cx.events.warning(resource, "OverrideIgnored", warning);
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
-use knative_operator_shared::rules;
+use knative_operator_shared::rules::{self, Surroundings};
 use knative_operator_shared::version::Version;
 
 use super::actor::{Memory, Next};
@@ -117,8 +117,13 @@ fn unresolved(memory: &mut Memory, failure: Failure) -> Outcome {
 
 /// What stands in the way of installing `resource` at all, until it or another resource changes.
 fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
-    if let Some(problem) = rules::faults(resource).first() {
-        return Some(problem.to_string());
+    // The second line of defence, behind the webhook. What is installed is kept right, whatever rules came later.
+    if resource.status().is_none_or(|s| s.version.is_none()) {
+        let faults = rules::faults(resource, &Surroundings::default());
+        let faults: Vec<String> = faults.iter().filter(|p| p.is_error()).map(ToString::to_string).collect();
+        if !faults.is_empty() {
+            return Some(faults.join("; "));
+        }
     }
     if let Some(elder) = cx.siblings.elder(resource) {
         let Key { component, namespace, name } = elder;

@@ -22,15 +22,6 @@ pub fn scaled(workload: &str) -> bool {
     SCALED.contains(&workload)
 }
 
-/// The name of the HorizontalPodAutoscaler of `workload`.
-pub fn autoscaler_of(workload: &str) -> &str {
-    match workload {
-        "mt-broker-ingress" => "broker-ingress-hpa",
-        "mt-broker-filter" => "broker-filter-hpa",
-        other => other,
-    }
-}
-
 /// Whether `object` is a HorizontalPodAutoscaler.
 pub fn is_autoscaler(object: &Value) -> bool {
     text(object, "/kind") == "HorizontalPodAutoscaler"

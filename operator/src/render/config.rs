@@ -1,20 +1,10 @@
 //! `spec.config`: entries of the component's ConfigMaps.
 
+use knative_operator_shared::rules::short;
 use serde_json::{Value, json};
 
 use super::Context;
 use crate::object::text;
-
-/// A name without `config-`. The Go operator cuts off seven characters, whatever they are: `kourier-bootstrap` is
-/// `-bootstrap` too.
-fn short(name: &str) -> Option<&str> {
-    name.get("config-".len()..)
-}
-
-/// Whether a ConfigMap called `name` may be called `given` in a spec.
-pub fn is_called(name: &str, given: &str) -> bool {
-    name == given || short(name) == Some(given)
-}
 
 /// Sets the entries given for this ConfigMap, under its whole name or under its name without `config-`; the whole
 /// name wins. Other entries stay.

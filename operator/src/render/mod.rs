@@ -44,7 +44,7 @@ use crate::object::ObjectId;
 use crate::packed::Packed;
 use crate::plan::Rendered;
 
-pub use names::unmatched;
+pub use names::names;
 pub use namespace::settle as settle_namespace;
 
 /// Settings of the operator itself that what it installs depends on.

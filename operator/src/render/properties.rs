@@ -211,6 +211,6 @@ proptest! {
         let released = [Packed::new(&object)];
         let resource = resource(component, "n", &spec);
         let _ = rendered(&resource, &released);
-        let _ = super::unmatched(&resource, released.iter());
+        let _ = super::names(released.iter()).unmatched(&resource);
     }
 }

@@ -1,10 +1,11 @@
 //! `spec.workloads`, and `spec.deployments`, its deprecated name: overrides of workloads, one after the other.
 
 use knative_operator_shared::api::WorkloadOverride;
+use knative_operator_shared::rules::autoscaler_of;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::autoscaling::{autoscaler_of, is_autoscaler, raise, scaled};
+use super::autoscaling::{is_autoscaler, raise, scaled};
 use super::pod::{add_metadata, container, set_environment};
 use super::{probes, resources};
 use crate::object::text;

@@ -2,6 +2,7 @@
 //! sent here, [`process`], [`log`] and [`signal`] set a process up, [`hub`] builds the client for the cluster that it runs in.
 
 pub mod admin;
+pub mod duration;
 pub mod hub;
 pub mod log;
 pub mod process;

@@ -4,43 +4,99 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Problem;
+use super::{Example, Problem, Rule, Severity};
 use crate::api::{ContainerResources, Knative};
 
-/// Every limit and request is a quantity.
-pub fn syntax(resource: &Knative) -> Vec<Problem> {
+/// Quantities are quantities.
+pub static SYNTAX: Rule = Rule {
+    id: "quantity-syntax",
+    severity: Severity::Error,
+    says: "Limits and requests are quantities as Kubernetes has them, and not negative.",
+    kept: Example::serving(
+        r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "500m"}}]}]}"#,
+    ),
+    broken: Example::serving(
+        r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "-1"}}]}]}"#,
+    ),
+};
+
+/// Requests fit their limits.
+pub static LIMIT: Rule = Rule {
+    id: "request-within-limit",
+    severity: Severity::Error,
+    says: "A request is no more than the limit beside it.",
+    kept: Example::serving(
+        r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}]}]}"#,
+    ),
+    broken: Example::serving(
+        r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}, "requests": {"cpu": "1500m"}}]}]}"#,
+    ),
+};
+
+/// Every limit and request is a quantity, and each request within its limit.
+pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     let common = resource.common();
-    let mut problems = Vec::new();
     let overrides = common.overrides().map(|(path, workload)| (format!("{path}.resources"), &workload.resources));
     for (path, list) in overrides.chain([("spec.resources".to_owned(), &common.resources)]) {
         for (index, ContainerResources { limits, requests, .. }) in list.iter().enumerate() {
             for (word, entries) in [("limits", limits), ("requests", requests)] {
-                problems.extend(faulty(&format!("{path}[{index}].{word}"), entries));
+                faulty(&format!("{path}[{index}].{word}"), entries, found);
+            }
+            for (name, request) in requests {
+                let Some(limit) = limits.get(name) else { continue };
+                if let (Some(much), Some(most)) = (amount(request), amount(limit))
+                    && much > most * (1.0 + 1e-12)
+                {
+                    let field = format!("{path}[{index}].requests.{name}");
+                    found.push(LIMIT.at(field, format!("{request} is more than the limit {limit}"), "lower it, or raise the limit"));
+                }
             }
         }
     }
-    problems
 }
 
-fn faulty(path: &str, entries: &BTreeMap<String, Value>) -> impl Iterator<Item = Problem> {
-    entries.iter().filter(|(_, value)| !is_quantity(value)).map(move |(name, value)| Problem {
-        rule: "quantity-syntax",
-        field: format!("{path}.{name}"),
-        message: format!("{value} is no quantity"),
-        fix: "set it to one such as 500m, 2, 128Mi or 1.5G".to_owned(),
-    })
+fn faulty(path: &str, entries: &BTreeMap<String, Value>, found: &mut Vec<Problem>) {
+    for (name, value) in entries {
+        let field = format!("{path}.{name}");
+        match amount(value) {
+            None => found.push(SYNTAX.at(field, format!("{value} is no quantity"), "set it to one such as 500m, 2, 128Mi or 1.5G")),
+            Some(amount) if amount < 0.0 => found.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more")),
+            Some(_) => {}
+        }
+    }
 }
 
-/// Whether `value` is a quantity, in the grammar of the API reference (`resource.Quantity`): a decimal number with a
-/// binary suffix, a decimal suffix or an exponent.
-fn is_quantity(value: &Value) -> bool {
-    let Value::String(text) = value else { return value.is_number() };
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+/// How much `value` is, if it is a quantity in the grammar of the API reference (`resource.Quantity`): a decimal number with a binary
+/// suffix, a decimal suffix or an exponent.
+pub fn amount(value: &Value) -> Option<f64> {
+    let Value::String(text) = value else { return value.as_f64() };
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
     let (number, suffix) = unsigned.split_at(unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len()));
-    let decimal = number.bytes().any(|b| b.is_ascii_digit()) && number.bytes().filter(|b| *b == b'.').count() <= 1;
-    let exponent = |text: &str| text.strip_prefix(['e', 'E']).is_some_and(|digits| digits.parse::<i32>().is_ok());
-    let known = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].contains(&suffix);
-    decimal && (known || exponent(suffix))
+    let number: f64 = number.parse().ok()?;
+    let binary = |power: i32| 1024f64.powi(power);
+    let factor = match suffix {
+        "" => 1.0,
+        "n" => 1e-9,
+        "u" => 1e-6,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => binary(1),
+        "Mi" => binary(2),
+        "Gi" => binary(3),
+        "Ti" => binary(4),
+        "Pi" => binary(5),
+        "Ei" => binary(6),
+        exponent => 10f64.powi(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
+    };
+    Some(sign * number * factor)
 }
 
 #[cfg(test)]
@@ -64,7 +120,7 @@ mod tests {
             json!("3E"),
             json!("+2u"),
         ] {
-            assert!(is_quantity(&fine), "{fine}");
+            assert!(amount(&fine).is_some(), "{fine}");
         }
         for wrong in [
             json!(""),
@@ -79,7 +135,7 @@ mod tests {
             json!(true),
             json!(["1"]),
         ] {
-            assert!(!is_quantity(&wrong), "{wrong}");
+            assert!(amount(&wrong).is_none(), "{wrong}");
         }
     }
 
@@ -101,7 +157,9 @@ mod tests {
             })
             .unwrap(),
         );
-        let fields: Vec<_> = syntax(&resource).into_iter().map(|p| p.field).collect();
+        let mut found = Vec::new();
+        check(&resource, &mut found);
+        let fields: Vec<_> = found.into_iter().map(|p| p.field).collect();
         assert_eq!(fields, ["spec.workloads[0].resources[0].requests.memory", "spec.resources[1].limits.cpu"]);
     }
 }

@@ -3,11 +3,17 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Problem;
+use super::{Example, Problem, Rule, Severity};
 use crate::api::{CommonSpec, Component, Knative};
 
-/// Identifier of this rule.
-pub const READABLE: &str = "readable";
+/// Types are right.
+pub static READABLE: Rule = Rule {
+    id: "readable",
+    severity: Severity::Error,
+    says: "Every field has the type that the CustomResourceDefinition says.",
+    kept: Example::serving(r#"{"ingress": {"istio": {"enabled": true}}}"#),
+    broken: Example::serving(r#"{"ingress": {"istio": {"enabled": "yes"}}}"#),
+};
 
 /// `object` as a custom resource of `component`.
 pub fn read(component: Component, object: &Value) -> Result<Knative, Problem> {
@@ -23,14 +29,16 @@ pub fn read(component: Component, object: &Value) -> Result<Knative, Problem> {
 }
 
 fn decode<T: DeserializeOwned>(object: &Value, within: &str) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(object).map_err(|error| Problem {
-        rule: READABLE,
-        field: match error.path().to_string() {
+    // Where it goes wrong is asked only if it does: that takes its time.
+    if let Ok(read) = T::deserialize(object) {
+        return Ok(read);
+    }
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let field = match error.path().to_string() {
             path if path == "." => "spec".to_owned(),
             path => format!("{within}{path}"),
-        },
-        message: error.into_inner().to_string(),
-        fix: "see `kubectl explain` for the type of the field".to_owned(),
+        };
+        READABLE.at(field, error.into_inner().to_string(), "see `kubectl explain` for the type of the field")
     })
 }
 

@@ -1,8 +1,43 @@
 //! `spec.clusterProfileRef`: where a component lives never changes.
 
-use super::Problem;
+use super::{Example, Problem, Rule, Severity, syntax};
 use crate::api::{ClusterProfileReference, Knative};
 use crate::name;
+
+/// It never changes.
+pub static IMMUTABLE: Rule = Rule {
+    id: "cluster-profile-ref-immutable",
+    severity: Severity::Error,
+    says: "`spec.clusterProfileRef` is never changed, added or removed.",
+    kept: Example::change(
+        r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#,
+        r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}, "high-availability": {"replicas": 2}}"#,
+    ),
+    broken: Example::change(
+        r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#,
+        r#"{"clusterProfileRef": {"name": "other", "namespace": "rules-fleet"}}"#,
+    ),
+};
+
+/// It names something that can be there.
+pub static NAME: Rule = Rule {
+    id: "cluster-profile-ref-name",
+    severity: Severity::Error,
+    says: "`spec.clusterProfileRef` has a name and a namespace as Kubernetes allows them.",
+    kept: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
+    broken: Example::serving(r#"{"clusterProfileRef": {"name": "Spoke_1", "namespace": "rules-fleet"}}"#),
+};
+
+/// The anchor's name fits.
+pub static ANCHOR: Rule = Rule {
+    id: "anchor-name-length",
+    severity: Severity::Error,
+    says: "With `spec.clusterProfileRef`, the name leaves room for that of the anchor ConfigMap on the spoke.",
+    kept: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
+    broken: Example::serving(
+        r#"{"metadata": {"name": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, "spec": {"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}}"#,
+    ),
+};
 
 const FIELD: &str = "spec.clusterProfileRef";
 
@@ -17,34 +52,42 @@ pub fn immutable(new: &Knative, old: &Knative) -> Option<Problem> {
         (_, None) => "cannot be removed",
         _ => "cannot be changed",
     };
-    Some(Problem {
-        rule: "cluster-profile-ref-immutable",
-        field: FIELD.to_owned(),
-        message: format!("{done} after creation (from {} to {})", place(was.as_ref()), place(is.as_ref())),
-        fix: format!(
+    Some(IMMUTABLE.at(
+        FIELD,
+        format!("{done} after creation (from {} to {})", place(was.as_ref()), place(is.as_ref())),
+        format!(
             "to move {} {}/{}, delete it, wait until it is gone, and create it again with the new reference",
             new.component(),
             new.namespace(),
             new.name()
         ),
-    })
+    ))
 }
 
-/// The anchor's name must fit Kubernetes' limit.
-pub fn names(resource: &Knative) -> Vec<Problem> {
-    if resource.common().cluster_profile_ref.is_none() {
-        return Vec::new();
+/// The names in it, and that of the anchor, are as Kubernetes wants them.
+pub fn names(resource: &Knative, found: &mut Vec<Problem>) {
+    let Some(reference) = &resource.common().cluster_profile_ref else { return };
+    for (field, name, wrong) in [
+        ("name", &reference.name, syntax::subdomain(&reference.name)),
+        ("namespace", &reference.namespace, syntax::label(&reference.namespace)),
+    ] {
+        // What is empty is refused by the CustomResourceDefinition.
+        if let Some(wrong) = wrong.filter(|_| !name.is_empty()) {
+            found.push(NAME.at(
+                format!("{FIELD}.{field}"),
+                format!("\"{name}\" {wrong}"),
+                "name a ClusterProfile: kubectl get clusterprofiles -A",
+            ));
+        }
     }
     let anchor = name::anchor(resource.component(), resource.name());
-    if anchor.len() <= name::MAX_NAME {
-        return Vec::new();
+    if anchor.len() > name::MAX_NAME {
+        found.push(ANCHOR.at(
+            "metadata.name",
+            format!("gives the anchor ConfigMap on the spoke a name of {} characters, more than {}", anchor.len(), name::MAX_NAME),
+            format!("shorten it by {} characters", anchor.len() - name::MAX_NAME),
+        ));
     }
-    vec![Problem {
-        rule: "anchor-name-length",
-        field: "metadata.name".to_owned(),
-        message: format!("gives the anchor ConfigMap on the spoke a name of {} characters, more than {}", anchor.len(), name::MAX_NAME),
-        fix: format!("shorten it by {} characters", anchor.len() - name::MAX_NAME),
-    }]
 }
 
 fn place(reference: Option<&ClusterProfileReference>) -> String {
@@ -85,10 +128,15 @@ mod tests {
     fn an_anchor_name_must_fit() {
         let Knative::Serving(mut long) = serving(Some(("f", "a"))) else { unreachable!() };
         long.metadata.name = Some("x".repeat(253 - "knativeserving--root-owner".len()));
-        assert!(names(&Knative::Serving(long.clone())).is_empty());
+        let broken = |long: &KnativeServing| {
+            let mut found = Vec::new();
+            names(&Knative::Serving(long.clone()), &mut found);
+            found.iter().map(|p| p.rule.id).collect::<Vec<_>>()
+        };
+        assert!(broken(&long).is_empty());
         long.metadata.name = Some("x".repeat(240));
-        assert_eq!(names(&Knative::Serving(long.clone()))[0].rule, "anchor-name-length");
+        assert_eq!(broken(&long), ["anchor-name-length"]);
         long.spec.common.cluster_profile_ref = None;
-        assert!(names(&Knative::Serving(long)).is_empty());
+        assert!(broken(&long).is_empty());
     }
 }

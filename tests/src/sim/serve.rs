@@ -96,15 +96,23 @@ fn watch(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Respons
     spoke.count("watch");
     let selector = parameter(query, "labelSelector").unwrap_or_default();
     let seconds = parameter(query, "timeoutSeconds").and_then(|s| s.parse().ok()).unwrap_or(300);
-    let (objects, version, changes) = spoke.store.list(path);
     let mut first = Vec::new();
-    if parameter(query, "sendInitialEvents").is_some() {
+    let changes = if parameter(query, "sendInitialEvents").is_some() {
+        let (objects, version, changes) = spoke.store.list(path);
         for object in objects.iter().filter(|o| o.matches(&selector)) {
             first.extend(line("ADDED", &object.show(metadata_only)));
         }
         let end = json!({"metadata": {"resourceVersion": version.to_string(), "annotations": {"k8s.io/initial-events-end": "true"}}});
         first.extend(line("BOOKMARK", &end));
-    }
+        changes
+    } else {
+        let version = parameter(query, "resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
+        let Some((missed, changes)) = spoke.store.since(version) else { return failure(410, "too old resource version") };
+        for Change { type_, object, .. } in missed.iter().filter(|c| below(path, &c.path) && c.object.matches(&selector)) {
+            first.extend(line(type_, &object.show(metadata_only)));
+        }
+        changes
+    };
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(seconds);
     let state = (changes, path.to_owned(), selector, until);
     let later = stream::unfold(state, move |(mut changes, path, selector, until)| async move {

@@ -1,6 +1,6 @@
 //! The objects of one simulated spoke.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -47,6 +47,18 @@ struct Inner {
     objects: BTreeMap<Arc<str>, Stored>,
     version: u64,
     changes: broadcast::Sender<Change>,
+    /// The changes of late, for watches that go on from some version.
+    log: VecDeque<Change>,
+}
+
+impl Inner {
+    fn tell(&mut self, change: Change) {
+        if self.log.len() == BACKLOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(change.clone());
+        let _ = self.changes.send(change);
+    }
 }
 
 /// The objects of one spoke, by path.
@@ -54,7 +66,7 @@ pub struct Store(Mutex<Inner>);
 
 impl Default for Store {
     fn default() -> Self {
-        Self(Mutex::new(Inner { objects: BTreeMap::new(), version: 1, changes: broadcast::channel(BACKLOG).0 }))
+        Self(Mutex::new(Inner { objects: BTreeMap::new(), version: 1, changes: broadcast::channel(BACKLOG).0, log: VecDeque::new() }))
     }
 }
 
@@ -110,7 +122,7 @@ impl Store {
         let stored = Stored { body, manager: manager.into(), uid, version, generation };
         let path: Arc<str> = path.into();
         inner.objects.insert(Arc::clone(&path), stored.clone());
-        let _ = inner.changes.send(Change { type_: if new { "ADDED" } else { "MODIFIED" }, path, object: stored.clone() });
+        inner.tell(Change { type_: if new { "ADDED" } else { "MODIFIED" }, path, object: stored.clone() });
         Some((stored, new))
     }
 
@@ -127,7 +139,7 @@ impl Store {
             let version = inner.version;
             if let Some(mut object) = inner.objects.remove(&path) {
                 object.version = version;
-                let _ = inner.changes.send(Change { type_: "DELETED", path, object });
+                inner.tell(Change { type_: "DELETED", path, object });
             }
         }
         there
@@ -143,6 +155,15 @@ impl Store {
         let inner = lock(&self.0);
         let objects = inner.objects.iter().filter(|(path, _)| below(collection, path)).map(|(_, object)| object.clone()).collect();
         (objects, inner.version, inner.changes.subscribe())
+    }
+
+    /// What has changed since `version`, and what changes from now on; nothing if that is too long ago.
+    pub fn since(&self, version: u64) -> Option<(Vec<Change>, broadcast::Receiver<Change>)> {
+        let inner = lock(&self.0);
+        // Every version is one change: what is missing was dropped.
+        let kept = inner.log.front().map_or(inner.version + 1, |first| first.object.version);
+        let later = inner.log.iter().filter(|change| change.object.version > version).cloned().collect();
+        (version + 1 >= kept).then(|| (later, inner.changes.subscribe()))
     }
 
     /// How many objects there are.

@@ -1,0 +1,138 @@
+//! The grammars of names, as Kubernetes' API has them (`k8s.io/apimachinery` validation). Each tells what is wrong, if anything is.
+
+/// A DNS subdomain (RFC 1123): names of most objects.
+pub fn subdomain(text: &str) -> Option<&'static str> {
+    let fine = text.len() <= 253 && text.split('.').all(|label| is_label(label, usize::MAX));
+    (!fine).then_some(
+        "must consist of lower case letters, digits, '-' and '.', begin and end with a letter or digit, and have at most 253 characters",
+    )
+}
+
+/// A DNS label (RFC 1123): names of namespaces and containers.
+pub fn label(text: &str) -> Option<&'static str> {
+    (!is_label(text, 63)).then_some(
+        "must consist of lower case letters, digits and '-', begin and end with a letter or digit, and have at most 63 characters",
+    )
+}
+
+fn is_label(text: &str, most: usize) -> bool {
+    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    inner && text.len() <= most && end(text.bytes().next()) && end(text.bytes().next_back())
+}
+
+fn is_qualified_part(text: &str) -> bool {
+    let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    let inner = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    inner && text.len() <= 63 && end(text.bytes().next()) && end(text.bytes().next_back())
+}
+
+/// A qualified name: keys of labels and annotations.
+pub fn qualified(text: &str) -> Option<&'static str> {
+    let fine = match text.split_once('/') {
+        Some((prefix, name)) => subdomain(prefix).is_none() && is_qualified_part(name),
+        None => is_qualified_part(text),
+    };
+    (!fine).then_some(
+        "must be a name of letters, digits, '-', '_' and '.', at most 63 characters long, with an optional DNS prefix and '/' before it",
+    )
+}
+
+/// The value of a label.
+pub fn label_value(text: &str) -> Option<&'static str> {
+    (!text.is_empty() && !is_qualified_part(text))
+        .then_some("must be empty or consist of letters, digits, '-', '_' and '.', begin and end with a letter or digit, and have at most 63 characters")
+}
+
+/// A key of a ConfigMap.
+pub fn config_key(text: &str) -> Option<&'static str> {
+    let inner = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    (!inner || text.is_empty() || text.len() > 253 || text == "." || text.starts_with(".."))
+        .then_some("must consist of letters, digits, '-', '_' and '.', and have at most 253 characters")
+}
+
+/// An image reference (`github.com/distribution/reference`): a path of lower case components, an optional tag and an optional digest.
+pub fn image(text: &str) -> Option<&'static str> {
+    const WRONG: Option<&str> =
+        Some("must be an image reference such as registry.example/path/name:tag or registry.example/path/name@sha256:…");
+    let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
+    if digest.is_some_and(|d| !is_digest(d)) {
+        return WRONG;
+    }
+    let (path, tag) = match rest.rsplit_once(':') {
+        // A colon before a slash is that of a port.
+        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
+        _ => (rest, None),
+    };
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let is_tag = |tag: &str| tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b"-.".contains(&b));
+    if tag.is_some_and(|tag| !is_tag(tag)) {
+        return WRONG;
+    }
+    let mut parts: Vec<&str> = path.split('/').collect();
+    if parts.len() > 1 && (parts[0].contains(['.', ':']) || parts[0] == "localhost" || parts[0].bytes().any(|b| b.is_ascii_uppercase())) {
+        let host = parts.remove(0);
+        if !is_host(host) {
+            return WRONG;
+        }
+    }
+    let part = |p: &&str| {
+        let end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let inner = p.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b));
+        inner && end(p.bytes().next()) && end(p.bytes().next_back())
+    };
+    if parts.iter().all(part) { None } else { WRONG }
+}
+
+fn is_host(text: &str) -> bool {
+    let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !part.starts_with('-') && !part.ends_with('-')
+    };
+    host.split('.').all(is_part) && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_digest(text: &str) -> bool {
+    text.split_once(':')
+        .is_some_and(|(algorithm, hex)| !algorithm.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_references_are_those_of_registries() {
+        for fine in [
+            "r/ctl:2",
+            "nginx",
+            "a.io/b/c",
+            "localhost:5000/x:1",
+            "a.io:443/b/c_d:v1.2-x",
+            "gcr.io/x/y@sha256:0123456789abcdef0123456789abcdef",
+            "a/b:t@sha256:0123456789abcdef0123456789abcdef",
+            "Registry.Example/x",
+            "a/b__c",
+        ] {
+            assert_eq!(image(fine), None, "{fine}");
+        }
+        for wrong in
+            ["", "a b", "a:", "/a", "a//b", "a@", "a@sha256:12", "A", "a/B", "a:b c", "https://a/b", "a/b:$TAG", "-a", "a/b:tag:tag"]
+        {
+            assert!(image(wrong).is_some(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_follow_kubernetes() {
+        assert!(subdomain("a.b-c.9").is_none() && label("a-1").is_none() && qualified("a.io/B_c.d").is_none() && label_value("").is_none());
+        for wrong in ["", "A", "a..b", "-a", "a_b", "a-"] {
+            assert!(subdomain(wrong).is_some() && label(wrong).is_some(), "{wrong}");
+        }
+        for wrong in ["", "/a", "a/", "a/b/c", "A/b", "a b", "_a"] {
+            assert!(qualified(wrong).is_some(), "{wrong}");
+        }
+        assert!(label_value("a b").is_some() && label(&"x".repeat(64)).is_some());
+        assert!(config_key("a_B.c-1").is_none() && config_key("a/b").is_some() && config_key("..").is_some() && config_key("").is_some());
+    }
+}
