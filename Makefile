@@ -37,10 +37,11 @@ bench: ## Prints what a release and an installation cost: time, requests, CPU, m
 	@cargo bench --quiet -p knative-operator-tests --bench release --bench apply --bench fleet
 
 .PHONY: generate
-generate: ## Writes what is generated from the code: the chart's CRDs.
+generate: ## Writes what is generated from the code: the chart's CRDs, and docs/rules.md.
 	@cargo build --quiet -p knative-operator
 	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/templates/crds/knativeservings.yaml
 	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/templates/crds/knativeeventings.yaml
+	@target/debug/knative-operator rules >docs/rules.md
 
 .PHONY: cluster
 cluster: tools ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes installs the product, too.

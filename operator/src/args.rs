@@ -13,6 +13,7 @@ use knative_operator_shared::api::Component;
 use knative_operator_shared::crd;
 
 use crate::command::diff::DiffArgs;
+use crate::command::lint::LintArgs;
 use crate::command::render::RenderArgs;
 use crate::command::versions::VersionsArgs;
 use crate::release::{Bundle, Downloads, DownloadsError, Library};
@@ -38,6 +39,11 @@ enum Command {
     Render(RenderArgs),
     /// Shows what would change on a cluster, as a unified diff. Exit status: 0 nothing, 1 something, 2 an error.
     Diff(DiffArgs),
+    /// Says what the webhook would refuse or warn of, without a cluster. Exit status: 0 nothing refused, 1 something, 2 the file can't be read.
+    Lint(LintArgs),
+    /// Prints the rules, as docs/rules.md has them.
+    #[command(hide = true)]
+    Rules,
     /// Lists the versions that the release bundle offers.
     Versions(VersionsArgs),
     /// Prints the CustomResourceDefinitions, as YAML.
@@ -131,6 +137,8 @@ impl Args {
             None => run::run(run),
             Some(Command::Render(args)) => command::render::run(&args),
             Some(Command::Diff(args)) => command::diff::run(&args),
+            Some(Command::Lint(args)) => command::lint::run(&args),
+            Some(Command::Rules) => command::rules::run(),
             Some(Command::Versions(args)) => command::versions::run(args),
             Some(Command::Crds { kind }) => command::print(&crds(kind.as_deref())),
         }

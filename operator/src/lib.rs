@@ -11,6 +11,7 @@ pub mod kinds;
 mod leader;
 mod metrics;
 pub mod object;
+mod offer;
 pub mod owner;
 pub mod packed;
 pub mod plan;

@@ -21,6 +21,7 @@ use crate::controller::turns::Turns;
 use crate::controller::{Context, fleet};
 use crate::leader;
 use crate::metrics::Metrics;
+use crate::offer;
 use crate::release::DownloadsError;
 
 /// Name of the Lease.
@@ -95,6 +96,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         let work = async {
             let Some(leader::Told::Gained(first)) = told.recv().await else { return };
             readiness.set("custom resources", false);
+            let offered = namespace.clone();
             let issuer = Issuer { hub: client.clone(), namespace, limit: exec_timeout, metrics: metrics.clone() };
             let context = Arc::new(Context {
                 hub: client.clone(),
@@ -112,7 +114,12 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 turns: Turns::new(usize::from(max_concurrent_reconciles)),
                 stop: stop.clone(),
             });
-            fleet::run(context, readiness.clone(), first, told).await;
+            let offer = offer::tell(client.clone(), offered, releases.releases.clone());
+            let (fleet, offer) = (fleet::run(context, readiness.clone(), first, told), offer);
+            tokio::select! {
+                () = fleet => {}
+                () = async { offer.await; std::future::pending().await } => {}
+            }
         };
         tokio::select! {
             kept = candidate => if kept { Ok(()) } else { Err(RunError::Lost) },

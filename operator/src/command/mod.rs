@@ -1,8 +1,10 @@
-//! What the binary does besides running: `render` and `versions` without a cluster, `diff` against one.
+//! What the binary does besides running: `render`, `lint` and `versions` without a cluster, `diff` against one.
 
 pub mod diff;
+pub mod lint;
 mod read;
 pub mod render;
+pub mod rules;
 mod unified;
 pub mod versions;
 

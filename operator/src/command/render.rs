@@ -53,23 +53,29 @@ fn render(args: &RenderArgs) -> Result<Told, String> {
 }
 
 impl Source {
-    fn from(&self) -> &str {
+    /// What the file is called.
+    pub fn from(&self) -> &str {
         if self.filename == "-" { "stdin" } else { &self.filename }
     }
 
     /// The custom resources in the file, and warnings.
     pub fn resources(&self) -> Result<(Vec<Knative>, Vec<String>), String> {
-        let text = self.text().map_err(|e| format!("{} can't be read: {e}", self.from()))?;
-        read::resources(&text).map_err(|why| format!("{}: {why}", self.from()))
+        read::resources(&self.text()?).map_err(|why| format!("{}: {why}", self.from()))
     }
 
-    fn text(&self) -> std::io::Result<String> {
-        if self.filename != "-" {
-            return std::fs::read_to_string(&self.filename);
-        }
+    /// What is in the file.
+    pub fn text(&self) -> Result<String, String> {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
-        Ok(text)
+        let read = match self.filename.as_str() {
+            "-" => std::io::stdin().read_to_string(&mut text).map(|_| text),
+            file => std::fs::read_to_string(file),
+        };
+        read.map_err(|e| format!("{} can't be read: {e}", self.from()))
+    }
+
+    /// Where the release bundle is.
+    pub fn bundle(&self) -> &std::path::Path {
+        &self.releases.releases
     }
 
     /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
