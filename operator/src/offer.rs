@@ -57,7 +57,10 @@ pub fn releases(bundle: &Bundle) -> Result<Releases, ReleaseError> {
         let mut versions = bundle.versions(component)?;
         versions.sort();
         let newest: BTreeMap<String, &Version> = versions.iter().map(|v| (v.minor(), v)).collect();
-        let names = newest.into_iter().map(|(minor, version)| Ok((minor, names(bundle, component, version)?))).collect::<Result<_, ReleaseError>>()?;
+        let names = newest
+            .into_iter()
+            .map(|(minor, version)| Ok((minor, names(bundle, component, version)?)))
+            .collect::<Result<_, ReleaseError>>()?;
         releases.versions.insert(component.kind().to_owned(), versions.iter().map(ToString::to_string).collect());
         releases.names.insert(component.kind().to_owned(), names);
     }

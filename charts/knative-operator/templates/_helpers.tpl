@@ -33,6 +33,30 @@ affinity:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Where the webhook's certificates are. */}}
+{{- define "knative-operator.certificateSecret" -}}
+{{- $certificates := .Values.knative_operator.operator_webhook.certificates }}
+{{- if and (eq $certificates.source "secret") (not $certificates.secretName) }}
+{{- fail "knative_operator.operator_webhook.certificates.source is secret but certificates.secretName is empty; name the Secret that holds tls.crt, tls.key and ca.crt" }}
+{{- end }}
+{{- $certificates.secretName | default "operator-webhook-certs" }}
 {{- end }}
 
 {{/* What is wrong with the multicluster values is told before anything is installed. */}}

@@ -41,6 +41,8 @@ struct Sights {
     objects: HashMap<ObjectId, Observed>,
     /// What was there at any time.
     ever: HashSet<ObjectId>,
+    /// The uid of what a watch told to be gone, last.
+    gone: HashMap<ObjectId, u64>,
     /// What is to be there: of nothing else is anything kept.
     expected: Option<Plan>,
     /// What is looked at besides.
@@ -73,6 +75,7 @@ impl Seen {
         let wanted = |id: &ObjectId| plan.find(id).is_some() || id == home;
         sights.objects.retain(|id, _| wanted(id));
         sights.ever.retain(wanted);
+        sights.gone.retain(|id, _| wanted(id));
     }
 
     /// There is no such kind, and so nothing of it.
@@ -129,6 +132,11 @@ impl Seen {
     pub fn written(&self, id: &ObjectId, meta: &ObjectMeta) {
         let mut sights = self.lock();
         let mut observed = sights.observed(id, meta, None);
+        if sights.gone.get(id) == Some(&observed.uid) {
+            // It was deleted before the answer came: the watch has told of that, and tells no more of it.
+            drop(sights);
+            return self.tell();
+        }
         (observed.written, observed.unconfirmed) = (Some(observed.fingerprint), true);
         let before = sights.objects.get_mut(id);
         observed.health = before.as_ref().and_then(|have| match &have.health {
@@ -214,9 +222,13 @@ impl Seen {
     /// A watch told that `id` is gone.
     pub fn gone(&self, id: &Id, meta: &ObjectMeta) {
         let mut sights = self.lock();
-        if sights.objects.get(id).is_some_and(|have| have.uid == hashed(meta.uid.as_deref().unwrap_or_default())) {
-            sights.objects.remove(id);
+        let Some(id) = sights.wanted(id) else { return };
+        let uid = hashed(meta.uid.as_deref().unwrap_or_default());
+        if sights.objects.get(&id).is_some_and(|have| have.uid == uid) {
+            sights.objects.remove(&id);
         }
+        sights.ever.insert(id.clone());
+        sights.gone.insert(id, uid);
     }
 }
 
@@ -275,6 +287,18 @@ mod tests {
 
     fn at(seen: &Seen) -> Option<(u64, u64)> {
         seen.lock().objects.get(&id()).map(|o| (o.uid, o.version))
+    }
+
+    #[test]
+    fn what_is_deleted_before_the_answer_to_its_write_comes_is_missing() {
+        let seen = Seen::default();
+        seen.lock().home = Some(id());
+        seen.told(&id(), &meta("2", 20), None, false);
+        seen.gone(&id(), &meta("2", 21));
+        seen.written(&id(), &meta("2", 20));
+        assert_eq!(at(&seen), None);
+        seen.written(&id(), &meta("3", 22));
+        assert_eq!(at(&seen), Some((hashed("3"), 22)));
     }
 
     #[test]
