@@ -12,6 +12,7 @@ use knative_operator_runtime::log::LogArgs;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::crd;
 
+use crate::command::check::CheckArgs;
 use crate::command::diff::DiffArgs;
 use crate::command::lint::LintArgs;
 use crate::command::render::RenderArgs;
@@ -41,6 +42,8 @@ enum Command {
     Diff(DiffArgs),
     /// Says what the webhook would refuse or warn of, without a cluster. Exit status: 0 nothing refused, 1 something, 2 the file can't be read.
     Lint(LintArgs),
+    /// Waits until URLs answer with success: what `helm test` runs.
+    Check(CheckArgs),
     /// Prints the rules, as docs/rules.md has them.
     #[command(hide = true)]
     Rules,
@@ -137,6 +140,7 @@ impl Args {
             None => run::run(run),
             Some(Command::Render(args)) => command::render::run(&args),
             Some(Command::Diff(args)) => command::diff::run(&args),
+            Some(Command::Check(args)) => command::check::run(&args),
             Some(Command::Lint(args)) => command::lint::run(&args),
             Some(Command::Rules) => command::rules::run(),
             Some(Command::Versions(args)) => command::versions::run(args),

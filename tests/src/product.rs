@@ -124,6 +124,13 @@ impl Product {
         Ok(())
     }
 
+    /// Starts one more replica of the webhook, behind the same Service port once it is ready.
+    pub async fn another_webhook(&self, hub: &Cluster) -> Result<Pod> {
+        let mut pod = kubelet::start(hub, NAMESPACE, "operator-webhook", &self.images, &[]).await?;
+        ready(&mut pod).await?;
+        Ok(pod)
+    }
+
     /// Starts the operator anew, in place of one that has ended.
     pub async fn start_operator(&mut self, hub: &Cluster) -> Result<()> {
         self.operator = operator(hub, &self.images).await?;

@@ -22,8 +22,14 @@ impl ServicePort {
         let backends = Arc::new(Mutex::new(Vec::<SocketAddr>::new()));
         let of = Arc::clone(&backends);
         let accept = tokio::spawn(async move {
-            while let Ok((mut from, _)) = listener.accept().await {
-                let all = of.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            for turn in 0.. {
+                let Ok((mut from, _)) = listener.accept().await else { return };
+                let mut all = of.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // Each in its turn.
+                if !all.is_empty() {
+                    let first = turn % all.len();
+                    all.rotate_left(first);
+                }
                 tokio::spawn(async move {
                     for backend in all {
                         if let Ok(mut to) = TcpStream::connect(backend).await {

@@ -1,5 +1,6 @@
 //! What the binary does besides running: `render`, `lint` and `versions` without a cluster, `diff` against one.
 
+pub mod check;
 pub mod diff;
 pub mod lint;
 mod read;

@@ -50,8 +50,9 @@ fn the_reference_cannot_be_changed_added_or_removed() {
         namespace(hub, "admission").await?;
         for component in Component::ALL {
             for (name, profile, patch, expected) in changes() {
-                // A version that the bundle lacks: nothing is installed.
-                let stored = resource(component, "admission", name, profile, json!({"version": "0.0.1"}));
+                // Manifests that are not there: nothing is installed.
+                let nothing = json!({"version": "1.0.0", "manifests": [{"URL": "nothing/there"}]});
+                let stored = resource(component, "admission", name, profile, nothing);
                 apply(hub, &stored).await?;
                 let said = refusal(hub, &stored, &patch).await;
                 assert!(said.contains("spec.clusterProfileRef") && said.contains(expected), "{said}");
@@ -60,7 +61,7 @@ fn the_reference_cannot_be_changed_added_or_removed() {
                 // What only touches metadata passes, and so does another field of the spec.
                 hub.kubectl(&["label", component.kind(), name, "-n", "admission", "a=b"], "").await?;
                 hub.kubectl(
-                    &["patch", component.kind(), name, "-n", "admission", "--type=merge", "-p", r#"{"spec":{"version":"0.0.2"}}"#],
+                    &["patch", component.kind(), name, "-n", "admission", "--type=merge", "-p", r#"{"spec":{"version":"1.0.1"}}"#],
                     "",
                 )
                 .await?;
