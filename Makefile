@@ -34,7 +34,7 @@ lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
 .PHONY: bench
 bench: ## Prints what a release and an installation cost: time, requests, CPU, memory. Takes minutes.
 	@cargo build --release --quiet --workspace --bins
-	@cargo bench --quiet -p knative-operator-tests --bench release --bench apply --bench fleet
+	@cargo bench --quiet -p knative-operator-tests --bench release --bench apply --bench fleet --bench admission
 
 .PHONY: generate
 generate: ## Writes what is generated from the code: the chart's CRDs, and docs/rules.md.

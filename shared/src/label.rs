@@ -32,7 +32,7 @@ pub const CREATED_BY: &str = "operator.knative.dev/created-by";
 pub const DIGEST: &str = "operator.knative.dev/digest";
 /// Annotation in the status: the namespace of the spoke that it is installed in, where that is not the canonical one.
 pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
-/// On a resource: it may have the cluster with others of its kind.
+/// On a resource: it may wait for a cluster that another one of its kind has.
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";
 /// On a ConfigMap in the operator's namespace: what the operator can install, for the webhook.
 pub const RELEASES_CONFIG_MAP: &str = "knative-operator-releases";

@@ -280,12 +280,26 @@ impl Cluster {
         self.tool("kubectl", arguments, stdin).await
     }
 
+    /// Runs kubectl on it; whether it went well, and all that it printed.
+    pub async fn kubectl_says(&self, arguments: &[&str], stdin: &str) -> (bool, String) {
+        match self.run_tool("kubectl", arguments, stdin).await {
+            Ok((well, out, err)) => (well, format!("{err}{out}")),
+            Err(error) => (false, error.to_string()),
+        }
+    }
+
     /// Runs helm on it.
     pub async fn helm(&self, arguments: &[&str]) -> Result<String> {
         self.tool("helm", arguments, "").await
     }
 
     async fn tool(&self, tool: &str, arguments: &[&str], stdin: &str) -> Result<String> {
+        let (well, out, err) = self.run_tool(tool, arguments, stdin).await?;
+        if well { Ok(out) } else { Err(err.trim().to_owned().into()) }
+    }
+
+    /// Whether it went well, what it printed on stdout, and on stderr.
+    async fn run_tool(&self, tool: &str, arguments: &[&str], stdin: &str) -> Result<(bool, String, String)> {
         let home = self.dir.path().join("home");
         std::fs::create_dir_all(&home)?;
         let mut child = tokio::process::Command::new(tools::control_plane(tool)?)
@@ -301,8 +315,8 @@ impl Cluster {
         tokio::io::AsyncWriteExt::write_all(&mut input, stdin.as_bytes()).await?;
         drop(input);
         let output = child.wait_with_output().await?;
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        if output.status.success() { Ok(out.into_owned()) } else { Err(err.trim().to_owned().into()) }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
     }
 }
 

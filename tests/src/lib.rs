@@ -20,6 +20,7 @@ pub mod proxy;
 pub mod releases;
 pub mod sim;
 pub mod subnet;
+pub mod tls;
 pub mod tools;
 pub mod wait;
 

@@ -131,6 +131,19 @@ impl Product {
         Ok(pod)
     }
 
+    /// The first webhook and `others` answer the API server, in turn.
+    pub fn serve_by(&self, others: &[&Pod]) {
+        let first = self.webhook.iter().map(|(pod, _)| pod);
+        self.only_served_by(&first.chain(others.iter().copied()).collect::<Vec<_>>());
+    }
+
+    /// None but `pods` answer the API server.
+    pub fn only_served_by(&self, pods: &[&Pod]) {
+        if let Some((_, entry)) = &self.webhook {
+            entry.to(pods.iter().map(|pod| SocketAddr::new(IpAddr::V4(pod.address), 8443)).collect());
+        }
+    }
+
     /// Starts the operator anew, in place of one that has ended.
     pub async fn start_operator(&mut self, hub: &Cluster) -> Result<()> {
         self.operator = operator(hub, &self.images).await?;

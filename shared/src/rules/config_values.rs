@@ -29,6 +29,16 @@ use Kind::{Boolean, Duration, Number, Quantity, Whole, WholeOrDisabled, Word};
 
 /// Knative's features.
 const FLAG: Kind = Word(&["enabled", "allowed", "disabled"]);
+/// The features of Serving that are flags, beside those of pod specs.
+const FEATURES: [&str; 7] = [
+    "autodetect-http2",
+    "multi-container",
+    "multi-container-probing",
+    "queueproxy.mount-podinfo",
+    "queueproxy.resource-defaults",
+    "tag-header-based-routing",
+    "kubernetes.containerspec-addcapabilities",
+];
 const SWITCH: Kind = Word(&["enabled", "disabled"]);
 const LEVEL: Kind = Word(&["debug", "info", "warn", "error", "dpanic", "panic", "fatal"]);
 
@@ -103,16 +113,22 @@ const BOTH: &[(&str, &str, Kind)] = &[
     ("observability", "tracing-sampling-rate", Number(0.0)),
 ];
 
-const EVENTING: &[(&str, &str, Kind)] =
-    &[("ping-defaults", "data-max-size", Whole(-1)), ("observability", "sink-event-error-reporting.enable", Boolean)];
+const EVENTING: &[(&str, &str, Kind)] = &[
+    ("features", "transport-encryption", Word(&["disabled", "permissive", "strict"])),
+    ("features", "authentication-oidc", SWITCH),
+    ("features", "kreference-group", SWITCH),
+    ("features", "kreference-name", SWITCH),
+    ("features", "delivery-retryafter", SWITCH),
+    ("ping-defaults", "data-max-size", Whole(-1)),
+    ("observability", "sink-event-error-reporting.enable", Boolean),
+];
 
 /// How `key` of ConfigMap `map` (without `config-`) is read, if Knative minds.
 pub fn kind_of(component: Component, map: &str, key: &str) -> Option<Kind> {
     let own = if component == Component::Serving { SERVING } else { EVENTING };
     let known = own.iter().chain(BOTH).find(|(m, k, _)| *m == map && *k == key).map(|(_, _, kind)| *kind);
     let feature = || match (component, map) {
-        // Words of their own, or rather a list.
-        (Component::Serving, "features") if key != "responsive-revision-gc" && key != "queueproxy.resource-defaults" => Some(FLAG),
+        (Component::Serving, "features") if key.starts_with("kubernetes.podspec-") || FEATURES.contains(&key) => Some(FLAG),
         (_, "logging") if key.starts_with("loglevel.") => Some(LEVEL),
         _ => None,
     };

@@ -26,7 +26,7 @@ pub static HEALTHY: Rule = Rule {
 pub static ONE: Rule = Rule {
     id: "one-target",
     severity: Severity::Error,
-    says: "No other resource of the same kind is for the same cluster, but for one annotated `operator.knative.dev/shared-target: \"true\"`.",
+    says: "No other resource of the same kind is for the same cluster, unless it is annotated `operator.knative.dev/shared-target: \"true\"` to take over when that one is gone.",
     kept: Example::serving(
         r#"{"metadata": {"annotations": {"operator.knative.dev/shared-target": "true"}}, "spec": {"clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}}"#,
     ),
@@ -61,6 +61,6 @@ pub fn one(resource: &Knative, around: &Surroundings<'_>) -> Option<Problem> {
     Some(ONE.at(
         FIELD,
         format!("{cluster} has a {} already: {rival}", resource.component()),
-        format!("change that one, delete it first, or, if two are meant to be there, annotate this one with {SHARED_TARGET}=true"),
+        format!("change that one, delete it first, or, to have this one take over as soon as that one is gone, annotate it with {SHARED_TARGET}=true"),
     ))
 }

@@ -5,7 +5,7 @@ use knative_operator_tests::cluster::Cluster;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, fleet, namespace, resource, run};
+use crate::support::{apply, delete, fleet, namespace, nothing, resource, run};
 
 /// The three forbidden changes of a resource, as merge patches, and what the refusal says of each.
 pub fn changes() -> [(&'static str, Option<&'static str>, Value, &'static str); 3] {
@@ -51,8 +51,7 @@ fn the_reference_cannot_be_changed_added_or_removed() {
         for component in Component::ALL {
             for (name, profile, patch, expected) in changes() {
                 // Manifests that are not there: nothing is installed.
-                let nothing = json!({"version": "1.0.0", "manifests": [{"URL": "nothing/there"}]});
-                let stored = resource(component, "admission", name, profile, nothing);
+                let stored = resource(component, "admission", name, profile, nothing());
                 apply(hub, &stored).await?;
                 let said = refusal(hub, &stored, &patch).await;
                 assert!(said.contains("spec.clusterProfileRef") && said.contains(expected), "{said}");

@@ -45,6 +45,7 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
 
         // With the same name in two namespaces of the hub all names on the spokes are the same.
         let mut calm_one = serving("calm", "ks", Some("calm"), &releases);
+        calm_one["spec"]["config"]["network"]["ingress-class"] = json!("somebody.example/ingress");
         let kourier = json!({"kourier": {"enabled": true}});
         let stages = [
             ("install", versions[0], kourier.clone()),
@@ -70,6 +71,7 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
         for deaths in plans {
             let mut died = 0;
             let mut one = serving("crash", "ks", Some("crash"), &releases);
+            one["spec"]["config"] = calm_one["spec"]["config"].clone();
             for ((what, version, ingress), expected) in stages.iter().zip(&expected) {
                 (one["spec"]["version"], one["spec"]["ingress"]) = (json!(version), ingress.clone());
                 died += lives

@@ -6,14 +6,14 @@ use knative_operator_shared::api::Component;
 use knative_operator_tests::{product, tools};
 use serde_json::{Value, json};
 
-use crate::support::{Fleet, apply, condition, delete, fleet, namespace, resource, run, says, script, status};
+use crate::support::{Fleet, apply, condition, delete, fleet, namespace, nothing, resource, run, says, script, status};
 
 /// The test's own plugins; `absent` is never written.
 pub const PLUGINS: [&str; 5] = ["fails", "rubbish", "hangs", "absent", "mends"];
 
 /// A resource for `profile` that asks for a version that the bundle lacks: its cluster is resolved, nothing is installed.
 fn asking(name: &str) -> Value {
-    resource(Component::Eventing, "failures", name, Some(name), json!({"version": "0.0.1"}))
+    resource(Component::Eventing, "failures", name, Some(name), nothing())
 }
 
 fn offering(fleet: &Fleet, provider: &str) -> Value {

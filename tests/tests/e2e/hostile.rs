@@ -12,7 +12,7 @@ use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::{Result, http, measure, releases};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, namespace, provider, resource, run, says, script};
+use crate::support::{apply, delete, namespace, nothing, provider, resource, run, says, script};
 
 /// What every plugin here gives, and nobody may ever read.
 const TOKEN: &str = "canary-5b1e9c77-token";
@@ -26,7 +26,7 @@ const SLEEPS: &str = "31536077";
 const GROWTH: u64 = 64 << 10;
 
 fn asking(name: &str) -> Value {
-    resource(Component::Eventing, "hostile", name, Some(name), json!({"version": "0.0.1"}))
+    resource(Component::Eventing, "hostile", name, Some(name), nothing())
 }
 
 fn processes_with(marker: &str) -> usize {

@@ -4,12 +4,14 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+mod abuse;
 mod admission;
 mod crash;
 mod drift;
 mod failures;
 mod fleet;
 mod guide;
+mod helm;
 mod hostile;
 mod local;
 mod outage;
@@ -18,6 +20,8 @@ mod processes;
 mod reasons;
 mod remote;
 mod restart;
+mod rotation;
+mod rules;
 mod support;
 mod takeover;
 mod trouble;

@@ -11,12 +11,12 @@ use knative_operator_tests::{Result, http, releases, tools};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{apply, condition, namespace, provider, resource, run, says, script, status};
+use crate::support::{apply, condition, namespace, nothing, provider, resource, run, says, script, status};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn asking(name: &str) -> Value {
-    resource(Component::Serving, "reasons", name, Some(name), json!({"version": "0.0.1"}))
+    resource(Component::Serving, "reasons", name, Some(name), nothing())
 }
 
 async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {

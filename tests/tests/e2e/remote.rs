@@ -14,7 +14,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::overrides;
-use crate::support::{apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status};
+use crate::support::{
+    apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status, without_ingress,
+};
 
 /// How soon drift is put right: 2 s is the promise, the rest is for a loaded machine.
 const REPAIR: Duration = Duration::from_secs(10);
@@ -116,7 +118,7 @@ fn planned(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
     assert!(code == Some(0) && text.starts_with("0 to create, 0 to change, 0 to delete, "), "{code:?} {text}");
     let mut changed = serving.clone();
     changed["spec"]["config"] = json!({"network": {"added": "yes"}});
-    changed["spec"]["ingress"] = json!({});
+    without_ingress(&mut changed);
     let (code, text) = diff(&changed)?;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("+++ planned/ConfigMap knative-serving/config-network\n") && text.contains("\n+  added: \"yes\"\n"), "{text}");
@@ -159,7 +161,10 @@ fn two_resources_on_two_spokes_at_once() {
         overrides::check(hub, &fleet.spokes[2], &second).await?;
 
         // A second resource for a spoke that has one is not installed, and says whose it is.
-        let rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);
+        let mut rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);
+        let refused = apply(hub, &rival).await.unwrap_err().to_string();
+        assert!(refused.contains("ClusterProfile fleet-system/spoke-1 has a KnativeServing already: two/ks-1"), "{refused}");
+        rival["metadata"]["annotations"] = json!({"operator.knative.dev/shared-target": "true"});
         apply(hub, &rival).await?;
         let told = status(hub, &rival, Duration::from_secs(30), "refused", |s| {
             condition(s, "InstallSucceeded").is_some_and(|c| c.status == "False")

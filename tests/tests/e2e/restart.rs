@@ -11,12 +11,12 @@ use knative_operator_tests::product::{self, Product, values};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::{Result, wait};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::admission::{changes, refusal};
-use crate::support::{apply, delete, namespace, nothing_left, ready, resource, run, says, serving};
+use crate::support::{INSTALL, apply, delete, namespace, nothing_left, ready, resource, run, says, serving};
 
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
@@ -83,6 +83,17 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
                 delete(&hub, &stored).await?;
             }
         }
+
+        // Nor does the operator follow a version that is none: what runs is looked after all the same.
+        let version = |version: &str| format!(r#"{{"spec":{{"version":"{version}"}}}}"#);
+        hub.kubectl(&["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version("abc")], "").await?;
+        says(&hub, &wanted, "VersionMigrationEligible", "Error", "is not in a valid semantic versioning format").await?;
+        let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+        let uid = deployments.get("controller").await?.metadata.uid;
+        deployments.delete("controller", &DeleteParams::default()).await?;
+        wait::until(&deployments, "controller", INSTALL, "back", |d| d.is_some_and(|d| d.metadata.uid != uid)).await?;
+        hub.kubectl(&["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version(releases.serving)], "").await?;
+        ready(&hub, &wanted).await?;
 
         // Told to end, it ends well; started again, it can uninstall at once.
         product.operator.process.signal(Signal::TERM)?;

@@ -75,6 +75,17 @@ pub fn resource(component: Component, namespace: &str, name: &str, profile: Opti
     json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"namespace": namespace, "name": name}, "spec": spec})
 }
 
+/// A spec of which nothing can be installed: its manifests are not there.
+pub fn nothing() -> Value {
+    json!({"version": "1.0.0", "manifests": [{"URL": "nothing/there"}]})
+}
+
+/// Without any ingress of the operator's: one of somebody else's serves.
+pub fn without_ingress(resource: &mut Value) {
+    resource["spec"]["ingress"] = json!({"kourier": {"enabled": false}});
+    resource["spec"]["config"]["network"]["ingress-class"] = json!("somebody.example/ingress");
+}
+
 /// Serving with Kourier.
 pub fn serving(namespace: &str, name: &str, profile: Option<&str>, releases: &Releases) -> Value {
     resource(Component::Serving, namespace, name, profile, json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}))

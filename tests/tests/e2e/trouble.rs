@@ -1,7 +1,7 @@
 //! What a cluster refuses, never finishes, or had already: each is told with the object, the cluster's own words and, where there is
 //! one, the deadline; the rest goes on; it heals.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::restart::copy;
-use crate::support::{INSTALL, apply, condition, delete, namespace, nothing_left, ready, run, says, serving, status};
+use crate::support::{INSTALL, apply, condition, delete, namespace, nothing_left, ready, run, says, serving, status, without_ingress};
 
 /// A Job that no node can run, and that is given up after a second.
 const FAILING: &str = r"
@@ -40,6 +40,25 @@ kind: Service
 metadata: {name: knative-local-gateway, labels: {app.kubernetes.io/name: knative-serving}}
 spec: {selector: {istio: ingressgateway}, ports: [{name: http, port: 80}]}
 ";
+
+/// From now on the spoke's own policy refuses ConfigMaps called config-defaults.
+async fn forbid_defaults(spoke: &Cluster) -> Result<()> {
+    let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-defaults"}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},
+            "validations": [{"expression": "object.metadata.name != 'config-defaults'", "message": "not here"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-defaults"}, "spec": {
+            "policyName": "no-defaults", "validationActions": ["Deny"]}},
+    ]});
+    apply(spoke, &policy).await?;
+    let started = Instant::now();
+    // Nobody tells when it is in force.
+    while spoke.kubectl(&["create", "configmap", "config-defaults", "--dry-run=server"], "").await.is_ok() {
+        assert!(started.elapsed() < Duration::from_secs(30), "the policy is not in force");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
 
 #[test]
 fn what_goes_wrong_is_told_and_stops_nothing_else() {
@@ -71,11 +90,11 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
             .await?;
 
         let mut resource = serving("trouble", "ks", Some("spoke"), &releases);
-        resource["spec"]["config"] = json!({"defaults": {"no key": "x"}});
+        forbid_defaults(&spoke).await?;
         apply(&hub, &resource).await?;
         for part in [
             "failed to apply Secret knative-serving/webhook-certs: secrets \"webhook-certs\" is forbidden: exceeded quota: none",
-            "failed to apply ConfigMap knative-serving/config-defaults: ConfigMap \"config-defaults\" is invalid: data[no key]",
+            "failed to apply ConfigMap knative-serving/config-defaults: configmaps \"config-defaults\" is forbidden: ValidatingAdmissionPolicy 'no-defaults'",
             "CustomResourceDefinition images.caching.internal.knative.dev is not established: ",
         ] {
             says(&hub, &resource, "InstallSucceeded", "Error", part).await?;
@@ -93,8 +112,7 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         // It heals with its causes.
         delete(&spoke, &quota).await?;
         delete(&spoke, &rival).await?;
-        resource["spec"]["config"] = json!({});
-        apply(&hub, &resource).await?;
+        spoke.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-defaults"], "").await?;
         ready(&hub, &resource).await?;
 
         // A Job that fails; taken back, all is well.
@@ -115,7 +133,7 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         // What is not part of it any more goes even so.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         assert!(deployments.get_opt("3scale-kourier-gateway").await?.is_some());
-        resource["spec"]["ingress"] = json!({"kourier": {"enabled": false}});
+        without_ingress(&mut resource);
         apply(&hub, &resource).await?;
         wait::until(&deployments, "3scale-kourier-gateway", INSTALL, "gone", |d| d.is_none()).await?;
         resource["spec"].as_object_mut().map(|s| s.remove("workloads"));

@@ -10,7 +10,7 @@ use knative_operator_tests::product::{self, NAMESPACE};
 use knative_operator_tests::proxies::{LOGIN, Proxy, Speaks};
 use serde_json::{Value, json};
 
-use crate::support::{apply, condition, delete, fleet, namespace, provider, resource, run, says, script, status};
+use crate::support::{apply, condition, delete, fleet, namespace, nothing, provider, resource, run, says, script, status};
 
 const RESOLVED: Duration = Duration::from_secs(60);
 
@@ -29,7 +29,7 @@ pub fn providers() -> Vec<Value> {
 
 /// A resource for `profile` that asks for a version that the bundle lacks: its cluster is resolved, nothing is installed.
 fn asking(name: &str) -> Value {
-    resource(Component::Serving, "ways", name, Some(name), json!({"version": "0.0.1"}))
+    resource(Component::Serving, "ways", name, Some(name), nothing())
 }
 
 fn credential(version: &str, status: &Value) -> String {

@@ -1,0 +1,142 @@
+//! What no good client sends to the webhook: each ends in the right status, soon, and costs others nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use knative_operator_tests::{Result, measure, tls};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use serde_json::json;
+
+use crate::support::{fleet, run};
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    Ok(stream)
+}
+
+fn secure(address: SocketAddr) -> Result<Tls> {
+    let connection = ClientConnection::new(Arc::new(tls::trusting()), ServerName::try_from("webhook")?)?;
+    Ok(StreamOwned::new(connection, connect(address)?))
+}
+
+/// All that comes until the other side closes or breaks off.
+fn rest(stream: &mut impl Read) -> String {
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    while let Ok(read) = stream.read(&mut part) {
+        if read == 0 {
+            break;
+        }
+        all.extend_from_slice(&part[..read]);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// The answer to a POST of `body`, which says to have `length` bytes.
+fn post(address: SocketAddr, body: &[u8], length: usize) -> Result<String> {
+    let mut stream = secure(address)?;
+    let head = format!(
+        "POST /validate HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    // Who is refused early doesn't read all of it.
+    let _ = stream.write_all(body);
+    let _ = stream.flush();
+    Ok(rest(&mut stream))
+}
+
+#[test]
+fn whatever_is_sent_ends_soon_and_in_the_right_way() {
+    run(async {
+        let fleet = fleet().await?;
+        let (pod, _) = fleet.product.webhook.as_ref().ok_or("no webhook")?;
+        let (address, id) = (SocketAddr::from((pod.address, 8443)), pod.process.pid()?);
+        let before = measure::resident(id)?;
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        let deeper = format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","object":{deep}}}}}"#);
+        let review = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "request": {"uid": "1"}}).to_string();
+        let told = tokio::task::spawn_blocking(move || -> Result<Vec<(&'static str, String, Duration)>> {
+            let mut told = Vec::new();
+            let mut ask = |what, body: &[u8], length| -> Result<()> {
+                let started = Instant::now();
+                let answer = post(address, body, length)?;
+                told.push((what, answer, started.elapsed()));
+                Ok(())
+            };
+            ask("empty", b"", 0)?;
+            ask("truncated", br#"{"apiVersion": "admission.k8s.io/v1", "kind": "Admis"#, 52)?;
+            ask("deep", deep.as_bytes(), deep.len())?;
+            ask("deeper", deeper.as_bytes(), deeper.len())?;
+            let old = review("admission.k8s.io/v1beta1", "AdmissionReview");
+            ask("wrong version", old.as_bytes(), old.len())?;
+            let other = review("admission.k8s.io/v1", "TokenReview");
+            ask("wrong kind", other.as_bytes(), other.len())?;
+            ask("said to be gigantic", b"{", 1 << 40)?;
+            ask("never all of it", b"{", 1000)?;
+            Ok(told)
+        })
+        .await??;
+        for (what, answer, took) in &told {
+            let expected = match *what {
+                "said to be gigantic" => "HTTP/1.1 413",
+                "never all of it" => "HTTP/1.1 408",
+                _ => "HTTP/1.1 400",
+            };
+            assert!(answer.starts_with(expected), "{what}: {answer}");
+            assert!(*took < Duration::from_secs(8), "{what}: after {took:?}");
+        }
+        // A gigantic one without a length, in pieces.
+        let (plain, old, silent, half) = tokio::task::spawn_blocking(move || -> Result<_> {
+            let mut stream = secure(address)?;
+            stream.write_all(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")?;
+            let piece = vec![b' '; 1 << 20];
+            for _ in 0..16 {
+                if stream.write_all(b"100000\r\n").and_then(|()| stream.write_all(&piece)).and_then(|()| stream.write_all(b"\r\n")).is_err()
+                {
+                    break;
+                }
+            }
+            let answer = rest(&mut stream);
+            assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
+            // No TLS at all.
+            let mut stream = connect(address)?;
+            stream.write_all(b"GET / HTTP/1.1\r\nHost: webhook\r\n\r\n")?;
+            let plain = rest(&mut stream);
+            // A ClientHello of TLS 1.0: version 3.1 in the record and in the message, one suite, no extensions.
+            let mut stream = connect(address)?;
+            let hello: Vec<u8> = [&[0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]].concat();
+            stream.write_all(&hello)?;
+            let mut alert = Vec::new();
+            let _ = stream.read_to_end(&mut alert);
+            // Opens, and never sends; and one that does so after the handshake.
+            let (started, mut stream) = (Instant::now(), connect(address)?);
+            let _ = rest(&mut stream);
+            let silent = started.elapsed();
+            let (started, mut stream) = (Instant::now(), secure(address)?);
+            stream.conn.complete_io(&mut stream.sock)?;
+            let _ = rest(&mut stream);
+            Ok((plain, alert, silent, started.elapsed()))
+        })
+        .await??;
+        assert!(plain.starts_with("HTTP/1.1 400") && plain.ends_with("this port speaks HTTPS: use https:// instead\n"), "{plain}");
+        // A fatal alert: handshake_failure (40) or protocol_version (70).
+        assert!(matches!(old[..], [0x15, _, _, _, _, 2, 40 | 70]), "{old:?}");
+        assert!(silent < Duration::from_secs(8) && half < Duration::from_secs(8), "{silent:?} {half:?}");
+        // Many at once that say nothing hold up nobody.
+        let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7"}}).to_string();
+        let started = Instant::now();
+        let answer = tokio::task::spawn_blocking(move || post(address, review.as_bytes(), review.len())).await??;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"7","allowed":true"#), "{answer}");
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+        drop(idle);
+        let after = measure::resident(id)?;
+        assert!(after < before + 32 * 1024, "resident memory went from {before} to {after} KiB");
+        Ok(())
+    });
+}

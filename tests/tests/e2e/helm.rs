@@ -1,0 +1,208 @@
+//! The chart on a real API server: every combination of toggles is valid, and installing, upgrading, going back and uninstalling leave
+//! nothing behind but CustomResourceDefinitions. What its ServiceAccounts may do is what is needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+use std::time::Duration;
+
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::{Cluster, left, objects};
+use knative_operator_tests::product::{self, NAMESPACE, Product};
+use knative_operator_tests::{Result, releases, tools};
+use serde_json::{Value, json};
+
+use crate::support::{apply, delete, namespace, ready, resource, run};
+
+fn chart() -> String {
+    tools::project().join("charts/knative-operator").display().to_string()
+}
+
+/// What the chart needs of others, as far as its objects are validated: their kinds, with any content.
+fn foreign() -> Value {
+    let crd = |group: &str, kind: &str, plural: &str, version: &str| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.{group}")}, "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}})
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        crd("monitoring.coreos.com", "ServiceMonitor", "servicemonitors", "v1"),
+        crd("monitoring.coreos.com", "PrometheusRule", "prometheusrules", "v1"),
+        crd("cert-manager.io", "Certificate", "certificates", "v1"),
+        crd("cert-manager.io", "Issuer", "issuers", "v1"),
+    ]})
+}
+
+/// Every combination of what can be turned on and off.
+fn combinations() -> Vec<Vec<String>> {
+    let provider =
+        r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}"#;
+    let toggles: [(&str, Vec<String>); 7] = [
+        ("multicluster", vec!["--set-json".into(), provider.into(), "--set".into(), "knative_operator.multicluster.enabled=true".into()]),
+        ("releases", vec!["--set".into(), "knative_operator.releases.image=registry.example/r:1".into()]),
+        ("network policy", vec!["--set".into(), "networkPolicy.enabled=true".into()]),
+        ("monitor", vec!["--set".into(), "metrics.serviceMonitor.enabled=true".into()]),
+        ("rule", vec!["--set".into(), "metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true".into()]),
+        ("budget", vec!["--set".into(), "knative_operator.operator_webhook.podDisruptionBudget.enabled=false".into()]),
+        ("environment", vec!["--set-json".into(), r#"knative_operator.knative_operator.env=[{"name":"A","value":"b"}]"#.into()]),
+    ];
+    let sources = ["self", "secret", "cert-manager"];
+    let mut all = Vec::new();
+    for mask in 0..(1_usize << toggles.len()) {
+        let chosen = toggles.iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0).flat_map(|(_, (_, arguments))| arguments.clone());
+        let mut arguments: Vec<String> = chosen.collect();
+        let source = sources[mask % sources.len()];
+        arguments.extend(["--set".to_owned(), format!("knative_operator.operator_webhook.certificates.source={source},knative_operator.operator_webhook.certificates.secretName=own")]);
+        all.push(arguments);
+    }
+    all
+}
+
+#[test]
+fn every_combination_of_toggles_is_valid() {
+    run(async {
+        let hub = Cluster::spoke("toggles").await?;
+        apply(&hub, &foreign()).await?;
+        namespace(&hub, NAMESPACE).await?;
+        let lint = hub.helm(&["lint", &chart()]).await?;
+        assert!(lint.contains("0 chart(s) failed"), "{lint}");
+        // Each different object once, many at a time: most of them are the same in every combination.
+        let mut all: BTreeSet<String> = BTreeSet::new();
+        let combinations = combinations();
+        for arguments in &combinations {
+            let mut line = vec!["template".to_owned(), "knative-operator".to_owned(), chart(), "-n".to_owned(), NAMESPACE.to_owned()];
+            line.extend(arguments.iter().cloned());
+            let text = hub.helm(&line.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+            all.extend(objects.iter().filter(|o| !o.is_null()).map(ToString::to_string));
+        }
+        let mut tried = 0;
+        for object in &all {
+            let (well, told) = hub.kubectl_says(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
+            assert!(well && !told.contains("Warning"), "{told}\n{object}");
+            tried += 1;
+        }
+        eprintln!("{} combinations, {tried} different objects", combinations.len());
+        // Pods are as restricted as Pod Security has it.
+        apply(&hub, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})).await?;
+        for object in all.iter().map(|o| serde_json::from_str::<Value>(o).unwrap()) {
+            let pod = if object["kind"] == "Pod" { object["spec"].clone() } else { object["spec"]["template"]["spec"].clone() };
+            if pod.is_null() {
+                continue;
+            }
+            let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "restricted"}, "spec": pod});
+            pod["spec"]["serviceAccountName"] = Value::Null;
+            let (well, told) = hub.kubectl_says(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).await;
+            assert!(well || told.contains("error looking up service account"), "{told}");
+        }
+        Ok(())
+    });
+}
+
+/// The chart of the commit before, if there is a history.
+fn before(into: &std::path::Path) -> Result<Option<String>> {
+    let archive = Command::new("git").args(["archive", "HEAD^", "charts/knative-operator"]).current_dir(tools::project()).output()?;
+    if !archive.status.success() {
+        eprintln!("skipped: upgrade from the commit before: {}", String::from_utf8_lossy(&archive.stderr).trim());
+        return Ok(None);
+    }
+    let file = into.join("chart.tar");
+    std::fs::write(&file, archive.stdout)?;
+    let done = Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(into).status()?;
+    if done.success() { Ok(Some(into.join("charts/knative-operator").display().to_string())) } else { Err("tar failed".into()) }
+}
+
+#[test]
+fn the_chart_comes_changes_and_goes() {
+    run(async {
+        let (hub, old) = (Cluster::spoke("chart").await?, tempfile::tempdir()?);
+        namespace(&hub, NAMESPACE).await?;
+        let there = objects(&hub.client()).await?;
+        let common = ["-n", NAMESPACE, "--wait", "--timeout", "2m"];
+        let helm = async |arguments: &[&str]| hub.helm(&[arguments, &common[..]].concat()).await;
+        let first = before(old.path())?;
+        helm(&["install", "knative-operator", first.as_deref().unwrap_or(&chart())]).await?;
+        helm(&[
+            "upgrade",
+            "knative-operator",
+            &chart(),
+            "--set",
+            "networkPolicy.enabled=true,knative_operator.operator_webhook.replicas=3",
+        ])
+        .await?;
+        let notes = hub.helm(&["get", "notes", "knative-operator", "-n", NAMESPACE]).await?;
+        assert!(notes.contains("kubectl apply") && notes.contains("kubectl wait"), "{notes}");
+        helm(&["rollback", "knative-operator", "1"]).await?;
+        helm(&["upgrade", "knative-operator", &chart()]).await?;
+        hub.helm(&["uninstall", "knative-operator", "-n", NAMESPACE, "--wait"]).await?;
+        let left = left(&hub, &there).await?;
+        assert!(left.is_empty(), "left behind: {left:#?}");
+        hub.kubectl(&["get", "crd", "knativeservings.operator.knative.dev", "knativeeventings.operator.knative.dev"], "").await?;
+        Ok(())
+    });
+}
+
+/// Rules of a role, one for each group, resource and verb.
+fn granted(role: &Value) -> BTreeSet<(String, String, String)> {
+    let words = |value: &Value| value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect::<Vec<_>>();
+    let mut all = BTreeSet::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in words(&rule["apiGroups"]) {
+            for resource in words(&rule["resources"]) {
+                all.extend(words(&rule["verbs"]).into_iter().map(|verb| (group.clone(), resource.clone(), verb)));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn rights_are_what_is_used() {
+    run(async {
+        let (hub, plugins, releases) = (Cluster::hub("rights").await?, tempfile::tempdir()?, releases::small());
+        let product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        for component in Component::ALL {
+            namespace(&hub, component.canonical()).await?;
+            let version = if component == Component::Serving { releases.serving } else { releases.eventing };
+            let installed = resource(component, component.canonical(), component.canonical(), None, json!({"version": version}));
+            apply(&hub, &installed).await?;
+            ready(&hub, &installed).await?;
+            delete(&hub, &installed).await?;
+        }
+        drop(product);
+        // The audit log is written a little later.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let log = std::fs::read_to_string(hub.dir().join("audit.log"))?;
+        for (account, roles) in
+            [("knative-operator", ["knative-operator", "knative-operator"]), ("operator-webhook", ["operator-webhook", "operator-webhook"])]
+        {
+            let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+            let asked: Vec<Value> = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+                .filter(|e| e["user"]["username"] == user.as_str())
+                .collect();
+            let forbidden: Vec<_> =
+                asked.iter().filter(|e| e["responseStatus"]["code"] == 403).map(|e| e["requestURI"].to_string()).collect();
+            assert!(forbidden.is_empty(), "{user} is refused: {forbidden:?}");
+            let mut unused = BTreeSet::new();
+            for (kind, name) in ["role", "clusterrole"].into_iter().zip(roles) {
+                let role: Value = serde_json::from_str(&hub.kubectl(&["get", kind, name, "-n", NAMESPACE, "-o", "json"], "").await?)?;
+                unused.extend(granted(&role));
+            }
+            for event in &asked {
+                let reference = &event["objectRef"];
+                let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
+                let sub = text("subresource");
+                let resource = if sub.is_empty() { text("resource") } else { format!("{}/{sub}", text("resource")) };
+                unused.remove(&(text("apiGroup"), resource, event["verb"].as_str().unwrap_or_default().to_owned()));
+            }
+            let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
+            for (group, resource, verb) in unused {
+                shown.entry(if group.is_empty() { resource } else { format!("{resource}.{group}") }).or_default().push(verb);
+            }
+            let lines: Vec<_> = shown.iter().map(|(resource, verbs)| format!("  {resource}: {}", verbs.join(" "))).collect();
+            eprintln!("granted to {account} and not needed by this run:\n{}", lines.join("\n"));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,167 @@
+//! Each rule as a user meets it: `kubectl apply` of its good and its bad example, and what is printed then.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_shared::api::Component;
+use knative_operator_shared::label::RELEASES_CONFIG_MAP;
+use knative_operator_shared::rules::{ALL, Example, Severity};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, NAMESPACE, Product};
+use knative_operator_tests::releases::Releases;
+use knative_operator_tests::{Result, wait};
+use kube::Api;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{INSTALL, namespace, run};
+
+/// Where the ClusterProfiles of the examples are.
+const FLEET: &str = "rules-fleet";
+
+/// A release with the names that the examples have.
+fn bundle(root: &std::path::Path) -> Result<()> {
+    let workload = |name: &str| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": {"containers": [
+            {"name": name, "image": "x", "readinessProbe": {}, "livenessProbe": {}}]}}}})
+    };
+    let named = |api: &str, kind: &str, name: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
+    let config =
+        |name: &str, keys: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"_example": keys}});
+    let serving = [
+        workload("activator"),
+        workload("webhook"),
+        named("v1", "Service", "activator-service"),
+        named("v1", "Service", "autoscaler"),
+        named("policy/v1", "PodDisruptionBudget", "activator-pdb"),
+        config("config-network", "domain-template: x\ningress-class: y\nrollout-duration: 0\n"),
+        config("config-features", ""),
+        config("config-gc", ""),
+        config("config-autoscaler", "stable-window: 60s\n"),
+    ];
+    let eventing = [workload("eventing-controller")];
+    for (component, versions, objects) in [
+        ("knative-serving", &["1.21.3", "1.22.0", "1.22.1", "1.23.0"][..], &serving[..]),
+        ("knative-eventing", &["1.22.1"][..], &eventing[..]),
+    ] {
+        for version in versions {
+            let directory = root.join(component).join(version);
+            std::fs::create_dir_all(&directory)?;
+            let text = objects.iter().map(|o| format!("---\n{o}\n")).collect::<String>();
+            std::fs::write(directory.join("1.yaml"), text)?;
+        }
+    }
+    Ok(())
+}
+
+fn object(component: Component, example: &str) -> Value {
+    let given: Value = serde_json::from_str(example).unwrap();
+    let mut object = if given.get("spec").is_some() { given } else { json!({"spec": given}) };
+    object["apiVersion"] = json!("operator.knative.dev/v1beta1");
+    object["kind"] = json!(component.kind());
+    object["metadata"]["namespace"] = json!("rules");
+    if object["metadata"]["name"].is_null() {
+        object["metadata"]["name"] = json!("example");
+    }
+    object
+}
+
+/// What kubectl says to `example`, and whether it went through. Nothing is left of it.
+async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
+    let Some(before) = example.before else {
+        // A dry run is judged like any other.
+        let new = object(example.component, example.after.unwrap());
+        return Ok(hub.kubectl_says(&["apply", "--dry-run=server", "-f", "-"], &new.to_string()).await);
+    };
+    let old = object(example.component, before);
+    hub.kubectl(&["apply", "-f", "-"], &old.to_string()).await?;
+    if !old["status"].is_null() {
+        let patch = json!({"status": old["status"]}).to_string();
+        let kind = example.component.plural();
+        hub.kubectl(&["patch", kind, "example", "-n", "rules", "--subresource=status", "--type=merge", "-p", &patch], "").await?;
+    }
+    let told = match example.after {
+        Some(after) => hub.kubectl_says(&["apply", "-f", "-"], &object(example.component, after).to_string()).await,
+        None => hub.kubectl_says(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
+    };
+    let unprotect = ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
+    let _ = hub.kubectl(&unprotect, "").await;
+    hub.kubectl(&["delete", example.component.plural(), "example", "-n", "rules", "--ignore-not-found"], "").await?;
+    Ok(told)
+}
+
+#[test]
+fn each_rule_is_told_at_apply() {
+    run(async {
+        let (hub, root) = (Cluster::hub("rules").await?, tempfile::tempdir()?);
+        bundle(root.path())?;
+        let releases = Releases { dir: root.path().to_owned(), real: false, serving: "1.22.1", eventing: "1.22.1" };
+        let mut product = Product::install(&hub, &releases, product::values(&[]), root.path()).await?;
+        // The operator says what it can install, and may go then: nothing is to be installed here.
+        let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
+        let told = |map: Option<&ConfigMap>| map.is_some_and(|m| m.data.as_ref().is_some_and(|d| d.contains_key("releases.json")));
+        wait::until(&maps, RELEASES_CONFIG_MAP, INSTALL, "told", told).await?;
+        product.operator.process.signal(Signal::TERM)?;
+        product.operator.process.wait()?;
+        namespace(&hub, "rules").await?;
+        namespace(&hub, FLEET).await?;
+        for (name, healthy) in [("healthy", "True"), ("other", "True"), ("unhealthy", "False"), ("taken", "True")] {
+            let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "metadata": {"name": name, "namespace": FLEET},
+                "spec": {"displayName": name, "clusterManager": {"name": "tests"}}});
+            hub.kubectl(&["apply", "-f", "-"], &profile.to_string()).await?;
+            let status = json!({"status": {"conditions": [{"type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            hub.kubectl(
+                &["patch", "clusterprofile", name, "-n", FLEET, "--subresource=status", "--type=merge", "-p", &status.to_string()],
+                "",
+            )
+            .await?;
+        }
+        let resident = object(
+            Component::Serving,
+            r#"{"metadata": {"name": "first"}, "spec": {"clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}}"#,
+        );
+        hub.kubectl(&["apply", "-f", "-"], &resident.to_string()).await?;
+
+        // The webhook knows all of that a moment later.
+        let mut asked = String::new();
+        let absent =
+            object(Component::Serving, r#"{"version": "0.1.0", "clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}"#)
+                .to_string();
+        let started = Instant::now();
+        while !["spec.version", "rules/first"].iter().all(|part| asked.contains(part)) {
+            assert!(started.elapsed() < INSTALL, "{asked}");
+            asked = hub.kubectl_says(&["apply", "--dry-run=server", "-f", "-"], &absent).await.1;
+        }
+
+        let mut book = String::new();
+        for rule in ALL {
+            let ((kept, fine), (broken, told)) = (tried(&hub, &rule.kept).await?, tried(&hub, &rule.broken).await?);
+            assert!(kept, "{}: what keeps it is refused: {fine}", rule.id);
+            assert_eq!(broken, rule.severity == Severity::Warning, "{}: {told}", rule.id);
+            if rule.severity == Severity::Warning {
+                assert!(told.contains("Warning: "), "{}: {told}", rule.id);
+            }
+            // What the two of them have in common is not about the rule.
+            let about: Vec<_> = told.lines().filter(|line| !fine.contains(line)).collect();
+            writeln!(book, "# {}\n{}\n", rule.id, about.join("\n"))?;
+        }
+        insta::assert_snapshot!("rules", book);
+
+        // All at once, each with its field.
+        let bad = object(
+            Component::Serving,
+            r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#,
+        );
+        let (_, told) = hub.kubectl_says(&["apply", "-f", "-"], &bad.to_string()).await;
+        for field in ["spec.version", "spec.high-availability.replicas", "spec.workloads[0].name", "spec.ingress"] {
+            assert!(told.contains(&format!("* {field}: ")), "{told}");
+        }
+        // What is left out of a source is filled in; a second time there is nothing to do.
+        let source = object(Component::Eventing, r#"{"source": {"kafka": {"enabled": true}}}"#).to_string();
+        hub.kubectl(&["apply", "-f", "-"], &source).await?;
+        let (_, again) = hub.kubectl_says(&["apply", "-f", "-"], &source).await;
+        assert!(again.contains("unchanged"), "{again}");
+        Ok(())
+    });
+}
