@@ -20,12 +20,13 @@ pub fn judge(request: &Request, known: &Known) -> Vec<Problem> {
     let Some(component) = component(request) else { return Vec::new() };
     match request.operation.as_str() {
         "CREATE" => match rules::read(component, &request.object) {
-            Ok(new) => told(&new, None, known),
+            Ok(new) => told(&new.with_status(None), None, known),
             Err(problem) => vec![problem],
         },
         "UPDATE" if is_untouched(request) => Vec::new(),
         "UPDATE" => match (rules::read(component, &request.object), rules::read(component, &request.old_object)) {
             (Ok(new), Ok(old)) => {
+                let new = new.with_status(old.status().cloned());
                 let mut problems = told(&new, Some(&old), known);
                 if new.deleting() {
                     problems.retain(|p| rules::GUARDS.contains(&p.rule));

@@ -112,6 +112,16 @@ impl Knative {
         }
     }
 
+    /// The same resource with `status`: what a request says of it is of no effect.
+    #[must_use]
+    pub fn with_status(mut self, status: Option<KnativeStatus>) -> Self {
+        match &mut self {
+            Self::Serving(s) => s.status = status,
+            Self::Eventing(e) => e.status = status,
+        }
+        self
+    }
+
     /// Its name; empty only for an object that was never stored.
     pub fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()

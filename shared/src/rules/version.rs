@@ -28,7 +28,7 @@ pub static NEIGHBOUR: Rule = Rule {
     severity: Severity::Error,
     says: "`spec.version` is of the minor version that is installed, or of a neighbouring one.",
     kept: Example::change(
-        r#"{"spec": {"version": "1.22"}, "status": {"version": "1.21.3"}}"#,
+        r#"{"spec": {"version": "1.22"}, "status": {"version": "1.22.0"}}"#,
         r#"{"spec": {"version": "latest"}, "status": {"version": "1.22.0"}}"#,
     ),
     broken: Example::change(
