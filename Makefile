@@ -56,6 +56,13 @@ cluster-down: ## Ends them.
 bundle: ## Builds a release bundle from Knative's public releases: make bundle OUT=folder [VERSIONS="1.22.1 1.22.2"].
 	@operator/bundle/build.sh "$(or $(OUT),target/bundle)" $(VERSIONS)
 
+.PHONY: dist
+dist: ## Builds both binaries statically (musl) into target/dist, for the images, and prints their sizes.
+	@command -v musl-gcc >/dev/null || { echo "install musl-gcc (Debian: apt-get install musl-tools)"; exit 1; }
+	@rustup target list --installed 2>/dev/null | grep -q $(shell uname -m)-unknown-linux-musl || rustup target add $(shell uname -m)-unknown-linux-musl
+	$(call step,build static binaries,cargo build --release --quiet --target $(shell uname -m)-unknown-linux-musl -p knative-operator -p knative-operator-webhook --bins)
+	@tests/dist.sh $(shell uname -m)
+
 .PHONY: tools
 tools: prerequisites ## Provides the control plane's binaries: cached, downloaded, or built with Go once.
 	$(call step,control plane binaries,tests/tools/install.sh >/dev/null)

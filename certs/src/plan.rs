@@ -140,6 +140,8 @@ mod tests {
     use super::*;
     use crate::issue::all;
 
+    type Change = fn(&mut Material, &Material);
+
     const LIVES: Lifetimes = Lifetimes { authority: Duration::days(90), leaf: Duration::days(30) };
 
     fn names() -> Vec<String> {
@@ -199,7 +201,7 @@ mod tests {
         let good = all(&names(), start(), LIVES).unwrap();
         let other = all(&names(), start(), LIVES).unwrap();
         assert!(matches!(plan(None, &names(), start(), LIVES), Plan::Replace(_)));
-        let changes: [(fn(&mut Material, &Material), bool); 7] = [
+        let changes: [(Change, bool); 7] = [
             (|m, _| m.authority.certificate = "rubbish".into(), true),
             (|m, _| m.authority.key.clear(), true),
             (|m, o| m.authority.key.clone_from(&o.authority.key), true),

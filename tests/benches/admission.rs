@@ -139,7 +139,7 @@ impl Histogram {
     }
 
     fn since(&self, before: &Self) -> Self {
-        let earlier = |bound: f64| before.0.iter().find(|(b, _)| *b == bound).map_or(0.0, |(_, n)| *n);
+        let earlier = |bound: f64| before.0.iter().find(|(b, _)| b.total_cmp(&bound).is_eq()).map_or(0.0, |(_, n)| *n);
         Self(self.0.iter().map(|(bound, n)| (*bound, n - earlier(*bound))).collect())
     }
 

@@ -2,6 +2,8 @@
 //! answers, [`serve`] does so over TLS.
 
 mod args;
+#[cfg(test)]
+mod fuzz;
 mod judge;
 mod known;
 mod learn;

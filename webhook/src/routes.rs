@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::judge::{component, judge, judge_early};
 use crate::known::Known;
 use crate::metrics::{Metrics, Outcome, Webhook};
-use crate::review::{self, Request, Review};
+use crate::review::{self, Request, Review, ReviewError};
 
 /// Largest body, in bytes: two objects of etcd's limit, escaped, with room.
 const BODY_LIMIT: usize = 8 << 20;
@@ -41,17 +41,28 @@ pub struct App {
 
 /// The routes of the webhook. Once `draining`, each answer is the last on its connection.
 pub fn router(metrics: Metrics, known: Known, draining: CancellationToken) -> Router {
-    let (reviews, bytes) = (Arc::new(Semaphore::new(REVIEWS)), Arc::new(Semaphore::new(BYTES)));
-    let app = App { metrics, known, reviews, bytes, draining };
+    let app = App::new(metrics, known, draining);
     let of = |webhook| post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await });
     Router::new().route("/validate", of(Webhook::Validate)).route("/mutate", of(Webhook::Mutate)).with_state(app)
 }
 
 impl App {
+    /// Answers with what is `known`.
+    pub fn new(metrics: Metrics, known: Known, draining: CancellationToken) -> Self {
+        Self { metrics, known, reviews: Arc::new(Semaphore::new(REVIEWS)), bytes: Arc::new(Semaphore::new(BYTES)), draining }
+    }
+
     async fn answer(&self, webhook: Webhook, request: HttpRequest) -> Response {
         let started = Instant::now();
         let mut response = match self.body(request).await {
-            Ok(body) => self.review(webhook, &body),
+            Ok(body) => match self.decide(webhook, &body) {
+                Ok(review) => Json(review).into_response(),
+                Err(error) => {
+                    tracing::warn!(%error, "not a review");
+                    self.metrics.unreadable(webhook);
+                    (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+                }
+            },
             Err((status, why)) => {
                 self.metrics.unreadable(webhook);
                 (status, why).into_response()
@@ -88,38 +99,30 @@ impl App {
         }
     }
 
-    fn review(&self, webhook: Webhook, body: &[u8]) -> Response {
-        let request = match review::read(body) {
-            Ok(request) => request,
-            Err(error) => {
-                tracing::warn!(%error, "not a review");
-                self.metrics.unreadable(webhook);
-                return (StatusCode::BAD_REQUEST, error.to_string()).into_response();
-            }
-        };
+    /// The answer of `webhook` to the review in `body`.
+    pub fn decide(&self, webhook: Webhook, body: &[u8]) -> Result<Review, ReviewError> {
+        let request = review::read(body)?;
         let Ok(_turn) = self.reviews.try_acquire() else {
             self.count(webhook, &request, Outcome::Busy, "");
-            return Json(Review::busy(request)).into_response();
+            return Ok(Review::busy(request));
         };
         let review = match webhook {
             Webhook::Validate => {
                 let problems = judge(&request, &self.known);
-                match self.refusal(webhook, &request, &problems) {
-                    true => Review::refuse(request, &problems).warn(&problems),
-                    false => Review::allow(request).warn(&problems),
+                if self.refusal(webhook, &request, &problems) {
+                    Review::refuse(request, &problems).warn(&problems)
+                } else {
+                    Review::allow(request).warn(&problems)
                 }
             }
             // It judges all the same: the API server checks the CRD's own rules between the mutating and the validating webhooks, and
             // theirs say less.
             Webhook::Mutate => {
                 let problems = judge_early(&request, &self.known);
-                match self.refusal(webhook, &request, &problems) {
-                    true => Review::refuse(request, &problems),
-                    false => Self::filled_in(request),
-                }
+                if self.refusal(webhook, &request, &problems) { Review::refuse(request, &problems) } else { Self::filled_in(request) }
             }
         };
-        Json(review).into_response()
+        Ok(review)
     }
 
     /// Allowed, with what was left out filled in.

@@ -38,7 +38,8 @@ fn check(args: &CheckArgs) -> Result<String, String> {
             }
             std::thread::sleep(PAUSE);
         }
-        told.push_str(&format!("{url}: ok\n"));
+        told += url;
+        told += ": ok\n";
     }
     Ok(told)
 }

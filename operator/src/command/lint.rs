@@ -39,7 +39,8 @@ pub fn run(args: &LintArgs) -> ExitCode {
         refused += problems.iter().filter(|p| p.is_error()).count();
     }
     let of = if releases.is_some() { "" } else { " (without a release bundle: names and versions are not judged, see --releases)" };
-    text.push_str(&format!("{} resources, {refused} errors{of}\n", documents.len()));
+    let summary = format!("{} resources, {refused} errors{of}\n", documents.len());
+    text += &summary;
     print(&text);
     if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

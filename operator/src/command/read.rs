@@ -64,11 +64,13 @@ pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
     for Document { what, resource, warnings: told } in documents {
         let resource = resource.map_err(|problem| format!("{what}: {problem}"))?;
         let faults = rules::faults(&resource, &Surroundings::default());
-        let faults: Vec<_> = faults.iter().filter(|p| p.is_error()).map(|fault| format!("{what}: {fault}")).collect();
-        if !faults.is_empty() {
-            return Err(faults.join("\n"));
+        let (broken, rest): (Vec<_>, Vec<_>) = faults.iter().partition(|p| rules::MEANING.contains(&p.rule));
+        if !broken.is_empty() {
+            return Err(broken.iter().map(|fault| format!("{what}: {fault}")).collect::<Vec<_>>().join("\n"));
         }
         warnings.extend(told.into_iter().map(|warning| format!("{what}: {warning}")));
+        // What is stored already may be so: it is told, and rendered all the same.
+        warnings.extend(rest.iter().filter(|p| p.is_error()).map(|fault| format!("{what}: would be refused: {fault}")));
         resources.push(resource);
     }
     Ok((resources, warnings))

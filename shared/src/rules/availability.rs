@@ -29,7 +29,7 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
             found.push(REPLICAS.at(FIELD, format!("{replicas} is less than 1"), "set it to 2 or more, or remove spec.high-availability"));
         }
         Some(1) => {
-            found.push(ONE.at(FIELD, "1 replica is not highly available: an update or a lost node interrupts it", "set it to 2 or more"))
+            found.push(ONE.at(FIELD, "1 replica is not highly available: an update or a lost node interrupts it", "set it to 2 or more"));
         }
         _ => {}
     }

@@ -42,7 +42,7 @@ fn one(path: &str, server: &IstioServer, found: &mut Vec<Problem>) {
     match port.and_then(|p| p.protocol.as_deref()) {
         Some(protocol) if PROTOCOLS.contains(&protocol.to_ascii_uppercase().as_str()) => {}
         Some(protocol) => {
-            wrong("port.protocol", format!("\"{protocol}\" is no protocol of Istio"), "set it to HTTP, HTTPS, HTTP2, GRPC, TCP or TLS")
+            wrong("port.protocol", format!("\"{protocol}\" is no protocol of Istio"), "set it to HTTP, HTTPS, HTTP2, GRPC, TCP or TLS");
         }
         None => wrong("port.protocol", "is not set".to_owned(), "set it to HTTP, HTTPS, HTTP2, GRPC, TCP or TLS"),
     }

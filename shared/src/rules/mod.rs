@@ -41,6 +41,10 @@ pub use surroundings::{Container, Names, Profile, Releases, Surroundings, Worklo
 /// The rules that hold even for a resource that is being deleted.
 pub static GUARDS: [&Rule; 2] = [&reference::IMMUTABLE, &unreachable::ANNOTATION];
 
+/// The rules without which nobody knows what is meant: what breaks one of the others can at least be rendered.
+pub static MEANING: [&Rule; 5] =
+    [&reference::ANCHOR, &version::SYNTAX, &quantity::SYNTAX, &namespace::ONE_MEANING, &unreachable::ANNOTATION];
+
 /// Something wrong with a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

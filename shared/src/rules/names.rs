@@ -82,7 +82,7 @@ impl Names {
     fn workload(&self, path: &str, given: &WorkloadOverride, found: &mut Vec<Problem>) {
         let scaler = self.autoscalers.contains(autoscaler_of(&given.name));
         let Some(workload) = self.workloads.get(&given.name).filter(|w| w.overridable) else {
-            if !(scaler && given.replicas.is_some()) && !given.name.is_empty() {
+            if !(given.name.is_empty() || scaler && given.replicas.is_some()) {
                 let known = self.workloads.iter().filter(|(_, w)| w.overridable).map(|(name, _)| name.as_str());
                 found.push(unknown(&WORKLOAD, format!("{path}.name"), "workload", &given.name, known));
             }

@@ -90,14 +90,14 @@ fn every_rule_has_an_example_that_keeps_it_and_one_that_breaks_it() {
     }
 }
 
-fn serving(spec: Value) -> Knative {
+fn serving(spec: &Value) -> Knative {
     read(Component::Serving, &object(Component::Serving, &spec.to_string())).unwrap()
 }
 
 #[test]
 fn an_update_is_not_refused_for_what_was_wrong_before() {
     let told = |old: Value, new: Value| -> Vec<String> {
-        let problems = judge(&serving(new), Some(&serving(old)), &Surroundings::default());
+        let problems = judge(&serving(&new), Some(&serving(&old)), &Surroundings::default());
         problems.into_iter().filter(Problem::is_error).map(|p| p.field).collect()
     };
     let wrong = json!({"name": "webhook", "replicas": -1});
@@ -113,7 +113,7 @@ fn an_update_is_not_refused_for_what_was_wrong_before() {
     assert_eq!(told(json!({"workloads": [wrong]}), json!({"workloads": [wrong, other]})).len(), 1);
     // Warnings are told each time.
     let old = json!({"deployments": [{"name": "webhook"}]});
-    assert_eq!(judge(&serving(old.clone()), Some(&serving(old)), &Surroundings::default()).len(), 1);
+    assert_eq!(judge(&serving(&old), Some(&serving(&old)), &Surroundings::default()).len(), 1);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn every_fault_is_told_at_once() {
         "version": "x", "high-availability": {"replicas": 0}, "manifests": [{"URL": "ftp://a/b"}],
         "workloads": [{"name": "a", "env": [{"container": "c", "envVars": [{"name": ""}]}]}, {"name": "a"}],
     });
-    let fields: Vec<_> = faults(&serving(spec), &Surroundings::default()).into_iter().map(|p| p.field).collect();
+    let fields: Vec<_> = faults(&serving(&spec), &Surroundings::default()).into_iter().map(|p| p.field).collect();
     for field in [
         "spec.version",
         "spec.manifests[0].URL",
@@ -165,11 +165,11 @@ fn what_is_not_in_the_release_is_told_with_the_nearest() {
             "spec.registry.override.QUEUE_IMAG: no container, workload/container, environment variable or cached image is called \"QUEUE_IMAG\"; the nearest is \"QUEUE_IMAGE\"",
         ),
     ] {
-        let told: Vec<_> = faults(&serving(spec), &around).iter().map(ToString::to_string).collect();
+        let told: Vec<_> = faults(&serving(&spec), &around).iter().map(ToString::to_string).collect();
         assert_eq!(told, [expected]);
     }
     let fine = json!({"workloads": [{"name": "mt-broker-filter", "replicas": 2}], "registry": {"override": {"QUEUE_IMAGE": "a/b", "activator/activator": "a/b"}}});
-    assert!(faults(&serving(fine), &around).is_empty());
+    assert!(faults(&serving(&fine), &around).is_empty());
 }
 
 /// Anything that could stand in a spec: its own fields with values of any form, deeply.
@@ -275,7 +275,7 @@ proptest! {
 
     #[test]
     fn a_changed_reference_is_always_refused(a in typed_spec(), b in typed_spec()) {
-        let (old, new) = (serving(json!({"spec": a})), serving(json!({"spec": b})));
+        let (old, new) = (serving(&json!({"spec": a})), serving(&json!({"spec": b})));
         let same = old.common().cluster_profile_ref == new.common().cluster_profile_ref;
         let refused = judge(&new, Some(&old), &Surroundings::default()).iter().any(|p| p.rule.id == "cluster-profile-ref-immutable");
         prop_assert_eq!(refused, !same);

@@ -7,7 +7,7 @@ use super::{operator, outcome, render, serving, small};
 #[test]
 fn each_mistake_is_told_with_its_field_and_the_fix() {
     for (spec, expected) in [
-        ("{version: abc}", &["spec.version: \"abc\" is no version", "set it to one such as 1.22.1"][..]),
+        ("{version: abc}", &["spec.version: \"abc\" is not a version", "set it to one such as 1.22.1"][..]),
         ("{version: 1.9.9}", &["spec.version: the manifests of the target version 1.9.9 are not available", "1.0.0, 1.1.0"]),
         (
             "{workloads: [{name: a, resources: [{container: a, limits: {cpu: 1x}}]}]}",

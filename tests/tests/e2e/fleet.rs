@@ -1,5 +1,6 @@
 //! Many spokes, simulated: dead ones hold up nobody, and replicas share the living.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::Component;
@@ -65,7 +66,8 @@ async fn repaired(sim: &Sim, spokes: std::ops::Range<usize>, pods: &[&Pod]) -> R
             let log = pod.process.log();
             let about = |l: &&str| l.contains(&format!("spoke-{number}\"")) || l.contains("watch");
             let about: Vec<_> = log.lines().filter(about).collect();
-            told += &format!("\n{} of spoke-{number}:\n{}", pod.address, about[about.len().saturating_sub(40)..].join("\n"));
+            let last = about[about.len().saturating_sub(40)..].join("\n");
+            let _ = write!(told, "\n{} of spoke-{number}:\n{last}", pod.address);
         }
         told.into()
     })

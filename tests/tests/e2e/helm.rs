@@ -8,10 +8,10 @@ use std::time::Duration;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::{Cluster, left, objects};
 use knative_operator_tests::product::{self, NAMESPACE, Product};
-use knative_operator_tests::{Result, releases, tools};
+use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, namespace, ready, resource, run};
+use crate::support::{apply, delete, fleet, namespace, nothing, ready, resource, run, says};
 
 fn chart() -> String {
     tools::project().join("charts/knative-operator").display().to_string()
@@ -138,6 +138,35 @@ fn the_chart_comes_changes_and_goes() {
         assert!(left.is_empty(), "left behind: {left:#?}");
         hub.kubectl(&["get", "crd", "knativeservings.operator.knative.dev", "knativeeventings.operator.knative.dev"], "").await?;
         Ok(())
+    });
+}
+
+#[test]
+fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
+    run(async {
+        let fleet = fleet().await?;
+        // Something has happened that is counted.
+        namespace(&fleet.hub, "monitoring").await?;
+        let counted = resource(Component::Serving, "monitoring", "counted", Some("spoke-2"), nothing());
+        apply(&fleet.hub, &counted).await?;
+        says(&fleet.hub, &counted, "InstallSucceeded", "Error", "").await?;
+        let (webhook, _) = fleet.product.webhook.as_ref().ok_or("no webhook")?;
+        let mut told = String::new();
+        for pod in [&fleet.product.operator, webhook] {
+            told += &http::get((pod.address, 9090).into(), "/metrics").await?.1;
+        }
+        let folder = tools::project().join("charts/knative-operator/files");
+        let asked: String = ["alerts.yaml", "dashboard.json"].iter().map(|f| std::fs::read_to_string(folder.join(f)).unwrap()).collect();
+        let words = asked.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        let metrics: BTreeSet<&str> = words
+            .filter(|w| ["knative_operator_", "webhook_", "admission_"].iter().any(|p| w.starts_with(p)) && w.matches('_').count() > 1)
+            .collect();
+        assert!(metrics.len() > 12, "{metrics:?}");
+        for metric in metrics {
+            let family = ["_bucket", "_total"].iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
+            assert!(told.contains(&format!("# TYPE {family} ")), "nobody tells {metric}");
+        }
+        delete(&fleet.hub, &counted).await
     });
 }
 

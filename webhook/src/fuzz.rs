@@ -1,0 +1,111 @@
+//! Whatever comes, nothing panics, and a changed `clusterProfileRef` is never admitted.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use crate::known::Known;
+use crate::metrics::{Metrics, Webhook};
+use crate::{review, routes};
+use knative_operator_shared::api::Component;
+use knative_operator_shared::defaults;
+use tokio_util::sync::CancellationToken;
+
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 32, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(any::<String>(), inner, 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+/// A reference that may be anything, or one of a few.
+fn reference() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        3 => Just(json!({"name": "a", "namespace": "f"})),
+        3 => Just(json!({"name": "b", "namespace": "f"})),
+        1 => Just(json!({"name": "a", "namespace": "g"})),
+        1 => Just(json!({"name": "a"})),
+        2 => Just(Value::Null),
+        1 => anything(),
+    ]
+}
+
+fn object(reference: &Value, rest: &Value, deleting: bool) -> Value {
+    let mut spec = json!({"version": rest});
+    if !reference.is_null() {
+        spec["clusterProfileRef"] = reference.clone();
+    }
+    let mut object = json!({"apiVersion": "operator.knative.dev/v1beta1", "metadata": {"name": "x", "namespace": "y"}, "spec": spec});
+    if deleting {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    }
+    object
+}
+
+fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "UPDATE",
+        "kind": {"group": "operator.knative.dev", "version": "v1beta1", "kind": kind}, "object": new, "oldObject": old}})
+    .to_string()
+    .into_bytes()
+}
+
+/// Whether both webhooks let it pass.
+fn admitted(body: &[u8]) -> bool {
+    let (metrics, _) = Metrics::registered();
+    let app = routes::App::new(metrics, Known::default(), CancellationToken::new());
+    [Webhook::Mutate, Webhook::Validate].into_iter().all(|webhook| app.decide(webhook, body).is_ok_and(|review| review.response.allowed))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..256), cut in 0_usize..400, value in anything()) {
+        let _ = review::read(&bytes);
+        admitted(&bytes);
+        let mut whole = update("KnativeServing", &value, &value);
+        admitted(&whole);
+        whole.truncate(cut);
+        admitted(&whole);
+        // One byte of a good review is another.
+        let mut good = update("KnativeEventing", &object(&Value::Null, &json!("1.22"), false), &Value::Null);
+        if let Some(byte) = good.get_mut(cut) {
+            *byte = bytes.first().copied().unwrap_or_default();
+        }
+        admitted(&good);
+    }
+
+    #[test]
+    fn a_changed_reference_is_never_admitted(old in reference(), new in reference(), a in anything(), b in anything(), deleting in any::<bool>()) {
+        for kind in ["KnativeServing", "KnativeEventing"] {
+            let body = update(kind, &object(&new, &b, deleting), &object(&old, &a, false));
+            // What is stored can be read: the definition has seen to that.
+            let stored = knative_operator_shared::rules::read(Component::of_kind(kind).unwrap(), &object(&old, &a, false)).is_ok();
+            prop_assert!(old == new || !stored || !admitted(&body), "{old} to {new}");
+        }
+    }
+
+    #[test]
+    fn a_patch_makes_what_is_filled_in_and_no_more(spec in anything(), source in anything(), enabled in any::<bool>()) {
+        for component in Component::ALL {
+            let spec = json!({"spec": {"a": spec, "source": {"kafka": {"enabled": enabled}, "redis": source}, "security": source}});
+            let mut filled = spec.clone();
+            defaults::fill_in(component, &mut filled);
+            let patch = json_patch::diff(&spec, &filled);
+            prop_assert!(patch.0.iter().all(|operation| matches!(operation, json_patch::PatchOperation::Add(_))), "{patch:?}");
+            let mut patched = spec.clone();
+            json_patch::patch(&mut patched, &patch).unwrap();
+            prop_assert_eq!(&patched, &filled);
+            defaults::fill_in(component, &mut filled);
+            prop_assert_eq!(patched, filled);
+        }
+    }
+}
