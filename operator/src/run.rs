@@ -24,6 +24,8 @@ use crate::metrics::Metrics;
 use crate::offer;
 use crate::release::DownloadsError;
 
+/// Threads that do the work.
+const THREADS: usize = 2;
 /// Name of the Lease.
 const LEASE: &str = "knative-operator";
 
@@ -49,7 +51,7 @@ enum RunError {
 /// Runs the operator.
 pub fn run(args: RunArgs) -> ExitCode {
     let log = args.log.clone();
-    process::run(&log, serve(args))
+    process::run(&log, THREADS, serve(args))
 }
 
 async fn serve(args: RunArgs) -> Result<(), RunError> {

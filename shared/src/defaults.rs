@@ -8,6 +8,11 @@ use crate::api::Component;
 /// The event sources that `spec.source` has to list.
 pub const SOURCES: [&str; 6] = ["ceph", "github", "gitlab", "kafka", "rabbitmq", "redis"];
 
+/// Whether anything of `object` may have to be filled in.
+pub fn may_lack(object: &Value) -> bool {
+    ["source", "security"].iter().any(|field| object["spec"].get(field).is_some())
+}
+
 /// Fills in what is left out of `object`. Doing it twice changes nothing more.
 pub fn fill_in(component: Component, object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };

@@ -34,7 +34,7 @@ fn review() -> Value {
                 "managedFields": [{"manager": "argocd-controller", "operation": "Apply", "apiVersion": "operator.knative.dev/v1beta1", "time": "2026-01-01T00:00:00Z",
                     "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:config": {"f:autoscaler": {}, "f:network": {}, "f:features": {}}, "f:workloads": {}, "f:ingress": {}}}}]},
             "spec": {
-                "version": releases::small().serving,
+                "version": releases::best().serving,
                 "high-availability": {"replicas": replicas},
                 "ingress": {"kourier": {"enabled": true, "service-type": "LoadBalancer"}},
                 "registry": {"default": "registry.example/knative/${NAME}:v1", "imagePullSecrets": [{"name": "pull"}]},
@@ -54,7 +54,7 @@ fn review() -> Value {
                 ],
                 "podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": "50%"}],
             },
-            "status": {"observedGeneration": 3, "version": releases::small().serving, "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            "status": {"observedGeneration": 3, "version": releases::best().serving, "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
         })
     };
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
@@ -70,7 +70,7 @@ async fn run() -> Result<()> {
     let all: usize = std::env::var("BENCH_REVIEWS").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
     let hub = Cluster::hub("admission").await?;
     let plugins = tempfile::tempdir()?;
-    let product = Product::install(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
+    let product = Product::install(&hub, &releases::best(), product::values(&[]), plugins.path()).await?;
     let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
     let id = pod.process.pid()?;
     pin(id, "0")?;

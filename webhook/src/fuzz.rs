@@ -57,11 +57,23 @@ fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
     .into_bytes()
 }
 
+#[test]
+fn what_comes_when_there_is_no_room_is_sent_back_with_its_uid() {
+    let (metrics, _) = Metrics::registered();
+    let app = routes::App::new(metrics, Known::default(), CancellationToken::new());
+    let review = app.decide(Webhook::Validate, &update("KnativeServing", &Value::Null, &Value::Null), false).unwrap();
+    let answer = serde_json::to_value(review).unwrap();
+    assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("1"), &json!(false)));
+    assert_eq!((&answer["response"]["status"]["code"], &answer["response"]["status"]["reason"]), (&json!(429), &json!("TooManyRequests")));
+}
+
 /// Whether both webhooks let it pass.
 fn admitted(body: &[u8]) -> bool {
     let (metrics, _) = Metrics::registered();
     let app = routes::App::new(metrics, Known::default(), CancellationToken::new());
-    [Webhook::Mutate, Webhook::Validate].into_iter().all(|webhook| app.decide(webhook, body).is_ok_and(|review| review.response.allowed))
+    [Webhook::Mutate, Webhook::Validate]
+        .into_iter()
+        .all(|webhook| app.decide(webhook, body, true).is_ok_and(|review| review.response.allowed))
 }
 
 proptest! {

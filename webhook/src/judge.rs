@@ -1,8 +1,9 @@
 //! Whether a request may go on. Pure, but for what is known.
 
-use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::api::{Component, Knative, KnativeStatus};
 use knative_operator_shared::label::{GROUP, ON_UNREACHABLE, VERSION};
-use knative_operator_shared::rules::{self, Problem, Surroundings};
+use knative_operator_shared::rules::{self, Problem, Profile, Surroundings};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::known::Known;
@@ -24,30 +25,55 @@ pub fn judge(request: &Request, known: &Known) -> Vec<Problem> {
             Err(problem) => vec![problem],
         },
         "UPDATE" if is_untouched(request) => Vec::new(),
-        "UPDATE" => match (rules::read(component, &request.object), rules::read(component, &request.old_object)) {
-            (Ok(new), Ok(old)) => {
-                let new = new.with_status(old.status().cloned());
-                let mut problems = told(&new, Some(&old), known);
-                if new.deleting() {
-                    problems.retain(|p| rules::GUARDS.contains(&p.rule));
-                }
-                problems
-            }
-            // The stored object is unreadable: any readable one is better.
-            (Ok(new), Err(_)) => told(&new, None, known),
-            (Err(problem), _) => vec![problem],
+        "UPDATE" => match rules::read(component, &request.object) {
+            Ok(new) => update(component, new, request, known),
+            Err(problem) => vec![problem],
         },
         "DELETE" => rules::read(component, &request.old_object).ok().and_then(|old| rules::deletion(&old)).into_iter().collect(),
         _ => Vec::new(),
     }
 }
 
+/// What is to be told of an update to `new`. What it was before is read only if that matters: most updates are fine.
+fn update(component: Component, new: Knative, request: &Request, known: &Known) -> Vec<Problem> {
+    /// Where it is to be installed.
+    fn reference(object: &Value) -> &Value {
+        &object["spec"]["clusterProfileRef"]
+    }
+    let old = &request.old_object;
+    let new = new.with_status(KnativeStatus::deserialize(&old["status"]).ok());
+    if reference(&request.object) == reference(old) {
+        let problems = faults(&new, known);
+        if !problems.iter().any(Problem::is_error) {
+            return if new.deleting() { Vec::new() } else { problems };
+        }
+    }
+    let Ok(old) = rules::read(component, old) else {
+        // The stored object is unreadable: any readable one is better.
+        return told(&new, None, known);
+    };
+    let mut problems = told(&new, Some(&old), known);
+    if new.deleting() {
+        problems.retain(|p| rules::GUARDS.contains(&p.rule));
+    }
+    problems
+}
+
+/// What is wrong with `resource` by itself.
+fn faults(resource: &Knative, known: &Known) -> Vec<Problem> {
+    let (releases, profile) = (known.releases(), profile(resource, known));
+    rules::faults(resource, &Surroundings { releases: releases.as_deref(), profile, rival: None })
+}
+
+fn profile(resource: &Knative, known: &Known) -> Option<Profile> {
+    resource.common().cluster_profile_ref.as_ref().and_then(|reference| known.profile(reference))
+}
+
 fn told(new: &Knative, old: Option<&Knative>, known: &Known) -> Vec<Problem> {
     let (releases, reference) = (known.releases(), &new.common().cluster_profile_ref);
     let name = (new.namespace().to_owned(), new.name().to_owned());
     let rival = if old.is_none() { known.rival(new.component(), reference, &name) } else { None };
-    let profile = reference.as_ref().and_then(|reference| known.profile(reference));
-    rules::judge(new, old, &Surroundings { releases: releases.as_deref(), profile, rival: rival.as_deref() })
+    rules::judge(new, old, &Surroundings { releases: releases.as_deref(), profile: profile(new, known), rival: rival.as_deref() })
 }
 
 fn is_untouched(request: &Request) -> bool {

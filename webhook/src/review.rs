@@ -65,7 +65,13 @@ struct Incoming {
 
 /// Reads a review.
 pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
-    if let Ok(Incoming { api_version, kind, request }) = serde_json::from_slice(body) {
+    if let Ok(Incoming { api_version, kind, mut request }) = serde_json::from_slice(body) {
+        // Who has written what is nobody's business here, and half of it.
+        for object in [&mut request.object, &mut request.old_object] {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+        }
         let fine = kind == KIND && api_version == API && !request.uid.is_empty();
         return if fine { Ok(request) } else { Err(ReviewError::Shape) };
     }

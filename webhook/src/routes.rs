@@ -25,7 +25,7 @@ const BODY_LIMIT: usize = 8 << 20;
 /// Bytes of all bodies together, at most.
 const BYTES: usize = 64 << 20;
 /// Reviews under way at once, at most. Each takes a fraction of a millisecond: whoever comes beyond that is better off elsewhere.
-const REVIEWS: usize = 256;
+const REVIEWS: usize = 512;
 /// How long a body may take to come.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -54,8 +54,9 @@ impl App {
 
     async fn answer(&self, webhook: Webhook, request: HttpRequest) -> Response {
         let started = Instant::now();
+        let turn = self.reviews.try_acquire();
         let mut response = match self.body(request).await {
-            Ok(body) => match self.decide(webhook, &body) {
+            Ok(body) => match self.decide(webhook, &body, turn.is_ok()) {
                 Ok(review) => Json(review).into_response(),
                 Err(error) => {
                     tracing::warn!(%error, "not a review");
@@ -99,13 +100,13 @@ impl App {
         }
     }
 
-    /// The answer of `webhook` to the review in `body`.
-    pub fn decide(&self, webhook: Webhook, body: &[u8]) -> Result<Review, ReviewError> {
+    /// The answer of `webhook` to the review in `body`, for which there is `room`, or not.
+    pub fn decide(&self, webhook: Webhook, body: &[u8], room: bool) -> Result<Review, ReviewError> {
         let request = review::read(body)?;
-        let Ok(_turn) = self.reviews.try_acquire() else {
+        if !room {
             self.count(webhook, &request, Outcome::Busy, "");
             return Ok(Review::busy(request));
-        };
+        }
         let review = match webhook {
             Webhook::Validate => {
                 let problems = judge(&request, &self.known);
@@ -129,6 +130,9 @@ impl App {
     fn filled_in(mut request: Request) -> Review {
         let due = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
         let Some(component) = component(&request).filter(|_| due) else { return Review::allow(request) };
+        if !defaults::may_lack(&request.object) {
+            return Review::allow(request);
+        }
         let before = request.object.clone();
         defaults::fill_in(component, &mut request.object);
         let patch = json_patch::diff(&before, &request.object);

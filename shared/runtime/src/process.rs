@@ -7,16 +7,18 @@ use std::process::ExitCode;
 use crate::chain;
 use crate::log::LogArgs;
 
-/// Threads that do the work of a process.
-const THREADS: usize = 2;
-
-/// Runs `serve` to its end. Exits with 1 if it fails, having logged why, and with 2 if `log` is of no use.
-pub fn run<E: Error + 'static>(log: &LogArgs, serve: impl Future<Output = Result<(), E>>) -> ExitCode {
+/// Runs `serve` to its end, on so many threads. Exits with 1 if it fails, having logged why, and with 2 if `log` is of no use.
+pub fn run<E: Error + 'static>(log: &LogArgs, threads: usize, serve: impl Future<Output = Result<(), E>>) -> ExitCode {
     if let Err(error) = log.start() {
         eprintln!("--log-level: {error}");
         return ExitCode::from(2);
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build() {
+    let mut builder = match threads {
+        // Nothing is handed from one to the other.
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = match builder.worker_threads(threads).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "no runtime");
