@@ -157,6 +157,8 @@ impl Metrics {
         registry.register("objects_written", "Objects applied, by cause: plan or drift", m.writes.clone());
         registry.register("objects", "Objects of an installation: planned, refused, unavailable, pending", m.objects.clone());
         registry.register("reconcile_panics", "Passes that panicked", m.panics.clone());
+        // From the start: an alert needs a zero to see an increase.
+        Component::ALL.iter().for_each(|component| drop(m.panics.get_or_create(&Kind { kind: component.kind() })));
         registry.register("orphaned", "Custom resources that were let go with everything left on their cluster", m.orphaned.clone());
         registry.register("ready", "Whether a custom resource is ready", m.ready.clone());
         let told = "Whether the target cluster of a custom resource is resolved, and the reason if not";

@@ -94,6 +94,9 @@ fn bad_values_are_told() {
         (multicluster(&["--set-json", &root]), "is not under any plugins[].mountPath"),
         (multicluster(&["--set-json", &clash]), "must not be below /etc/cluster-inventory"),
         (vec!["--set", "knative_operator.operator_webhook.replicas=many"], "replicas"),
+        (vec!["--set", "knative_operator.operator_webhook.certificates.source=secret"], "name the Secret that holds tls.crt"),
+        (vec!["--set", "knative_operator.operator_webhook.certificates.source=vault"], "certificates"),
+        (vec!["--set", "knative_operator.operator_webhook.drainDelay=long"], "drainDelay"),
         (vec!["--set", "knative_operator.multicluster.remoteDeploymentsPollInterval=soon"], "remoteDeploymentsPollInterval"),
         (vec!["--set", "knativeOperator.multicluster.enabled=true"], "knativeOperator"),
     ] {

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::future::ready;
-use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,7 +11,6 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Comp
 use knative_operator_shared::label::{GROUP, RELEASES_CONFIG_MAP, VERSION};
 use kube::core::{ApiResource, GroupVersionKind, NotUsed, Object};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
@@ -66,7 +64,7 @@ async fn profiles(client: &Client, known: &Known) {
     let name = |p: &ClusterProfile| ClusterProfileReference { name: p.name_any(), namespace: p.namespace().unwrap_or_default() };
     let mut listed = HashMap::new();
     watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
-        .backoff(Every(Duration::from_secs(5)))
+        .default_backoff()
         .for_each(|event| {
             match event {
                 Ok(Event::Init) => listed.clear(),
@@ -113,19 +111,4 @@ async fn releases(client: &Client, namespace: &str, known: &Known) {
             ready(())
         })
         .await;
-}
-
-/// The same pause each time.
-struct Every(Duration);
-
-impl Iterator for Every {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        Some(self.0)
-    }
-}
-
-impl Backoff for Every {
-    fn reset(&mut self) {}
 }

@@ -1,6 +1,9 @@
 //! What a rule is, and all that there are.
 
+use serde_json::{Value, json};
+
 use crate::api::Component;
+use crate::label::{GROUP, VERSION};
 
 use super::{
     availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names, namespace, pod,
@@ -61,6 +64,22 @@ impl Example {
     /// A KnativeServing that is deleted.
     pub const fn deletion(before: &'static str) -> Self {
         Self { component: Component::Serving, before: Some(before), after: None }
+    }
+}
+
+impl Example {
+    /// The object that `text` (one of its two) stands for, in namespace `rules`, with a name where it has none.
+    pub fn object(&self, text: &str) -> Value {
+        // What is no JSON is no example: the tests of all of them would fail.
+        let given: Value = serde_json::from_str(text).unwrap_or_default();
+        let mut object = if given.get("spec").is_some() { given } else { json!({"spec": given}) };
+        object["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
+        object["kind"] = json!(self.component.kind());
+        object["metadata"]["namespace"] = json!("rules");
+        if object["metadata"]["name"].is_null() {
+            object["metadata"]["name"] = json!("example");
+        }
+        object
     }
 }
 

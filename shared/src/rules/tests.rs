@@ -9,15 +9,7 @@ use super::*;
 use crate::api::Component;
 
 fn object(component: Component, example: &str) -> Value {
-    let given: Value = serde_json::from_str(example).unwrap();
-    let mut object = if given.get("spec").is_some() { given } else { json!({"spec": given}) };
-    object["apiVersion"] = json!("operator.knative.dev/v1beta1");
-    object["kind"] = json!(component.kind());
-    object["metadata"]["namespace"] = json!("rules");
-    if object["metadata"]["name"].is_null() {
-        object["metadata"]["name"] = json!("example");
-    }
-    object
+    Example { component, before: None, after: None }.object(example)
 }
 
 fn releases() -> Releases {

@@ -5,6 +5,13 @@ use serde_json::Value;
 use super::{operator, outcome, render, serving, small};
 
 #[test]
+fn the_rules_in_the_documentation_are_fresh() {
+    let file = knative_operator_tests::tools::project().join("docs/rules.md");
+    let told = outcome(&operator(&["rules"])).unwrap();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), told, "docs/rules.md is stale: run `make generate`");
+}
+
+#[test]
 fn each_mistake_is_told_with_its_field_and_the_fix() {
     for (spec, expected) in [
         ("{version: abc}", &["spec.version: \"abc\" is not a version", "set it to one such as 1.22.1"][..]),

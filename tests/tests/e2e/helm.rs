@@ -11,7 +11,7 @@ use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, fleet, namespace, nothing, ready, resource, run, says};
+use crate::support::{apply, delete, namespace, nothing, ready, resource, run, says};
 
 fn chart() -> String {
     tools::project().join("charts/knative-operator").display().to_string()
@@ -141,33 +141,25 @@ fn the_chart_comes_changes_and_goes() {
     });
 }
 
-#[test]
-fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
-    run(async {
-        let fleet = fleet().await?;
-        // Something has happened that is counted.
-        namespace(&fleet.hub, "monitoring").await?;
-        let counted = resource(Component::Serving, "monitoring", "counted", Some("spoke-2"), nothing());
-        apply(&fleet.hub, &counted).await?;
-        says(&fleet.hub, &counted, "InstallSucceeded", "Error", "").await?;
-        let (webhook, _) = fleet.product.webhook.as_ref().ok_or("no webhook")?;
-        let mut told = String::new();
-        for pod in [&fleet.product.operator, webhook] {
-            told += &http::get((pod.address, 9090).into(), "/metrics").await?.1;
-        }
-        let folder = tools::project().join("charts/knative-operator/files");
-        let asked: String = ["alerts.yaml", "dashboard.json"].iter().map(|f| std::fs::read_to_string(folder.join(f)).unwrap()).collect();
-        let words = asked.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let metrics: BTreeSet<&str> = words
-            .filter(|w| ["knative_operator_", "webhook_", "admission_"].iter().any(|p| w.starts_with(p)) && w.matches('_').count() > 1)
-            .collect();
-        assert!(metrics.len() > 12, "{metrics:?}");
-        for metric in metrics {
-            let family = ["_bucket", "_total"].iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
-            assert!(told.contains(&format!("# TYPE {family} ")), "nobody tells {metric}");
-        }
-        delete(&fleet.hub, &counted).await
-    });
+/// Alerts and dashboard ask for metrics that `product` tells, which has something installed.
+async fn monitored(product: &Product) -> Result<()> {
+    let (webhook, _) = product.webhook.as_ref().ok_or("no webhook")?;
+    let mut told = String::new();
+    for pod in [&product.operator, webhook] {
+        told += &http::get((pod.address, 9090).into(), "/metrics").await?.1;
+    }
+    let folder = tools::project().join("charts/knative-operator/files");
+    let asked: String = ["alerts.yaml", "dashboard.json"].iter().map(|f| std::fs::read_to_string(folder.join(f)).unwrap()).collect();
+    let words = asked.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let ours =
+        |word: &&str| ["knative_operator_", "webhook_", "admission_"].iter().any(|p| word.starts_with(p)) && word.matches('_').count() > 1;
+    let metrics: BTreeSet<&str> = words.filter(ours).collect();
+    assert!(metrics.len() > 12, "{metrics:?}");
+    for metric in metrics {
+        let family = ["_bucket", "_total"].iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
+        assert!(told.contains(&format!("# TYPE {family} ")), "nobody tells {metric}");
+    }
+    Ok(())
 }
 
 /// Rules of a role, one for each group, resource and verb.
@@ -189,14 +181,24 @@ fn rights_are_what_is_used() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("rights").await?, tempfile::tempdir()?, releases::small());
         let product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        // One for a spoke whose credential nobody has.
+        let access = json!([{"name": "secretreader", "cluster": {"server": "https://127.0.0.1:1",
+            "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": "nobody"}}]}}]);
+        product::profile(&hub, "elsewhere", &access).await?;
+        namespace(&hub, "elsewhere").await?;
+        let elsewhere = resource(Component::Eventing, "elsewhere", "elsewhere", Some("elsewhere"), nothing());
+        apply(&hub, &elsewhere).await?;
+        says(&hub, &elsewhere, "TargetClusterResolved", "AccessProviderFailed", "").await?;
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
             let version = if component == Component::Serving { releases.serving } else { releases.eventing };
             let installed = resource(component, component.canonical(), component.canonical(), None, json!({"version": version}));
             apply(&hub, &installed).await?;
             ready(&hub, &installed).await?;
+            monitored(&product).await?;
             delete(&hub, &installed).await?;
         }
+        delete(&hub, &elsewhere).await?;
         drop(product);
         // The audit log is written a little later.
         tokio::time::sleep(Duration::from_secs(2)).await;

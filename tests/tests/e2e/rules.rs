@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator_shared::api::Component;
 use knative_operator_shared::label::RELEASES_CONFIG_MAP;
 use knative_operator_shared::rules::{ALL, Example, Severity};
 use knative_operator_tests::cluster::Cluster;
@@ -13,7 +12,7 @@ use knative_operator_tests::releases::Releases;
 use knative_operator_tests::{Result, wait};
 use kube::Api;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{INSTALL, namespace, run};
 
@@ -55,26 +54,14 @@ fn bundle(root: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-fn object(component: Component, example: &str) -> Value {
-    let given: Value = serde_json::from_str(example).unwrap();
-    let mut object = if given.get("spec").is_some() { given } else { json!({"spec": given}) };
-    object["apiVersion"] = json!("operator.knative.dev/v1beta1");
-    object["kind"] = json!(component.kind());
-    object["metadata"]["namespace"] = json!("rules");
-    if object["metadata"]["name"].is_null() {
-        object["metadata"]["name"] = json!("example");
-    }
-    object
-}
-
 /// What kubectl says to `example`, and whether it went through. Nothing is left of it.
 async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
     let Some(before) = example.before else {
         // A dry run is judged like any other.
-        let new = object(example.component, example.after.unwrap());
+        let new = example.object(example.after.unwrap());
         return Ok(hub.kubectl_says(&["apply", "--dry-run=server", "-f", "-"], &new.to_string()).await);
     };
-    let old = object(example.component, before);
+    let old = example.object(before);
     hub.kubectl(&["apply", "-f", "-"], &old.to_string()).await?;
     if !old["status"].is_null() {
         let patch = json!({"status": old["status"]}).to_string();
@@ -82,7 +69,7 @@ async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
         hub.kubectl(&["patch", kind, "example", "-n", "rules", "--subresource=status", "--type=merge", "-p", &patch], "").await?;
     }
     let told = match example.after {
-        Some(after) => hub.kubectl_says(&["apply", "-f", "-"], &object(example.component, after).to_string()).await,
+        Some(after) => hub.kubectl_says(&["apply", "-f", "-"], &example.object(after).to_string()).await,
         None => hub.kubectl_says(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
     };
     let unprotect = ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
@@ -117,17 +104,15 @@ fn each_rule_is_told_at_apply() {
             )
             .await?;
         }
-        let resident = object(
-            Component::Serving,
-            r#"{"metadata": {"name": "first"}, "spec": {"clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}}"#,
-        );
+        let resident = Example::serving("")
+            .object(r#"{"metadata": {"name": "first"}, "spec": {"clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}}"#);
         hub.kubectl(&["apply", "-f", "-"], &resident.to_string()).await?;
 
         // The webhook knows all of that a moment later.
         let mut asked = String::new();
-        let absent =
-            object(Component::Serving, r#"{"version": "0.1.0", "clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}"#)
-                .to_string();
+        let absent = Example::serving("")
+            .object(r#"{"version": "0.1.0", "clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}"#)
+            .to_string();
         let started = Instant::now();
         while !["spec.version", "rules/first"].iter().all(|part| asked.contains(part)) {
             assert!(started.elapsed() < INSTALL, "{asked}");
@@ -149,16 +134,14 @@ fn each_rule_is_told_at_apply() {
         insta::assert_snapshot!("rules", book);
 
         // All at once, each with its field.
-        let bad = object(
-            Component::Serving,
-            r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#,
-        );
+        let bad = Example::serving("")
+            .object(r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#);
         let (_, told) = hub.kubectl_says(&["apply", "-f", "-"], &bad.to_string()).await;
         for field in ["spec.version", "spec.high-availability.replicas", "spec.workloads[0].name", "spec.ingress"] {
             assert!(told.contains(&format!("* {field}: ")), "{told}");
         }
         // What is left out of a source is filled in; a second time there is nothing to do.
-        let source = object(Component::Eventing, r#"{"source": {"kafka": {"enabled": true}}}"#).to_string();
+        let source = Example::eventing("").object(r#"{"source": {"kafka": {"enabled": true}}}"#).to_string();
         hub.kubectl(&["apply", "-f", "-"], &source).await?;
         let (_, again) = hub.kubectl_says(&["apply", "-f", "-"], &source).await;
         assert!(again.contains("unchanged"), "{again}");
