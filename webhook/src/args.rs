@@ -56,10 +56,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Certificates::Own)]
     certificates: Certificates,
     /// Life of the authority, such as 8760h. Replaced after two thirds, in steps that overlap.
-    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = lifetime)]
     authority_lifetime: Duration,
     /// Life of the certificate, such as 720h. Renewed after two thirds.
-    #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = lifetime)]
     certificate_lifetime: Duration,
     /// How long reviews are still taken after SIGTERM, until nobody sends any more.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
@@ -75,6 +75,15 @@ enum Certificates {
     Provided,
 }
 
+/// Shortest and longest life of a certificate: a second is as exact as they are, and no calendar has years enough.
+const LIVES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(100 * 365 * 24 * 3600));
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let life = duration(text)?;
+    let fine = (LIVES.0..=LIVES.1).contains(&life);
+    if fine { Ok(life) } else { Err("a certificate lives from 5s to 876000h".to_owned()) }
+}
+
 /// Why the process ended.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
@@ -82,6 +91,8 @@ enum RunError {
     Hub(#[from] HubError),
     #[error("{0} can't be listened on")]
     Bind(SocketAddr, #[source] std::io::Error),
+    #[error("--authority-lifetime {0:?} is less than twice --certificate-lifetime {1:?}: a certificate must not outlive its authority")]
+    Lives(Duration, Duration),
     #[error("signals can't be received")]
     Signal(#[source] std::io::Error),
 }
@@ -111,6 +122,9 @@ impl Args {
             certificate_lifetime,
             drain_delay,
         } = self;
+        if authority_lifetime < certificate_lifetime * 2 {
+            return Err(RunError::Lives(authority_lifetime, certificate_lifetime));
+        }
         let stop = signal::stop().map_err(RunError::Signal)?;
         let client = hub.client().await?;
         let readiness = Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
@@ -119,7 +133,7 @@ impl Args {
         let address = SocketAddr::new(bind_address, port);
         let listener = TcpListener::bind(address).await.map_err(|e| RunError::Bind(address, e))?;
         let names = [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
-        let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::MAX / 4);
+        let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::DAY);
         let source = match certificates {
             Certificates::Own => Source::Own(Lifetimes { authority: life(authority_lifetime), leaf: life(certificate_lifetime) }),
             Certificates::Provided => Source::Provided,
@@ -194,5 +208,14 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_certificate_lives_neither_too_short_nor_too_long() {
+        for (text, fine) in
+            [("5s", true), ("720h", true), ("876000h", true), ("0s", false), ("4s", false), ("99999999h", false), ("soon", false)]
+        {
+            assert_eq!(super::lifetime(text).is_ok(), fine, "{text}");
+        }
     }
 }
