@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use knative_operator_shared::api::{Component, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::kubelet::Pod;
+use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools, wait};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -205,6 +206,48 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         let took = wiped(&hub).await?;
         eprintln!("a wiped caBundle is back after {took:.1?}");
         assert!(took < Duration::from_secs(2), "only after {took:?}");
+        Ok(())
+    });
+}
+
+/// Puts a certificate of a new authority for the webhook into Secret `own`, as somebody else would.
+async fn provide(hub: &Cluster) -> Result<()> {
+    let authority = Authority::new("somebody")?;
+    let names = [format!("operator-webhook.{NAMESPACE}.svc")];
+    let issued = authority.issue("operator-webhook", None, &[], &names.each_ref().map(String::as_str))?;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": {"name": "own", "namespace": NAMESPACE},
+        "stringData": {"tls.crt": issued.certificate, "tls.key": issued.key, "ca.crt": authority.pem()}});
+    hub.kubectl(&["apply", "-f", "-"], &secret.to_string()).await.map(drop)
+}
+
+#[test]
+fn certificates_that_somebody_else_provides_are_served_and_followed() {
+    run(async {
+        let (hub, plugins) = (Cluster::hub("provided").await?, tempfile::tempdir()?);
+        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        provide(&hub).await?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["operator_webhook"] = json!({"certificates": {"source": "secret", "secretName": "own"}});
+        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        namespace(&hub, "rotation").await?;
+        let bad =
+            resource(Component::Serving, "rotation", "bad", Some("nowhere"), json!({"high-availability": {"replicas": 0}})).to_string();
+        let (_, said) = hub.kubectl_says(&["apply", "-f", "-"], &bad).await;
+        assert!(said.contains("spec.high-availability.replicas: 0 is less than 1"), "{said}");
+        // Another one is followed without a restart, and its authority told to the API server.
+        let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
+        let reloads = metric(pod, "webhook_certificate_reloads_total").await?;
+        provide(&hub).await?;
+        let started = Instant::now();
+        while metric(pod, "webhook_certificate_reloads_total").await? <= reloads {
+            assert!(started.elapsed() < Duration::from_secs(20), "{}", pod.process.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut said = String::new();
+        while !said.contains("spec.high-availability.replicas") {
+            assert!(started.elapsed() < Duration::from_secs(20), "{said}");
+            said = hub.kubectl_says(&["apply", "-f", "-"], &bad).await.1;
+        }
         Ok(())
     });
 }
