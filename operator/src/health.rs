@@ -122,6 +122,9 @@ pub fn has_health(group: &str, kind: &str) -> bool {
     )
 }
 
+/// What is waited for of a definition that somebody has deleted: it takes its objects along.
+pub const GOING: &str = "it is being deleted";
+
 /// Whether `object` of `kind` works; none for kinds that don't say.
 pub fn of(kind: &str, object: &Watched) -> Option<Health> {
     match kind {
@@ -228,6 +231,9 @@ fn job(object: &Watched) -> Health {
 }
 
 fn definition(object: &Watched) -> Health {
+    if object.metadata.deletion_timestamp.is_some() {
+        return Health::Waiting(GOING.into());
+    }
     if object.is("Established", "True").is_some() {
         return Health::Ready;
     }
@@ -297,6 +303,8 @@ mod tests {
         let crd =
             |conditions: Value| json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": conditions}});
         assert_eq!(health(kind, crd(json!([{"type": "Established", "status": "True"}]))), Some(Health::Ready));
+        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [{"type": "Established", "status": "True"}]}});
+        assert_eq!(told(kind, going), GOING);
         let refused =
             json!([{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": "\"xs\" is already in use"}]);
         assert_eq!(health(kind, crd(refused)), Some(Health::Broken("PluralConflict: \"xs\" is already in use".into())));

@@ -15,6 +15,7 @@ use super::inventory::Inventory;
 use super::seen::Seen;
 use super::throttle::{Leave, Throttle};
 use super::{CONCURRENCY, Objects, address, api, ownership, preserve, served, takeover};
+use crate::health::{GOING, Health};
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Phase, Plan};
@@ -119,6 +120,10 @@ fn due<'i>(
     for (item, action) in todo {
         // What was there once is put right at once: what judges it may well be there, too.
         let again = *action == Action::Repair && item.phase() == Phase::Dependents;
+        // What is made while its definition goes is taken along with it: it waits for the next one, and that is no fight.
+        if item.phase() == Phase::Customs && is_going(target, item) {
+            continue;
+        }
         if held.contains(&item.phase()) && !again {
             outcome.held = true;
         } else if let Some(why) = throttle.refused(&item.id, &target.plan.digest(item), Instant::now()) {
@@ -134,6 +139,13 @@ fn due<'i>(
         }
     }
     due
+}
+
+/// Whether the definition of `item` is being deleted.
+fn is_going(target: &Target<'_>, item: &Item) -> bool {
+    let definition = target.plan.kinds().get(&item.gvk).and_then(|kind| target.plan.definition(&kind));
+    let health = definition.and_then(|definition| target.seen.health(&definition.id));
+    matches!(health, Some(Health::Waiting(wait)) if wait.why == GOING)
 }
 
 /// What came of one write.

@@ -268,6 +268,10 @@ impl Sights {
     }
 
     fn insert(&mut self, id: ObjectId, observed: Observed) {
+        // It had only lost the label that it is watched by.
+        if self.gone.get(&id) == Some(&observed.uid) {
+            self.gone.remove(&id);
+        }
         self.ever.insert(id.clone());
         self.objects.insert(id, observed);
     }
@@ -297,8 +301,13 @@ mod tests {
         seen.gone(&id(), &meta("2", 21));
         seen.written(&id(), &meta("2", 20));
         assert_eq!(at(&seen), None);
-        seen.written(&id(), &meta("3", 22));
-        assert_eq!(at(&seen), Some((hashed("3"), 22)));
+        // Told to be there again, it is.
+        seen.told(&id(), &meta("2", 22), None, false);
+        seen.written(&id(), &meta("2", 23));
+        assert_eq!(at(&seen), Some((hashed("2"), 23)));
+        seen.gone(&id(), &meta("2", 24));
+        seen.written(&id(), &meta("3", 25));
+        assert_eq!(at(&seen), Some((hashed("3"), 25)));
     }
 
     #[test]
