@@ -185,10 +185,12 @@ impl Seen {
         sights.blind.remove(&(group.clone(), kind.clone()));
     }
 
-    /// There is no such kind (any more), and so nothing of it.
+    /// There is no such kind (any more), and so nothing of it, but for what was written since: then there is the kind again, and the watch
+    /// hears of it a little later.
     pub fn unknown(&self, kind: &Kind) {
         let mut sights = self.lock();
-        sights.objects.retain(|id, _| id.group != kind.resource.group || id.kind != kind.resource.kind);
+        let other = |id: &ObjectId| id.group != kind.resource.group || id.kind != kind.resource.kind;
+        sights.objects.retain(|id, have| other(id) || have.unconfirmed);
         sights.unserved.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
     }
 
