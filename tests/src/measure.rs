@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::Result;
@@ -45,6 +46,8 @@ pub struct Audit {
     log: PathBuf,
     user: String,
     from: u64,
+    /// When it was begun: what came before may be written to the log later.
+    since: Timestamp,
 }
 
 impl Audit {
@@ -52,7 +55,7 @@ impl Audit {
     pub fn of(cluster: &Cluster, user: &str) -> Result<Self> {
         let log = cluster.dir().join("audit.log");
         let from = std::fs::metadata(&log)?.len();
-        Ok(Self { log, user: user.to_owned(), from })
+        Ok(Self { log, user: user.to_owned(), from, since: Timestamp::now() })
     }
 
     /// The requests since this was asked last.
@@ -73,7 +76,11 @@ impl Audit {
             if event["user"]["username"] != self.user.as_str() || ended_watch || !known.insert(event["auditID"].to_string()) {
                 continue;
             }
-            requests.push(request(&event));
+            let request = request(&event);
+            if request.times.0.parse::<Timestamp>().is_ok_and(|came| came < self.since) {
+                continue;
+            }
+            requests.push(request);
         }
         Ok(requests)
     }
