@@ -34,6 +34,8 @@ pub struct Pod {
 }
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
+/// How long a Pod that is of no more use gets to end by itself.
+const GRACE: Duration = Duration::from_secs(2);
 /// The port that each of our processes listens on.
 const ADMIN: u16 = 9090;
 
@@ -86,8 +88,7 @@ pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Imag
     environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
 
     let program = image(container.image.as_deref().unwrap_or_default(), images)?;
-    let grace = Duration::from_secs(u64::try_from(pod.termination_grace_period_seconds.unwrap_or(30))?.min(30));
-    let process = Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), grace)?;
+    let process = Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), GRACE)?;
     Ok(Pod { address, process, dir })
 }
 

@@ -61,7 +61,7 @@ pub struct Args {
     /// Life of the certificate, such as 720h. Renewed after two thirds.
     #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = lifetime)]
     certificate_lifetime: Duration,
-    /// How long reviews are still taken after SIGTERM, until nobody sends any more.
+    /// How long new connections are still taken after SIGTERM, until every API server has heard of it.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     drain_delay: Duration,
 }

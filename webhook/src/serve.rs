@@ -24,8 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may be idle, or the head of a request may take. An API server (Go) lets go of idle connections after 90 s: it must
 /// always be the first to do so, or a review that is sent at that very moment is lost, and refused.
 const IDLE: Duration = Duration::from_secs(120);
-/// How long reviews under way get at the end.
-const DRAIN: Duration = Duration::from_secs(20);
+/// How long, at the end, connections that are idle wait to be used once more: each answer is then the last on its connection, and a review
+/// that is sent at the very moment its connection is closed is lost. What nobody has used for so long is closed.
+const LINGER: Duration = Duration::from_secs(15);
+/// How long reviews under way get after that: longer than an API server waits for one.
+const DRAIN: Duration = Duration::from_secs(12);
 /// Serves `router` on `listener` until `stop`, with the certificate that `served` has at each handshake. What is under way then is answered.
 pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: CancellationToken) {
     // TLS 1.3 and 1.2, with the suites that rustls has: all of them ephemeral and authenticated.
@@ -61,6 +64,8 @@ pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: 
         });
     }
     drop(listener);
+    let everything = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(LINGER, room.acquire_many(everything)).await;
     if let Some(graceful) = Arc::into_inner(graceful) {
         let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
     }

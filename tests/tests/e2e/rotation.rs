@@ -121,7 +121,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         let (hub, plugins) = (Cluster::hub("rotation").await?, tempfile::tempdir()?);
         let (mut values, effort) = (product::values(&[]), effort());
         values["knative_operator"]["operator_webhook"] =
-            json!({"certificates": {"certificateLifetime": effort.lives.0, "authorityLifetime": effort.lives.1}, "drainDelay": "8s"});
+            json!({"certificates": {"certificateLifetime": effort.lives.0, "authorityLifetime": effort.lives.1}});
         let mut product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
         namespace(&hub, "rotation").await?;
         let mut second = product.another_webhook(&hub).await?;
