@@ -61,8 +61,8 @@ pub fn releases(bundle: &Bundle) -> Result<Releases, ReleaseError> {
             .into_iter()
             .map(|(minor, version)| Ok((minor, names(bundle, component, version)?)))
             .collect::<Result<_, ReleaseError>>()?;
-        releases.versions.insert(component.kind().to_owned(), versions.iter().map(ToString::to_string).collect());
         releases.names.insert(component.kind().to_owned(), names);
+        releases.versions.insert(component.kind().to_owned(), versions);
     }
     Ok(releases)
 }
@@ -122,7 +122,7 @@ mod tests {
             std::fs::write(directory.join("1.yaml"), format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}")).unwrap();
         }
         let releases = releases(&Bundle::at(root.path().to_owned())).unwrap();
-        assert_eq!(releases.versions["KnativeServing"].iter().collect::<Vec<_>>(), ["1.22.0", "1.22.1"]);
+        assert_eq!(releases.versions["KnativeServing"].iter().map(ToString::to_string).collect::<Vec<_>>(), ["1.22.0", "1.22.1"]);
         assert_eq!(releases.names["KnativeServing"]["1.22"].services.iter().collect::<Vec<_>>(), ["activator-service", "kourier"]);
         assert!(releases.names["KnativeEventing"]["1.21"].configs.contains_key("config-br-defaults"));
         let before = mark(root.path());

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A Knative version, such as `1.22.1`, or `1.22` where manifests of one's own are installed under that name. Parses
 /// with or without a leading `v`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Version {
     number: semver::Version,
     /// Whether it was written without a patch.
@@ -65,6 +68,20 @@ impl FromStr for Version {
         }
         let number = semver::Version::parse(bare).map_err(|_| VersionError::Syntax(bare.to_owned()))?;
         Ok(Self { number, short: false })
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = VersionError;
+
+    fn try_from(text: String) -> Result<Self, VersionError> {
+        text.parse()
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> Self {
+        version.to_string()
     }
 }
 

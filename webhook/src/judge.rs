@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::known::Known;
 use crate::review::Request;
 
-/// The component that `request` is about, if it is one of ours, and the resource itself.
+/// The component that `request` is about, if it is one of ours.
 pub fn component(request: &Request) -> Option<Component> {
     let ours = request.kind.group == GROUP && request.kind.version == VERSION && request.sub_resource.is_empty();
     Component::of_kind(&request.kind.kind).filter(|_| ours)
@@ -50,7 +50,7 @@ fn update(component: Component, new: Knative, request: &Request, known: &Known) 
     }
     let Ok(old) = rules::read(component, old) else {
         // The stored object is unreadable: any readable one is better.
-        return told(&new, None, known);
+        return faults(&new, known);
     };
     let mut problems = told(&new, Some(&old), known);
     if new.deleting() {

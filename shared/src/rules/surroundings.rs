@@ -33,7 +33,7 @@ pub enum Profile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Releases {
     /// The versions by component (`KnativeServing`).
-    pub versions: BTreeMap<String, BTreeSet<String>>,
+    pub versions: BTreeMap<String, Vec<Version>>,
     /// What a release consists of, by component and `major.minor`.
     pub names: BTreeMap<String, BTreeMap<String, Names>>,
 }
@@ -79,8 +79,8 @@ pub struct Container {
 
 impl Releases {
     /// The versions of `component`.
-    pub fn versions(&self, component: Component) -> Vec<Version> {
-        self.versions.get(component.kind()).into_iter().flatten().filter_map(|v| v.parse().ok()).collect()
+    pub fn versions(&self, component: Component) -> &[Version] {
+        self.versions.get(component.kind()).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -89,7 +89,7 @@ impl Surroundings<'_> {
     pub fn version(&self, resource: &Knative) -> Option<Version> {
         let common = resource.common();
         let available = self.releases?.versions(resource.component());
-        if common.manifests.is_empty() { Version::resolve(common.version.as_deref(), &available).ok() } else { None }
+        if common.manifests.is_empty() { Version::resolve(common.version.as_deref(), available).ok() } else { None }
     }
 
     /// What the release that `resource` asks for consists of, if that is known, and if nothing else is brought along.

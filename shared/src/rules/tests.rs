@@ -38,7 +38,7 @@ fn releases() -> Releases {
         images: set(&["queue-proxy"]),
     };
     let of = |kind: &str| (kind.to_owned(), BTreeMap::from([("1.22".to_owned(), names.clone()), ("1.23".to_owned(), names.clone())]));
-    let versions = |kind: &str| (kind.to_owned(), set(&["1.21.3", "1.22.0", "1.22.1", "1.23.0"]));
+    let versions = |kind: &str| (kind.to_owned(), ["1.21.3", "1.22.0", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec());
     Releases {
         versions: BTreeMap::from([versions("KnativeServing"), versions("KnativeEventing")]),
         names: BTreeMap::from([of("KnativeServing"), of("KnativeEventing")]),

@@ -67,7 +67,7 @@ pub fn check(resource: &Knative, around: &Surroundings<'_>, found: &mut Vec<Prob
     }
     let Some(releases) = around.releases.filter(|_| common.manifests.is_empty()) else { return };
     let available = releases.versions(resource.component());
-    let version = match Version::resolve(common.version.as_deref(), &available) {
+    let version = match Version::resolve(common.version.as_deref(), available) {
         Ok(version) => version,
         Err(error) => {
             found.push(told(&AVAILABLE, &error));
