@@ -11,12 +11,20 @@ use crate::api::Component;
 pub enum Kind {
     /// A duration of Go's: `1m30s`.
     Duration,
+    /// One from so many to so many seconds.
+    Within(f64, f64),
+    /// A duration, or `disabled`.
+    DurationOrDisabled,
     /// `true` or `false`, as Go's `strconv.ParseBool` reads it.
     Boolean,
     /// A whole number of at least so much.
     Whole(i64),
     /// A number of at least so much.
     Number(f64),
+    /// A number from the one to the other.
+    Between(f64, f64),
+    /// JSON, or nothing.
+    Json,
     /// One of these, whatever their case.
     Word(&'static [&'static str]),
     /// A whole number, or `disabled`.
@@ -25,7 +33,7 @@ pub enum Kind {
     Quantity,
 }
 
-use Kind::{Boolean, Duration, Number, Quantity, Whole, WholeOrDisabled, Word};
+use Kind::{Between, Boolean, Duration, DurationOrDisabled, Json, Number, Quantity, Whole, WholeOrDisabled, Within, Word};
 
 /// Knative's features.
 const FLAG: Kind = Word(&["enabled", "allowed", "disabled"]);
@@ -40,27 +48,29 @@ const FEATURES: [&str; 7] = [
     "kubernetes.containerspec-addcapabilities",
 ];
 const SWITCH: Kind = Word(&["enabled", "disabled"]);
+const METRICS: Kind = Word(&["none", "prometheus", "http/protobuf", "grpc"]);
+const HOUR: f64 = 3600.0;
 const LEVEL: Kind = Word(&["debug", "info", "warn", "error", "dpanic", "panic", "fatal"]);
 
 const SERVING: &[(&str, &str, Kind)] = &[
-    ("autoscaler", "container-concurrency-target-percentage", Number(0.0)),
+    ("autoscaler", "container-concurrency-target-percentage", Between(0.0, 100.0)),
     ("autoscaler", "container-concurrency-target-default", Number(0.01)),
     ("autoscaler", "requests-per-second-target-default", Number(0.01)),
     ("autoscaler", "target-burst-capacity", Number(-1.0)),
-    ("autoscaler", "stable-window", Duration),
-    ("autoscaler", "panic-window-percentage", Number(1.0)),
+    ("autoscaler", "stable-window", Within(6.0, HOUR)),
+    ("autoscaler", "panic-window-percentage", Between(1.0, 100.0)),
     ("autoscaler", "panic-threshold-percentage", Number(110.0)),
     ("autoscaler", "max-scale-up-rate", Number(1.0)),
     ("autoscaler", "max-scale-down-rate", Number(1.0)),
     ("autoscaler", "enable-scale-to-zero", Boolean),
-    ("autoscaler", "scale-to-zero-grace-period", Duration),
-    ("autoscaler", "scale-to-zero-pod-retention-period", Duration),
+    ("autoscaler", "scale-to-zero-grace-period", Within(6.0, f64::INFINITY)),
+    ("autoscaler", "scale-to-zero-pod-retention-period", Within(0.0, f64::INFINITY)),
     ("autoscaler", "activator-capacity", Number(1.0)),
     ("autoscaler", "initial-scale", Whole(0)),
     ("autoscaler", "allow-zero-initial-scale", Boolean),
     ("autoscaler", "min-scale", Whole(0)),
     ("autoscaler", "max-scale", Whole(0)),
-    ("autoscaler", "scale-down-delay", Duration),
+    ("autoscaler", "scale-down-delay", Within(0.0, HOUR)),
     ("autoscaler", "max-scale-limit", Whole(0)),
     ("defaults", "revision-timeout-seconds", Whole(0)),
     ("defaults", "max-revision-timeout-seconds", Whole(0)),
@@ -82,8 +92,12 @@ const SERVING: &[(&str, &str, Kind)] = &[
     ("deployment", "queue-sidecar-cpu-limit", Quantity),
     ("deployment", "queue-sidecar-memory-request", Quantity),
     ("deployment", "queue-sidecar-memory-limit", Quantity),
-    ("gc", "retain-since-create-time", Duration),
-    ("gc", "retain-since-last-active-time", Duration),
+    ("deployment", "queue-sidecar-ephemeral-storage-request", Quantity),
+    ("deployment", "queue-sidecar-ephemeral-storage-limit", Quantity),
+    ("deployment", "pod-is-always-schedulable", Boolean),
+    ("features", "secure-pod-defaults", Word(&["enabled", "allowed", "disabled", "AllowRootBounded"])),
+    ("gc", "retain-since-create-time", DurationOrDisabled),
+    ("gc", "retain-since-last-active-time", DurationOrDisabled),
     ("gc", "min-non-active-revisions", Whole(0)),
     ("gc", "max-non-active-revisions", WholeOrDisabled),
     ("network", "auto-tls", SWITCH),
@@ -100,6 +114,7 @@ const SERVING: &[(&str, &str, Kind)] = &[
     ("observability", "logging.enable-var-log-collection", Boolean),
     ("observability", "logging.enable-request-log", Boolean),
     ("observability", "logging.enable-probe-request-log", Boolean),
+    ("observability", "request-metrics-protocol", METRICS),
 ];
 
 const BOTH: &[(&str, &str, Kind)] = &[
@@ -110,15 +125,25 @@ const BOTH: &[(&str, &str, Kind)] = &[
     ("observability", "runtime-profiling", SWITCH),
     ("observability", "metrics-export-interval", Duration),
     ("observability", "request-metrics-export-interval", Duration),
-    ("observability", "tracing-sampling-rate", Number(0.0)),
+    ("observability", "metrics-protocol", METRICS),
+    ("observability", "tracing-protocol", Word(&["none", "stdout", "http/protobuf", "grpc"])),
+    ("observability", "tracing-sampling-rate", Between(0.0, 1.0)),
+    ("logging", "zap-logger-config", Json),
 ];
 
 const EVENTING: &[(&str, &str, Kind)] = &[
     ("features", "transport-encryption", Word(&["disabled", "permissive", "strict"])),
-    ("features", "authentication-oidc", SWITCH),
-    ("features", "kreference-group", SWITCH),
-    ("features", "kreference-name", SWITCH),
-    ("features", "delivery-retryafter", SWITCH),
+    ("features", "default-authorization-mode", Word(&["allow-all", "deny-all", "allow-same-namespace"])),
+    ("features", "authentication-oidc", FLAG),
+    ("features", "kreference-group", FLAG),
+    ("features", "kreference-name", FLAG),
+    ("features", "kreference-mapping", FLAG),
+    ("features", "delivery-retryafter", FLAG),
+    ("features", "delivery-timeout", FLAG),
+    ("features", "eventtype-auto-create", FLAG),
+    ("features", "cross-namespace-event-links", FLAG),
+    ("features", "new-apiserversource-filters", FLAG),
+    ("features", "new-trigger-filters", FLAG),
     ("ping-defaults", "data-max-size", Whole(-1)),
     ("observability", "sink-event-error-reporting.enable", Boolean),
 ];
@@ -140,14 +165,26 @@ pub fn wrong(kind: Kind, value: &str) -> Option<(String, String)> {
     let value = value.trim();
     let told = |what: &str, example: &str| Some((what.to_owned(), example.to_owned()));
     match kind {
-        Duration if is_duration(value) || value.eq_ignore_ascii_case("disabled") => None,
+        Duration if seconds(value).is_some() => None,
         Duration => told("a duration", "one such as 30s or 1h30m"),
+        DurationOrDisabled if value.eq_ignore_ascii_case("disabled") => None,
+        DurationOrDisabled => wrong(Duration, value),
+        Within(least, most) => match seconds(value) {
+            None => wrong(Duration, value),
+            Some(seconds) if (least..=most).contains(&seconds) => None,
+            Some(_) if most.is_finite() => told(&format!("from {least} s to {most} s"), "a duration in between"),
+            Some(_) => told(&format!("at least {least} s"), "a longer one"),
+        },
         Boolean if matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True" | "0" | "f" | "F" | "false" | "FALSE" | "False") => None,
         Boolean => told("a boolean", "true or false"),
         Whole(least) if value.parse::<i64>().is_ok_and(|n| n >= least) => None,
         Whole(least) => told(&format!("a whole number of at least {least}"), &format!("one such as \"{}\"", least.max(1))),
         Number(least) if value.parse::<f64>().is_ok_and(|n| n.is_finite() && n >= least) => None,
         Number(least) => told(&format!("a number of at least {least}"), &format!("one such as \"{}\"", least.max(1.0))),
+        Between(least, most) if value.parse::<f64>().is_ok_and(|n| (least..=most).contains(&n)) => None,
+        Between(least, most) => told(&format!("a number from {least} to {most}"), "one in between"),
+        Json if value.is_empty() || serde_json::from_str::<serde::de::IgnoredAny>(value).is_ok() => None,
+        Json => told("JSON", "a JSON object"),
         Word(words) if words.iter().any(|word| word.eq_ignore_ascii_case(value)) => None,
         Word(words) => told(&format!("one of {}", words.join(", ")), "one of them"),
         WholeOrDisabled if value.eq_ignore_ascii_case("disabled") => None,
@@ -157,25 +194,33 @@ pub fn wrong(kind: Kind, value: &str) -> Option<(String, String)> {
     }
 }
 
-/// Whether Go's `time.ParseDuration` reads it.
-fn is_duration(text: &str) -> bool {
+/// How many seconds it is, as Go's `time.ParseDuration` reads it.
+fn seconds(text: &str) -> Option<f64> {
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
-        return true;
+        return Some(0.0);
     }
-    let mut any = false;
+    let (mut sum, mut any) = (0.0, false);
     while !rest.is_empty() {
         let number = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
         let (digits, after) = rest.split_at(number);
         let units = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
         let (unit, next) = after.split_at(units);
-        let fine = digits.bytes().any(|b| b.is_ascii_digit()) && digits.matches('.').count() <= 1;
-        if !fine || !matches!(unit, "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h") {
-            return false;
-        }
+        let factor = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => HOUR,
+            _ => return None,
+        };
+        // Rust, too, reads `1.` and `.5`, and neither a lone point nor two of them.
+        sum += digits.parse::<f64>().ok()? * factor;
         (rest, any) = (next, true);
     }
-    any
+    let sign = if text.starts_with('-') { -1.0 } else { 1.0 };
+    any.then_some(sign * sum)
 }
 
 /// `config-domain`: its keys are domains.
@@ -196,7 +241,16 @@ mod tests {
     #[test]
     fn values_are_read_as_knative_reads_them() {
         for (kind, fine, bad) in [
-            (Duration, &["30s", "1h30m", "1.5h", "0", "-2m", "100ms", "disabled"][..], &["30", "", "s", "1 s", "1x", "1h30", "."][..]),
+            (
+                Duration,
+                &["30s", "1h30m", "1.5h", "0", "-2m", "100ms", ".5h", "1.h"][..],
+                &["30", "", "s", "1 s", "1x", "1h30", ".", ".s"][..],
+            ),
+            (DurationOrDisabled, &["30s", "Disabled"], &["never"]),
+            (Within(6.0, HOUR), &["6s", "1h", "90s"], &["5999ms", "1h1s", "-10s", "0", "disabled"]),
+            (Within(0.0, f64::INFINITY), &["0s", "1000h"], &["-1s"]),
+            (Between(0.0, 1.0), &["0", "0.5", "1"], &["1.1", "-0.1", "NaN", "", "all"]),
+            (Json, &["", "{}", r#"{"level": "info"}"#], &["{level", "info"]),
             (Boolean, &["true", "False", "1"], &["yes", "", "enabled"]),
             (Whole(0), &["0", "10"], &["-1", "1.5", "", "ten"]),
             (Number(1.0), &["1", "70.5"], &["0.5", "NaN", "", "70%"]),

@@ -60,9 +60,14 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     {
         found.push(PORT.at(format!("{PATH}.https-port"), format!("{https} is http-port as well"), "choose another port"));
     }
-    if kourier.service_load_balancer_ip.as_ref().is_some_and(|ip| !ip.is_empty()) && type_ != RELEASED {
-        let message = format!("doesn't go with a Service of type {type_}");
-        found.push(SERVICE.at(format!("{PATH}.service-load-balancer-ip"), message, "set service-type to LoadBalancer, or remove it"));
+    if let Some(address) = kourier.service_load_balancer_ip.as_deref().filter(|ip| !ip.is_empty()) {
+        let place = format!("{PATH}.service-load-balancer-ip");
+        if type_ != RELEASED {
+            let message = format!("doesn't go with a Service of type {type_}");
+            found.push(SERVICE.at(place, message, "set service-type to LoadBalancer, or remove it"));
+        } else if address.parse::<core::net::IpAddr>().is_err() {
+            found.push(SERVICE.at(place, format!("\"{address}\" is no IP address"), "set it to one such as 203.0.113.7, or remove it"));
+        }
     }
     if let Some(name) = kourier.bootstrap_configmap.as_deref().filter(|n| !n.is_empty())
         && let Some(wrong) = syntax::subdomain(name)

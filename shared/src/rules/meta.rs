@@ -38,6 +38,17 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         annotations(&format!("{path}.annotations"), &service.annotations, found);
         labels(&format!("{path}.selector"), &service.selector, found);
     }
+    if let Knative::Serving(serving) = resource
+        && let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref())
+    {
+        for (field, gateway) in
+            [("knative-ingress-gateway", &istio.knative_ingress_gateway), ("knative-local-gateway", &istio.knative_local_gateway)]
+        {
+            if let Some(gateway) = gateway {
+                labels(&format!("spec.ingress.istio.{field}.selector"), &gateway.selector, found);
+            }
+        }
+    }
     for (field, settings) in [("namespace", &common.namespace), ("namespaceConfiguration", &common.namespace_configuration)] {
         if let Some(settings) = settings {
             labels(&format!("spec.{field}.labels"), &settings.labels, found);

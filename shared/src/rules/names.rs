@@ -120,13 +120,13 @@ impl Names {
             let field = format!("spec.resources[{index}].container");
             found.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
         }
-        for (index, given) in common.services.iter().enumerate().filter(|(_, s)| !self.services.contains(&s.name)) {
+        for (index, given) in common.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty() && !self.services.contains(&s.name)) {
             let field = format!("spec.services[{index}].name");
             found.push(unknown(&SERVICE, field, "Service", &given.name, self.services.iter().map(String::as_str)));
         }
         for (index, given) in common.pod_disruption_budgets.iter().enumerate() {
             let path = format!("spec.podDisruptionBudgets[{index}]");
-            if !self.budgets.contains(&given.name) {
+            if !given.name.is_empty() && !self.budgets.contains(&given.name) {
                 let known = self.budgets.iter().map(String::as_str);
                 found.push(unknown(&BUDGET, format!("{path}.name"), "PodDisruptionBudget", &given.name, known));
             }

@@ -9,7 +9,7 @@ use crate::api::Knative;
 pub static ENV: Rule = Rule {
     id: "environment-variable",
     severity: Severity::Error,
-    says: "Environment variables have names without `=`, and a `value` or a `valueFrom`.",
+    says: "Environment variables have names that every Kubernetes takes, and a `value` or a `valueFrom`.",
     kept: Example::serving(
         r#"{"workloads": [{"name": "activator", "env": [{"container": "activator", "envVars": [{"name": "A", "value": "1"}]}]}]}"#,
     ),
@@ -86,12 +86,8 @@ fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = (usize, &'v 
 
 fn environment(path: &str, variable: &Value, found: &mut Vec<Problem>) {
     let name = word(variable, "name");
-    if name.is_empty() || name.contains('=') || name.chars().any(|c| !matches!(c, ' '..='~')) {
-        found.push(ENV.at(
-            format!("{path}.name"),
-            format!("\"{name}\" is no name of an environment variable"),
-            "use printable ASCII without =",
-        ));
+    if let Some(wrong) = syntax::variable(name) {
+        found.push(ENV.at(format!("{path}.name"), format!("\"{name}\" {wrong}"), "rename it"));
     }
     if !word(variable, "value").is_empty() && variable["valueFrom"].as_object().is_some_and(|from| !from.is_empty()) {
         found.push(ENV.at(path, format!("\"{name}\" has both value and valueFrom"), "keep one of them"));
@@ -125,6 +121,10 @@ fn toleration(path: &str, given: &Value, found: &mut Vec<Problem>) {
     {
         wrong("key", format!("\"{key}\" {why}"), "name the key of a taint");
     }
+    let value = word(given, "value");
+    if let Some(why) = syntax::label_value(value) {
+        wrong("value", format!("\"{value}\" {why}"), "give the value of a taint");
+    }
 }
 
 fn spread(path: &str, given: &Value, found: &mut Vec<Problem>) {
@@ -147,6 +147,13 @@ fn spread(path: &str, given: &Value, found: &mut Vec<Problem>) {
             "set whenUnsatisfiable to DoNotSchedule, or remove it",
         );
     }
+    for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        let policy = word(given, field);
+        if !matches!(policy, "" | "Honor" | "Ignore") {
+            wrong(field, format!("\"{policy}\" is neither"), "set it to Honor or Ignore");
+        }
+    }
+    selector(&SPREAD, &format!("{path}.labelSelector"), &given["labelSelector"], found);
 }
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -192,7 +199,7 @@ fn weight(path: &str, preferred: &Value, found: &mut Vec<Problem>) {
 fn node_term(path: &str, term: &Value, found: &mut Vec<Problem>) {
     for field in ["matchExpressions", "matchFields"] {
         for (index, requirement) in items(term, field) {
-            expression(&format!("{path}.{field}[{index}]"), requirement, true, found);
+            expression(&AFFINITY, &format!("{path}.{field}[{index}]"), requirement, true, found);
         }
     }
 }
@@ -206,15 +213,30 @@ fn pod_term(path: &str, term: &Value, found: &mut Vec<Problem>) {
             "name a label of nodes, such as kubernetes.io/hostname",
         ));
     }
-    for selector in ["labelSelector", "namespaceSelector"] {
-        for (index, requirement) in items(&term[selector], "matchExpressions") {
-            expression(&format!("{path}.{selector}.matchExpressions[{index}]"), requirement, false, found);
+    for field in ["labelSelector", "namespaceSelector"] {
+        selector(&AFFINITY, &format!("{path}.{field}"), &term[field], found);
+    }
+}
+
+/// A selector of labels (`metav1.LabelSelector`).
+fn selector(rule: &'static Rule, path: &str, selector: &Value, found: &mut Vec<Problem>) {
+    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+        let at = format!("{path}.matchLabels[{key}]");
+        if let Some(why) = syntax::qualified(key) {
+            found.push(rule.at(&at, format!("key \"{key}\" {why}"), "name the key of a label"));
         }
+        let value = value.as_str().unwrap_or_default();
+        if let Some(why) = syntax::label_value(value) {
+            found.push(rule.at(&at, format!("value \"{value}\" {why}"), "give the value of a label"));
+        }
+    }
+    for (index, requirement) in items(selector, "matchExpressions") {
+        expression(rule, &format!("{path}.matchExpressions[{index}]"), requirement, false, found);
     }
 }
 
 /// One requirement of labels; those of nodes know two operators more.
-fn expression(path: &str, requirement: &Value, node: bool, found: &mut Vec<Problem>) {
+fn expression(rule: &'static Rule, path: &str, requirement: &Value, node: bool, found: &mut Vec<Problem>) {
     let (key, operator) = (word(requirement, "key"), word(requirement, "operator"));
     let values: Vec<&Value> = items(requirement, "values").map(|(_, v)| v).collect();
     let fine = match operator {
@@ -223,19 +245,19 @@ fn expression(path: &str, requirement: &Value, node: bool, found: &mut Vec<Probl
         "Gt" | "Lt" if node => values.len() == 1 && values[0].as_str().is_some_and(|v| v.parse::<i64>().is_ok()),
         _ => {
             let known = if node { "In, NotIn, Exists, DoesNotExist, Gt or Lt" } else { "In, NotIn, Exists or DoesNotExist" };
-            found.push(AFFINITY.at(format!("{path}.operator"), format!("\"{operator}\" is no operator"), format!("set it to {known}")));
+            found.push(rule.at(format!("{path}.operator"), format!("\"{operator}\" is no operator"), format!("set it to {known}")));
             true
         }
     };
     if !fine {
         let message = format!("operator {operator} of \"{key}\" doesn't go with {} values", values.len());
-        found.push(AFFINITY.at(
+        found.push(rule.at(
             format!("{path}.values"),
             message,
             "In and NotIn need values, Exists and DoesNotExist none, Gt and Lt one number",
         ));
     }
     if let Some(why) = syntax::qualified(key) {
-        found.push(AFFINITY.at(format!("{path}.key"), format!("\"{key}\" {why}"), "name the key of a label"));
+        found.push(rule.at(format!("{path}.key"), format!("\"{key}\" {why}"), "name the key of a label"));
     }
 }

@@ -71,8 +71,7 @@ pub fn names(resource: &Knative, found: &mut Vec<Problem>) {
         ("name", &reference.name, syntax::subdomain(&reference.name)),
         ("namespace", &reference.namespace, syntax::label(&reference.namespace)),
     ] {
-        // What is empty is refused by the CustomResourceDefinition.
-        if let Some(wrong) = wrong.filter(|_| !name.is_empty()) {
+        if let Some(wrong) = wrong {
             found.push(NAME.at(
                 format!("{FIELD}.{field}"),
                 format!("\"{name}\" {wrong}"),

@@ -44,6 +44,13 @@ pub fn label_value(text: &str) -> Option<&'static str> {
         .then_some("must be empty or consist of letters, digits, '-', '_' and '.', begin and end with a letter or digit, and have at most 63 characters")
 }
 
+/// The name of an environment variable, as every supported version of Kubernetes takes it (the newest take more).
+pub fn variable(text: &str) -> Option<&'static str> {
+    let inner = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    (!inner || text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()))
+        .then_some("must consist of letters, digits, '_', '-' and '.', and not begin with a digit")
+}
+
 /// A key of a ConfigMap.
 pub fn config_key(text: &str) -> Option<&'static str> {
     let inner = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
@@ -132,6 +139,7 @@ mod tests {
         for wrong in ["", "/a", "a/", "a/b/c", "A/b", "a b", "_a"] {
             assert!(qualified(wrong).is_some(), "{wrong}");
         }
+        assert!(variable("A_b-1.c").is_none() && ["", "1A", "A=B", "A B", "Ä"].iter().all(|wrong| variable(wrong).is_some()));
         assert!(label_value("a b").is_some() && label(&"x".repeat(64)).is_some());
         assert!(config_key("a_B.c-1").is_none() && config_key("a/b").is_some() && config_key("..").is_some() && config_key("").is_some());
     }
