@@ -76,13 +76,13 @@ async fn run() -> Result<()> {
     pin(id, "0")?;
     let body = Bytes::from(review().to_string());
     println!("one replica on one core, {CONNECTIONS} connections, reviews of {} bytes", body.len());
-    println!("{:>9}  {:>9}  {:>8}  {:>8}  {:>10}", "reviews", "a second", "p50", "p99", "resident");
+    println!("{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>10}", "reviews", "a second", "CPU a review", "p50", "p99", "resident");
     let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS).build(tls::anybody());
     let url: hyper::Uri = format!("https://{}:8443/validate", pod.address).parse()?;
     let (mut done, mut before) = (0, Histogram::default());
-    println!("{:>9}  {:>9}  {:>8}  {:>8}  {:>7.1} MB", 0, "-", "-", "-", measure::resident(id)? as f64 / 1e3);
+    println!("{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>7.1} MB", 0, "-", "-", "-", "-", measure::resident(id)? as f64 / 1e3);
     for _ in 0..PARTS {
-        let (left, started) = (Arc::new(AtomicUsize::new(all / PARTS)), Instant::now());
+        let (left, started, used) = (Arc::new(AtomicUsize::new(all / PARTS)), Instant::now(), measure::cpu(id)?);
         let workers = (0..CONNECTIONS).map(|_| {
             let (client, url, body, left) = (client.clone(), url.clone(), body.clone(), Arc::clone(&left));
             tokio::spawn(async move {
@@ -104,12 +104,13 @@ async fn run() -> Result<()> {
         }
         done += all / PARTS;
         let rate = (all / PARTS) as f64 / started.elapsed().as_secs_f64();
+        let cpu = (measure::cpu(id)? - used).as_secs_f64() * 1e6 / (all / PARTS) as f64;
         let (_, text) = http::get((pod.address, 9090).into(), "/metrics").await?;
         let now = Histogram::read(&text);
         let part = now.since(&before);
         before = now;
         println!(
-            "{done:>9}  {rate:>9.0}  {:>8}  {:>8}  {:>7.1} MB",
+            "{done:>9}  {rate:>9.0}  {cpu:>9.0} µs  {:>8}  {:>8}  {:>7.1} MB",
             part.quantile(0.5),
             part.quantile(0.99),
             measure::resident(id)? as f64 / 1e3

@@ -15,6 +15,11 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tikv_jemallocator::Jemalloc;
+
+/// A tenth faster than glibc's, several times than musl's.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     knative_operator_runtime::install_crypto();
