@@ -23,7 +23,9 @@ pub enum Phase {
     Services,
     /// CustomResourceDefinitions.
     Definitions,
-    /// ServiceAccounts and RBAC.
+    /// ServiceAccounts.
+    Accounts,
+    /// RBAC.
     Access,
     /// ConfigMaps and Secrets.
     Configuration,
@@ -41,10 +43,11 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, first to last.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Namespaces,
         Self::Services,
         Self::Definitions,
+        Self::Accounts,
         Self::Access,
         Self::Configuration,
         Self::Workloads,
@@ -60,7 +63,8 @@ impl Phase {
             ("", "Namespace") => Self::Namespaces,
             ("", "Service") => Self::Services,
             ("apiextensions.k8s.io", "CustomResourceDefinition") => Self::Definitions,
-            ("rbac.authorization.k8s.io", _) | ("", "ServiceAccount") => Self::Access,
+            ("", "ServiceAccount") => Self::Accounts,
+            ("rbac.authorization.k8s.io", _) => Self::Access,
             ("", "ConfigMap" | "Secret") => Self::Configuration,
             ("admissionregistration.k8s.io", _) => Self::Webhooks,
             ("networking.internal.knative.dev", _) => Self::Dependents,
@@ -203,6 +207,7 @@ mod tests {
             object("apps/v1", "Deployment"),
             object("v1", "ConfigMap"),
             object("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            object("v1", "ServiceAccount"),
             object("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
             object("v1", "Service"),
             object("v1", "Namespace"),

@@ -104,7 +104,7 @@ async fn run() -> Result<()> {
         }
         done += all / PARTS;
         let rate = (all / PARTS) as f64 / started.elapsed().as_secs_f64();
-        let cpu = (measure::cpu(id)? - used).as_secs_f64() * 1e6 / (all / PARTS) as f64;
+        let cpu = measure::cpu(id)?.saturating_sub(used).as_secs_f64() * 1e6 / (all / PARTS) as f64;
         let (_, text) = http::get((pod.address, 9090).into(), "/metrics").await?;
         let now = Histogram::read(&text);
         let part = now.since(&before);

@@ -36,6 +36,8 @@ pub struct Target<'a> {
     pub kinds: &'a Kinds,
     /// What is seen there.
     pub seen: &'a Seen,
+    /// Whether nothing was installed there before.
+    pub first: bool,
     /// Whether the cluster was found to be away: nothing is tried any more.
     pub lost: AtomicBool,
 }
@@ -63,26 +65,28 @@ pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<
     plan.items().iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
-/// The phases that are applied one after the other, each only when all of the one before is. Those together are begun
-/// in their order. Services are applied beside all that follows Namespaces: nothing waits for them.
-const STEPS: [&[Phase]; 3] = [
-    &[Phase::Definitions, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs, Phase::Customs],
-    &[Phase::Webhooks],
-    &[Phase::Dependents],
-];
+/// The phases that are applied together, begun in this order. Services are applied beside all that follows Namespaces: nothing waits
+/// for them.
+const TOGETHER: &[Phase] =
+    &[Phase::Definitions, Phase::Accounts, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs, Phase::Customs];
+/// The same where nothing was before: what Pods can't start without, then they, so that their images are pulled while the rest comes.
+const FIRST: &[Phase] =
+    &[Phase::Definitions, Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs, Phase::Customs];
 
 /// Applies `todo`, step by step. Nothing stops at the first error.
 /// `held`: the phases that must wait for the Deployments.
 pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], throttle: &mut Throttle) -> Applied {
     let mut outcome = Applied::default();
     let due = due(target, todo, held, throttle, &mut outcome);
-    let of = |phases: &[Phase]| due.iter().copied().filter(|(item, _)| phases.contains(&item.phase())).collect::<Vec<_>>();
+    let of = |phases: &[Phase]| -> Vec<_> {
+        phases.iter().flat_map(|phase| due.iter().copied().filter(move |(item, _)| item.phase() == *phase)).collect()
+    };
     let mut written = all(target, of(&[Phase::Namespaces])).await;
     let steps = async {
-        let mut written = Vec::new();
-        for step in STEPS {
-            written.extend(all(target, of(step)).await);
-        }
+        // Each only when all of the one before is there.
+        let mut written = all(target, of(if target.first { FIRST } else { TOGETHER })).await;
+        written.extend(all(target, of(&[Phase::Webhooks])).await);
+        written.extend(all(target, of(&[Phase::Dependents])).await);
         written
     };
     let (services, rest) = futures::join!(all(target, of(&[Phase::Services])), steps);

@@ -229,9 +229,10 @@ impl Site<'_> {
         self.inventory.add(todo.iter().map(|(item, _)| *item));
         self.store(&stored).await?;
         let meant = self.inventory.clone();
-        let held = self.held();
+        let first = self.resource.status().is_none_or(|s| s.version.is_none());
+        let held = self.held(first);
         let lost = AtomicBool::new(false);
-        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, lost };
+        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, first, lost };
         let applied = engine::run(&target, &todo, held, throttle).await;
         self.cx.metrics.wrote(self.resource, applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
@@ -275,12 +276,11 @@ impl Site<'_> {
 
     /// What has to wait for the Deployments: what their webhooks judge, and, unless nothing was installed before, the Jobs, which
     /// bring what is stored to the form that the new Deployments understand.
-    fn held(&self) -> &'static [Phase] {
-        let upgrade = self.resource.status().is_some_and(|s| s.version.is_some());
-        match (survey::unavailable(self.plan, self.seen).is_empty(), upgrade) {
+    fn held(&self, first: bool) -> &'static [Phase] {
+        match (survey::unavailable(self.plan, self.seen).is_empty(), first) {
             (true, _) => &[],
-            (false, true) => &[Phase::Dependents, Phase::Jobs],
-            (false, false) => &[Phase::Dependents],
+            (false, true) => &[Phase::Dependents],
+            (false, false) => &[Phase::Dependents, Phase::Jobs],
         }
     }
 
