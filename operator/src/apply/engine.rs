@@ -65,13 +65,11 @@ pub fn differing<'p>(plan: &'p Plan, inventory: &Inventory, seen: &Seen) -> Vec<
     plan.items().iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
-/// The phases that are applied together, begun in this order. Services are applied beside all that follows Namespaces: nothing waits
-/// for them.
-const TOGETHER: &[Phase] =
-    &[Phase::Definitions, Phase::Accounts, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs, Phase::Customs];
+/// The phases that are applied together, begun in this order. Beside them go Services, which nothing waits for, and definitions, which
+/// only custom objects wait for.
+const TOGETHER: &[Phase] = &[Phase::Accounts, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs];
 /// The same where nothing was before: what Pods can't start without, then they, so that their images are pulled while the rest comes.
-const FIRST: &[Phase] =
-    &[Phase::Definitions, Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs, Phase::Customs];
+const FIRST: &[Phase] = &[Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs];
 
 /// Applies `todo`, step by step. Nothing stops at the first error.
 /// `held`: the phases that must wait for the Deployments.
@@ -82,15 +80,13 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
         phases.iter().flat_map(|phase| due.iter().copied().filter(move |(item, _)| item.phase() == *phase)).collect()
     };
     let mut written = all(target, of(&[Phase::Namespaces])).await;
-    let steps = async {
-        // Each only when all of the one before is there.
-        let mut written = all(target, of(if target.first { FIRST } else { TOGETHER })).await;
-        written.extend(all(target, of(&[Phase::Webhooks])).await);
-        written.extend(all(target, of(&[Phase::Dependents])).await);
-        written
-    };
-    let (services, rest) = futures::join!(all(target, of(&[Phase::Services])), steps);
-    written.extend(services.into_iter().chain(rest));
+    let together = if target.first { FIRST } else { TOGETHER };
+    let (services, customs, rest) = futures::join!(
+        steps(target, [of(&[Phase::Services])]),
+        steps(target, [of(&[Phase::Definitions]), of(&[Phase::Customs])]),
+        steps(target, [of(together), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
+    );
+    written.extend(services.into_iter().chain(customs).chain(rest));
     for Written { item, action, thief, adopted, result } in written {
         match result {
             Ok(()) => {
@@ -161,6 +157,15 @@ struct Written<'i> {
     /// Whose it was, if it was there already and not ours.
     adopted: Option<String>,
     result: Result<(), String>,
+}
+
+/// Writes all of each step, only when all of the one before is there.
+async fn steps<'i, const N: usize>(target: &Target<'_>, steps: [Vec<(&'i Item, Action)>; N]) -> Vec<Written<'i>> {
+    let mut written = Vec::new();
+    for due in steps {
+        written.extend(all(target, due).await);
+    }
+    written
 }
 
 /// Writes all of `due`, several at once.

@@ -25,7 +25,7 @@ use kube::discovery::Scope;
 use crate::kinds::Kinds;
 use crate::object::{Kind, ObjectId};
 
-/// Objects written or deleted at once on one cluster.
+/// Objects written or deleted at once on one cluster, of those that go together.
 const CONCURRENCY: usize = 32;
 
 /// How `gvk` is addressed, asking the cluster where `kinds` doesn't know; none if it has no such kind.

@@ -11,6 +11,7 @@ use kube::core::{GroupVersionKind, Status};
 use tokio::task::JoinHandle;
 
 use super::seen::Seen;
+use super::served;
 use super::watch::{Ended, Place, Told};
 use crate::health;
 use crate::kinds::Kinds;
@@ -18,6 +19,8 @@ use crate::object::{Id, Kind};
 
 /// A watch that ends sooner than this is not made anew at once.
 const BRIEF: Duration = Duration::from_secs(1);
+/// How often a watch of a kind that was defined a moment ago is tried at once.
+const MOMENTS: u32 = 20;
 
 /// The watches of one component on one cluster. Dropping it ends them.
 pub struct Observer {
@@ -97,7 +100,7 @@ struct Watch {
 impl Watch {
     /// Follows one kind for ever. Each watch has its own back-off; an error is told and tried again.
     async fn follow(self) {
-        let (mut how, mut version, mut failures) = (How::Streaming, String::new(), 0);
+        let (mut how, mut version, mut failures, mut moments) = (How::Streaming, String::new(), 0, MOMENTS);
         loop {
             let started = Instant::now();
             // Boxed: between its requests a watch is to hold next to nothing.
@@ -113,6 +116,10 @@ impl Watch {
                 Ended::Refused(status) if how == How::Streaming && unsupported(&status) => {
                     how = How::Listing;
                     None
+                }
+                Ended::Refused(status) if moments > 0 && served::is_initializing(&status) => {
+                    moments -= 1;
+                    Some(served::PAUSE)
                 }
                 Ended::Refused(status) => {
                     how = self.refused(how, &status);

@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::{Api, Client};
 
 use super::engine::Target;
 use crate::health::{self, Health, Watched};
 use crate::object::Kind;
 
-/// How often a write is tried until its kind is served.
-const PAUSE: Duration = Duration::from_millis(50);
+/// How long whatever needs a kind rests, at least, until that is served.
+pub const PAUSE: Duration = Duration::from_millis(100);
+/// How often a definition is looked at until it is established.
+const LOOK: Duration = Duration::from_millis(50);
 /// How soon the definition is asked why it isn't, and how long that may take.
 const ASK: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
@@ -20,9 +22,13 @@ pub fn is_not_served(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     match status.code {
         404 => status.message.contains("could not find the requested resource") || status.message == "404 page not found",
-        429 => status.message.contains("storage is (re)initializing"),
-        _ => false,
+        _ => is_initializing(status),
     }
+}
+
+/// Whether `status` says that the storage of a kind is not there yet: it is in a moment.
+pub fn is_initializing(status: &Status) -> bool {
+    status.code == 429 && status.message.contains("storage is (re)initializing")
 }
 
 /// Waits until the definition of `kind` is established, if the plan has it; the error says why it won't be.
@@ -32,17 +38,23 @@ pub async fn established(target: &Target<'_>, kind: &Kind) -> Result<(), String>
     loop {
         match target.seen.health(&definition.id) {
             Some(Health::Broken(why)) => return Err(format!("{} is not established: {why}", definition.id)),
-            Some(Health::Waiting(_)) | None if started.elapsed() < LIMIT => tokio::time::sleep(PAUSE).await,
+            Some(Health::Waiting(_)) | None if started.elapsed() < LIMIT => tokio::time::sleep(LOOK).await,
             Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),
-            Some(Health::Ready) | None => return Ok(()),
+            Some(Health::Ready) | None => break,
         }
     }
+    // What was established this moment is served in the next one.
+    if started.elapsed() >= LOOK {
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Waits a moment for `kind`, which is not served since `since`; the error says why it won't be.
 pub async fn wait(client: &Client, kind: &Kind, since: Instant) -> Result<(), String> {
     let (before, name) = (since.elapsed(), format!("{}.{}", kind.resource.plural, kind.resource.group));
-    tokio::time::sleep(PAUSE).await;
+    // Twice as long each time.
+    tokio::time::sleep(before.clamp(PAUSE, ASK / 2)).await;
     let (asked, now) = (before.as_millis() / ASK.as_millis(), since.elapsed());
     if now.as_millis() / ASK.as_millis() == asked && now < LIMIT {
         return Ok(());
