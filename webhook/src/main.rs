@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tikv_jemallocator::Jemalloc;
 
-/// A tenth faster than glibc's, several times than musl's.
+/// A review is many small allocations: with glibc's, and more so with musl's, they are half of what it costs.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
