@@ -121,7 +121,7 @@ fn due<'i>(
         // What was there once is put right at once: what judges it may well be there, too.
         let again = *action == Action::Repair && item.phase() == Phase::Dependents;
         // What is made while its definition goes is taken along with it: it waits for the next one, and that is no fight.
-        if item.phase() == Phase::Customs && is_going(target, item) {
+        if matches!(item.phase(), Phase::Customs | Phase::Dependents) && is_going(target, item) {
             continue;
         }
         if held.contains(&item.phase()) && !again {
@@ -195,7 +195,7 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let scaled = item.id.group == "apps" && preserve::scaled(&item.id.name);
     let live = if scaled { live(target.client, &kind, &item.id).await } else { None };
     let request = request(&api, target.plan, item, live.as_ref()).map_err(|e| words(&e))?;
-    if item.phase() == Phase::Customs {
+    if matches!(item.phase(), Phase::Customs | Phase::Dependents) {
         served::established(target, &kind).await?;
     }
     let started = Instant::now();
