@@ -74,6 +74,11 @@ impl Phase {
             _ => Self::Customs,
         }
     }
+
+    /// Whether its objects are of kinds that somebody else defines.
+    pub fn is_custom(self) -> bool {
+        matches!(self, Self::Customs | Self::Dependents)
+    }
 }
 
 /// One object of a plan.
@@ -182,6 +187,12 @@ impl Plan {
     pub fn definition(&self, kind: &Kind) -> Option<&Item> {
         let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
         self.find(&Id { group: DEFINITIONS.0.to_owned(), kind: DEFINITIONS.1.to_owned(), namespace: String::new(), name })
+    }
+
+    /// Whether an object of the plan is of the kind that `definition` defines.
+    pub fn is_awaited(&self, definition: &Item) -> bool {
+        let customs = self.items().iter().filter(|item| item.phase().is_custom());
+        customs.filter_map(|item| self.definition(&self.kinds().get(&item.gvk)?)).any(|awaited| awaited.id == definition.id)
     }
 
     /// The items of `phase`.

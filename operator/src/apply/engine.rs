@@ -72,21 +72,28 @@ const TOGETHER: &[Phase] = &[Phase::Accounts, Phase::Access, Phase::Configuratio
 const FIRST: &[Phase] = &[Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs];
 
 /// Applies `todo`, step by step. Nothing stops at the first error.
-/// `held`: the phases that must wait for the Deployments.
-pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], throttle: &mut Throttle) -> Applied {
+/// `held`: the phases that must wait until the Deployments are `available`; they are held back if those aren't when the rest is there.
+pub async fn run(
+    target: &Target<'_>,
+    todo: &[(&Item, Action)],
+    held: &[Phase],
+    available: impl Fn() -> bool,
+    throttle: &mut Throttle,
+) -> Applied {
     let mut outcome = Applied::default();
-    let due = due(target, todo, held, throttle, &mut outcome);
-    let of = |phases: &[Phase]| -> Vec<_> {
-        phases.iter().flat_map(|phase| due.iter().copied().filter(move |(item, _)| item.phase() == *phase)).collect()
-    };
-    let mut written = all(target, of(&[Phase::Namespaces])).await;
-    let together = if target.first { FIRST } else { TOGETHER };
-    let (services, customs, rest) = futures::join!(
-        steps(target, [of(&[Phase::Services])]),
-        steps(target, [of(&[Phase::Definitions]), of(&[Phase::Customs])]),
-        steps(target, [of(together), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
-    );
-    written.extend(services.into_iter().chain(customs).chain(rest));
+    let (held, now): (Vec<_>, Vec<_>) = todo.iter().partition(|(item, action)| {
+        // What was there once is put right at once: what judges it may well be there, too.
+        let again = *action == Action::Repair && item.phase() == Phase::Dependents;
+        held.contains(&item.phase()) && !again
+    });
+    let now = due(target, now, throttle, &mut outcome);
+    let mut written = side_by_side(target, &now).await;
+    if held.is_empty() || available() {
+        let held = due(target, held, throttle, &mut outcome);
+        written.extend(all(target, held).await);
+    } else {
+        outcome.held = true;
+    }
     for Written { item, action, thief, adopted, result } in written {
         match result {
             Ok(()) => {
@@ -108,34 +115,43 @@ pub async fn run(target: &Target<'_>, todo: &[(&Item, Action)], held: &[Phase], 
     outcome
 }
 
-/// What of `todo` is written now: not what is held, what was refused a moment ago, or what is fought over.
-fn due<'i>(
-    target: &Target<'_>,
-    todo: &[(&'i Item, Action)],
-    held: &[Phase],
-    throttle: &mut Throttle,
-    outcome: &mut Applied,
-) -> Vec<(&'i Item, Action)> {
+/// Writes all of `due`, each only when what it needs is there.
+async fn side_by_side<'i>(target: &Target<'_>, due: &[(&'i Item, Action)]) -> Vec<Written<'i>> {
+    let of = |phases: &[Phase]| -> Vec<_> {
+        phases.iter().flat_map(|phase| due.iter().copied().filter(move |(item, _)| item.phase() == *phase)).collect()
+    };
+    let (awaited, definitions) = of(&[Phase::Definitions]).into_iter().partition(|(item, _)| target.plan.is_awaited(item));
+    let mut written = all(target, of(&[Phase::Namespaces])).await;
+    let together = if target.first { FIRST } else { TOGETHER };
+    // An API server establishes definitions one by one: what is waited for is begun first.
+    let lanes = futures::join!(
+        steps(target, [awaited, of(&[Phase::Customs])]),
+        steps(target, [of(&[Phase::Services])]),
+        steps(target, [definitions]),
+        steps(target, [of(together), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
+    );
+    written.extend(<[_; 4]>::from(lanes).into_iter().flatten());
+    written
+}
+
+/// What of `todo` may be written: not what was refused a moment ago, or what is fought over.
+fn due<'i>(target: &Target<'_>, todo: Vec<(&'i Item, Action)>, throttle: &mut Throttle, outcome: &mut Applied) -> Vec<(&'i Item, Action)> {
     let mut due = Vec::with_capacity(todo.len());
     for (item, action) in todo {
-        // What was there once is put right at once: what judges it may well be there, too.
-        let again = *action == Action::Repair && item.phase() == Phase::Dependents;
         // What is made while its definition goes is taken along with it: it waits for the next one, and that is no fight.
-        if matches!(item.phase(), Phase::Customs | Phase::Dependents) && is_going(target, item) {
+        if item.phase().is_custom() && is_going(target, item) {
             continue;
         }
-        if held.contains(&item.phase()) && !again {
-            outcome.held = true;
-        } else if let Some(why) = throttle.refused(&item.id, &target.plan.digest(item), Instant::now()) {
+        if let Some(why) = throttle.refused(&item.id, &target.plan.digest(item), Instant::now()) {
             outcome.refused.push((item.id.clone(), why.to_owned()));
-        } else if *action == Action::Repair {
+        } else if action == Action::Repair {
             match throttle.repair(&item.id, Instant::now()) {
-                Leave::Granted => due.push((*item, *action)),
+                Leave::Granted => due.push((item, action)),
                 Leave::Exhausted => outcome.fought.push((item.id.clone(), target.seen.thief(&item.id))),
                 Leave::Resting => {}
             }
         } else {
-            due.push((*item, *action));
+            due.push((item, action));
         }
     }
     due
@@ -195,7 +211,7 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let scaled = item.id.group == "apps" && preserve::scaled(&item.id.name);
     let live = if scaled { live(target.client, &kind, &item.id).await } else { None };
     let request = request(&api, target.plan, item, live.as_ref()).map_err(|e| words(&e))?;
-    if matches!(item.phase(), Phase::Customs | Phase::Dependents) {
+    if item.phase().is_custom() {
         served::established(target, &kind).await?;
     }
     let started = Instant::now();

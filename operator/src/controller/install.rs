@@ -233,7 +233,8 @@ impl Site<'_> {
         let held = self.held(first);
         let lost = AtomicBool::new(false);
         let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, first, lost };
-        let applied = engine::run(&target, &todo, held, throttle).await;
+        let available = || survey::unavailable(self.plan, self.seen).is_empty();
+        let applied = engine::run(&target, &todo, held, available, throttle).await;
         self.cx.metrics.wrote(self.resource, applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
             let by = |(id, by): &(ObjectId, Option<String>)| {
