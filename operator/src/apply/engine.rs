@@ -126,8 +126,8 @@ async fn side_by_side<'i>(target: &Target<'_>, due: &[(&'i Item, Action)]) -> Ve
     // An API server establishes definitions one by one: what is waited for is begun first.
     let lanes = futures::join!(
         steps(target, [awaited, of(&[Phase::Customs])]),
-        steps(target, [of(&[Phase::Services])]),
-        steps(target, [definitions]),
+        all(target, of(&[Phase::Services])),
+        all(target, definitions),
         steps(target, [of(together), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
     );
     written.extend(<[_; 4]>::from(lanes).into_iter().flatten());

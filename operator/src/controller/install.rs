@@ -233,8 +233,7 @@ impl Site<'_> {
         let held = self.held(first);
         let lost = AtomicBool::new(false);
         let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, first, lost };
-        let available = || survey::unavailable(self.plan, self.seen).is_empty();
-        let applied = engine::run(&target, &todo, held, available, throttle).await;
+        let applied = engine::run(&target, &todo, held, || self.available(), throttle).await;
         self.cx.metrics.wrote(self.resource, applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
             let by = |(id, by): &(ObjectId, Option<String>)| {
@@ -278,11 +277,16 @@ impl Site<'_> {
     /// What has to wait for the Deployments: what their webhooks judge, and, unless nothing was installed before, the Jobs, which
     /// bring what is stored to the form that the new Deployments understand.
     fn held(&self, first: bool) -> &'static [Phase] {
-        match (survey::unavailable(self.plan, self.seen).is_empty(), first) {
+        match (self.available(), first) {
             (true, _) => &[],
             (false, true) => &[Phase::Dependents],
             (false, false) => &[Phase::Dependents, Phase::Jobs],
         }
+    }
+
+    /// Whether every Deployment is available, as far as anybody has looked.
+    fn available(&self) -> bool {
+        survey::unavailable(self.plan, self.seen).is_empty()
     }
 
     /// Stores the inventory if it is not as `stored`.
