@@ -12,7 +12,7 @@ use crate::owner::Owner;
 use crate::packed::Packed;
 
 /// Group and kind of definitions of kinds.
-const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+pub const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
 
 /// When an object is applied: each phase after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -189,10 +189,19 @@ impl Plan {
         self.find(&Id { group: DEFINITIONS.0.to_owned(), kind: DEFINITIONS.1.to_owned(), namespace: String::new(), name })
     }
 
+    /// The definition of the kind of `item`, if the plan has it.
+    pub fn definition_of(&self, item: &Item) -> Option<&Item> {
+        self.definition(&self.kinds().get(&item.gvk)?)
+    }
+
+    /// Whether `item` is of the kind that `definition` defines.
+    pub fn defines(&self, definition: &Item, item: &Item) -> bool {
+        self.definition_of(item).is_some_and(|found| found.id == definition.id)
+    }
+
     /// Whether an object of the plan is of the kind that `definition` defines.
     pub fn is_awaited(&self, definition: &Item) -> bool {
-        let customs = self.items().iter().filter(|item| item.phase().is_custom());
-        customs.filter_map(|item| self.definition(&self.kinds().get(&item.gvk)?)).any(|awaited| awaited.id == definition.id)
+        self.items().iter().filter(|item| item.phase().is_custom()).any(|item| self.defines(definition, item))
     }
 
     /// The items of `phase`.

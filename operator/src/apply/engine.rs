@@ -1,6 +1,8 @@
 //! Applies what differs, phase by phase, several objects at once.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -40,6 +42,22 @@ pub struct Target<'a> {
     pub first: bool,
     /// Whether the cluster was found to be away: nothing is tried any more.
     pub lost: AtomicBool,
+    /// Definitions that were refused: what is of their kinds doesn't wait for them.
+    pub refused: Mutex<HashSet<ObjectId>>,
+}
+
+impl Target<'_> {
+    /// `item` was refused.
+    fn refuse(&self, item: &Item) {
+        if item.phase() == Phase::Definitions {
+            self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(item.id.clone());
+        }
+    }
+
+    /// Whether `definition` was refused, lately or now.
+    pub fn is_refused(&self, definition: &Item) -> bool {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&definition.id)
+    }
 }
 
 /// How it went.
@@ -99,6 +117,8 @@ pub async fn run(
             Ok(()) => {
                 throttle.accept(&item.id);
                 if action == Action::Repair {
+                    // What is of a kind goes with its definition, and comes back after it.
+                    throttle.pardon(|id| target.plan.find(id).is_some_and(|other| target.plan.defines(item, other)));
                     outcome.repaired.push((item.id.clone(), thief));
                     continue;
                 }
@@ -143,6 +163,7 @@ fn due<'i>(target: &Target<'_>, todo: Vec<(&'i Item, Action)>, throttle: &mut Th
             continue;
         }
         if let Some(why) = throttle.refused(&item.id, &target.plan.digest(item), Instant::now()) {
+            target.refuse(item);
             outcome.refused.push((item.id.clone(), why.to_owned()));
         } else if action == Action::Repair {
             match throttle.repair(&item.id, Instant::now()) {
@@ -159,8 +180,7 @@ fn due<'i>(target: &Target<'_>, todo: Vec<(&'i Item, Action)>, throttle: &mut Th
 
 /// Whether the definition of `item` is being deleted.
 fn is_going(target: &Target<'_>, item: &Item) -> bool {
-    let definition = target.plan.kinds().get(&item.gvk).and_then(|kind| target.plan.definition(&kind));
-    let health = definition.and_then(|definition| target.seen.health(&definition.id));
+    let health = target.plan.definition_of(item).and_then(|definition| target.seen.health(&definition.id));
     matches!(health, Some(Health::Waiting(wait)) if wait.why == GOING)
 }
 
@@ -196,6 +216,9 @@ async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) ->
     let written = if target.lost.load(Ordering::Relaxed) { Err("the cluster has gone away".to_owned()) } else { write(target, item).await };
     let adopted = written.as_ref().ok().and_then(ownership::other).filter(|_| !ours);
     let result = written.map(|meta| target.seen.written(&item.id, &meta));
+    if result.is_err() {
+        target.refuse(item);
+    }
     Written { item, action, thief, adopted, result }
 }
 

@@ -102,16 +102,16 @@ impl Watch {
     async fn follow(self) {
         let (mut how, mut version, mut failures, mut moments) = (How::Streaming, String::new(), 0, MOMENTS);
         loop {
-            let started = Instant::now();
+            let (started, resumed) = (Instant::now(), !version.is_empty());
             // Boxed: between its requests a watch is to hold next to nothing.
             let ended = Box::pin(self.once(how, &mut version)).await;
             let pause = match ended {
                 Ended::Over if how == How::Polling => Some(self.poll),
-                Ended::Over | Ended::Expired => {
-                    if matches!(ended, Ended::Expired) {
-                        version.clear();
-                    }
-                    (started.elapsed() < BRIEF).then_some(BRIEF)
+                Ended::Over => (started.elapsed() < BRIEF).then_some(BRIEF),
+                Ended::Expired => {
+                    version.clear();
+                    // It begins anew at once, unless it just did.
+                    (!resumed).then_some(BRIEF)
                 }
                 Ended::Refused(status) if how == How::Streaming && unsupported(&status) => {
                     how = How::Listing;
@@ -135,10 +135,13 @@ impl Watch {
                 }
             };
             if started.elapsed() > BRIEF {
-                failures = 0;
+                (failures, moments) = (0, MOMENTS);
             }
-            if let Some(pause) = pause {
-                tokio::time::sleep(pause).await;
+            let Some(pause) = pause else { continue };
+            // What is defined meanwhile is not waited for any longer.
+            if tokio::time::timeout(pause, self.seen.defined(&self.place.kind)).await.is_ok() {
+                (failures, moments) = (0, MOMENTS);
+                tokio::time::sleep(served::PAUSE).await;
             }
         }
     }
@@ -200,7 +203,7 @@ impl Watch {
                 }
                 return;
             }
-            Told::All => self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default()),
+            Told::All(version) => self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default(), version),
             Told::Changed(object) => self.seen.told(&of(&object.metadata), &object.metadata, health(&object), false),
             Told::Gone(object) => self.seen.gone(&of(&object.metadata), &object.metadata),
         }

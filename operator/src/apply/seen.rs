@@ -5,13 +5,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::differ::Sight;
 use super::{ownership, takeover};
 use crate::health::Health;
 use crate::object::{Digest, Id, Kind, ObjectId, version};
-use crate::plan::Plan;
+use crate::plan::{DEFINITIONS, Plan};
 
 /// What is seen of one object.
 #[derive(Clone, Debug)]
@@ -47,8 +47,8 @@ struct Sights {
     expected: Option<Plan>,
     /// What is looked at besides.
     home: Option<ObjectId>,
-    /// Group, kind and namespace of what was listed.
-    listed: HashSet<(String, String, String)>,
+    /// Group, kind and namespace of what was listed, and the resourceVersion as of which it was.
+    listed: HashMap<(String, String, String), u64>,
     /// Group and kind of what there is none of at all.
     unserved: HashSet<(String, String)>,
     /// Kinds that may not be watched, and why.
@@ -61,6 +61,8 @@ struct Sights {
 pub struct Seen {
     sights: Mutex<Sights>,
     changed: Notify,
+    /// Tells that a definition was established.
+    established: watch::Sender<()>,
 }
 
 impl Seen {
@@ -81,6 +83,17 @@ impl Seen {
     /// There is no such kind, and so nothing of it.
     pub fn none_of(&self, group: &str, kind: &str) {
         self.lock().unserved.insert((group.to_owned(), kind.to_owned()));
+    }
+
+    /// Waits until `kind` is defined by the plan's own definition, and by another one than now.
+    pub async fn defined(&self, kind: &Kind) {
+        let (mut told, before) = (self.established.subscribe(), self.lock().definition(kind));
+        while told.changed().await.is_ok() {
+            let now = self.lock().definition(kind);
+            if now.is_some() && now != before {
+                return;
+            }
+        }
     }
 
     /// What is seen of `id`.
@@ -132,8 +145,8 @@ impl Seen {
     pub fn written(&self, id: &ObjectId, meta: &ObjectMeta) {
         let mut sights = self.lock();
         let mut observed = sights.observed(id, meta, None);
-        if sights.gone.get(id) == Some(&observed.uid) {
-            // It was deleted before the answer came: the watch has told of that, and tells no more of it.
+        if sights.gone.get(id) == Some(&observed.uid) || sights.is_unlisted(id, &observed) {
+            // It was deleted before the answer came: the watch has told of that, or a later list lacks it, and nobody tells more of it.
             drop(sights);
             return self.tell();
         }
@@ -173,14 +186,15 @@ impl Seen {
         self.lock().trouble = true;
     }
 
-    /// All of `kind` in `namespace` (empty for what lives in none) was listed: `there` is what there is. What was written while the list was made may be missing in it;
-    /// the watch that follows tells of it.
-    pub fn all(&self, kind: &Kind, namespace: &str, there: &HashSet<Id>) {
+    /// All of `kind` in `namespace` (empty for what lives in none) was listed as of resourceVersion `listed`: `there` is what there was. What was written later
+    /// may be missing in it; the watch that follows tells of it.
+    pub fn all(&self, kind: &Kind, namespace: &str, there: &HashSet<Id>, listed: u64) {
         let mut sights = self.lock();
         let (group, kind) = (&kind.resource.group, &kind.resource.kind);
         let other = |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != namespace;
-        sights.objects.retain(|id, have| other(id) || there.contains(&**id) || have.unconfirmed);
-        sights.listed.insert((group.clone(), kind.clone(), namespace.to_owned()));
+        let later = |have: &Observed| have.unconfirmed && have.version > listed;
+        sights.objects.retain(|id, have| other(id) || there.contains(&**id) || later(have));
+        sights.listed.insert((group.clone(), kind.clone(), namespace.to_owned()), listed);
         sights.unserved.remove(&(group.clone(), kind.clone()));
         sights.blind.remove(&(group.clone(), kind.clone()));
     }
@@ -217,7 +231,12 @@ impl Seen {
             observed.other = ownership::other(meta).map(String::into_boxed_str);
         }
         if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
+            let established = id.kind == DEFINITIONS.1 && observed.health.as_deref() == Some(&Health::Ready);
             sights.insert(id, observed);
+            drop(sights);
+            if established {
+                self.established.send_replace(());
+            }
         }
     }
 
@@ -244,13 +263,25 @@ impl Sights {
     /// Whether `id` would be seen if it were there.
     fn known(&self, id: &ObjectId) -> bool {
         let (group, kind) = (id.group.clone(), id.kind.clone());
-        self.unserved.contains(&(group.clone(), kind.clone())) || self.listed.contains(&(group, kind, id.namespace.clone()))
+        self.unserved.contains(&(group.clone(), kind.clone())) || self.listed.contains_key(&(group, kind, id.namespace.clone()))
+    }
+
+    /// Whether `id`, which was as `written`, was gone when its kind was listed later.
+    fn is_unlisted(&self, id: &ObjectId, written: &Observed) -> bool {
+        let listed = self.listed.get(&(id.group.clone(), id.kind.clone(), id.namespace.clone()));
+        listed.is_some_and(|listed| *listed >= written.version) && self.objects.get(id).is_none_or(|have| have.uid != written.uid)
     }
 
     /// The identity that everybody shares, if it is one that is asked for.
     fn wanted(&self, id: &Id) -> Option<ObjectId> {
         let planned = self.expected.as_ref().and_then(|plan| plan.find(id)).map(|item| item.id.clone());
         planned.or_else(|| self.home.clone().filter(|home| **home == *id))
+    }
+
+    /// The uid of the definition of `kind`, if the plan has one and it is established.
+    fn definition(&self, kind: &Kind) -> Option<u64> {
+        let definition = self.expected.as_ref()?.definition(kind)?;
+        self.objects.get(&definition.id).filter(|o| o.health.as_deref() == Some(&Health::Ready)).map(|o| o.uid)
     }
 
     fn observed(&self, id: &Id, meta: &ObjectMeta, health: Option<Health>) -> Observed {
@@ -281,6 +312,8 @@ impl Sights {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::{ApiResource, GroupVersionKind};
+
     use super::*;
 
     fn id() -> ObjectId {
@@ -310,6 +343,25 @@ mod tests {
         seen.gone(&id(), &meta("2", 24));
         seen.written(&id(), &meta("3", 25));
         assert_eq!(at(&seen), Some((hashed("3"), 25)));
+    }
+
+    #[test]
+    fn what_a_list_lacks_that_is_newer_than_the_write_is_missing() {
+        let seen = Seen::default();
+        let kind = Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true };
+        let (listed, none) = (|at| seen.all(&kind, "a", &HashSet::new(), at), Sight::Missing { lost: true });
+        seen.lock().home = Some(id());
+        // Nobody watched when it was written, nor when it was deleted.
+        seen.written(&id(), &meta("1", 20));
+        listed(19);
+        assert_eq!(at(&seen), Some((hashed("1"), 20)));
+        listed(21);
+        assert_eq!((at(&seen), seen.sight(&id())), (None, none.clone()));
+        // The answer comes after that list.
+        seen.written(&id(), &meta("2", 21));
+        assert_eq!((at(&seen), seen.sight(&id())), (None, none));
+        seen.written(&id(), &meta("3", 22));
+        assert_eq!(at(&seen), Some((hashed("3"), 22)));
     }
 
     #[test]

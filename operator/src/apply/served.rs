@@ -38,6 +38,7 @@ pub async fn established(target: &Target<'_>, kind: &Kind) -> Result<(), String>
     loop {
         match target.seen.health(&definition.id) {
             Some(Health::Broken(why)) => return Err(format!("{} is not established: {why}", definition.id)),
+            None if target.is_refused(definition) => return Err(format!("{} is not there, because it was refused", definition.id)),
             Some(Health::Waiting(_)) | None if started.elapsed() < LIMIT => tokio::time::sleep(LOOK).await,
             Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),
             Some(Health::Ready) | None => break,

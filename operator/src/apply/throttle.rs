@@ -70,6 +70,11 @@ impl Throttle {
         self.refusals.insert(id.clone(), Refusal { digest: *digest, why: why.to_owned(), due: now + pause, pause });
     }
 
+    /// What `goes` with something that was repaired itself was in no fight of its own.
+    pub fn pardon(&mut self, goes: impl Fn(&ObjectId) -> bool) {
+        self.repairs.retain(|id, _| !goes(id));
+    }
+
     /// `id` was accepted.
     pub fn accept(&mut self, id: &ObjectId) {
         self.refusals.remove(id);
@@ -109,6 +114,18 @@ mod tests {
             assert_eq!(throttle.repair(&id(), start), Leave::Granted);
             throttle.refuse(&id(), &digest, "no", start);
         }
+    }
+
+    #[test]
+    fn what_went_with_its_definition_was_in_no_fight() {
+        let (mut throttle, start) = (Throttle::default(), Instant::now());
+        let other = ObjectId::new("", "ConfigMap", "a", "c");
+        for _ in 0..=BURST {
+            throttle.repair(&id(), start);
+            throttle.repair(&other, start);
+        }
+        throttle.pardon(|gone| *gone == id());
+        assert_eq!((throttle.repair(&id(), start), throttle.repair(&other, start)), (Leave::Granted, Leave::Resting));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
 use kube::core::{Status, params};
 use kube::{Client, api};
 use serde::Deserialize;
 
 use crate::health::Watched;
-use crate::object::Kind;
+use crate::object::{self, Kind};
 
 /// How long a watch lasts at most, in seconds: a silent spoke shows within this and a few more.
 const WATCH_SECONDS: u32 = 240;
@@ -33,8 +34,8 @@ pub struct Place {
 pub enum Told {
     /// It is there, at the beginning.
     Listed(Watched),
-    /// That was all that there is.
-    All,
+    /// That was all that there was at this resourceVersion.
+    All(u64),
     /// It is as given.
     Changed(Watched),
     /// It is gone; that was its last state.
@@ -78,16 +79,9 @@ enum Type {
 
 #[derive(Deserialize)]
 struct List {
-    metadata: ListMeta,
+    metadata: ObjectMeta,
     #[serde(default)]
     items: Vec<Watched>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    #[serde(default)]
-    resource_version: String,
 }
 
 impl Place {
@@ -149,8 +143,8 @@ impl Place {
             Limited::new(answer(client, request).await?.into_body(), LIST).collect().await.map_err(|e| Ended::Lost(e.to_string()))?;
         let list: List = serde_json::from_slice(&body.to_bytes()).map_err(|e| Ended::Lost(format!("a list makes no sense: {e}")))?;
         list.items.into_iter().for_each(|object| tell(Told::Listed(object)));
-        tell(Told::All);
-        Ok(list.metadata.resource_version)
+        tell(Told::All(object::version(&list.metadata)));
+        Ok(list.metadata.resource_version.unwrap_or_default())
     }
 }
 
@@ -178,7 +172,7 @@ fn event(line: &[u8], initial: &mut bool, version: &mut String, tell: &mut impl 
         Type::Deleted => tell(Told::Gone(object)),
         Type::Bookmark if ends => {
             *initial = false;
-            tell(Told::All);
+            tell(Told::All(object::version(&object.metadata)));
         }
         Type::Bookmark | Type::Error => {}
     }
@@ -209,7 +203,7 @@ mod tests {
         let mut tell = |what: Told| {
             told.push(match what {
                 Told::Listed(object) => format!("listed {}", object.metadata.name.unwrap_or_default()),
-                Told::All => "all".to_owned(),
+                Told::All(version) => format!("all at {version}"),
                 Told::Changed(object) => format!("changed {}", object.metadata.name.unwrap_or_default()),
                 Told::Gone(object) => format!("gone {}", object.metadata.name.unwrap_or_default()),
             });
@@ -232,7 +226,7 @@ mod tests {
             ],
             true,
         );
-        assert_eq!(told, ["listed b", "listed a", "all", "changed a", "gone b"]);
+        assert_eq!(told, ["listed b", "listed a", "all at 12", "changed a", "gone b"]);
         assert_eq!((version.as_str(), ended.is_none()), ("20", true));
     }
 

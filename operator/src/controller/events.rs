@@ -1,5 +1,7 @@
 //! Events on custom resources, published off the hot path.
 
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{GROUP, VERSION};
@@ -9,10 +11,50 @@ use tokio::sync::mpsc;
 
 /// Events that wait to be published; more are dropped.
 const QUEUE: usize = 1024;
-/// Events that are remembered, to count them when they repeat.
-const REMEMBERED: usize = 256;
+/// How long an event is remembered, to count it when it repeats, and how many are.
+const REMEMBERED: (Duration, usize) = (Duration::from_secs(360), 256);
+/// Notes that are told of one reason of one resource in that time; more are counted together.
+const NOTES: usize = 10;
+/// What is told of those.
+const MORE: &str = "There are more like these; the conditions tell the newest";
 /// Longest note of an event, in bytes (events.k8s.io).
 const NOTE: usize = 1024;
+
+/// What was said lately, with a recorder for each note: one recorder counts as the same what differs only in its note, and goes on
+/// telling the first.
+struct Notes<R>(Vec<Said<R>>);
+
+struct Said<R> {
+    /// Uid of the resource.
+    about: Option<String>,
+    reason: String,
+    note: Option<String>,
+    last: Instant,
+    recorder: R,
+}
+
+impl<R> Notes<R> {
+    /// The recorder for `event` about `about`. If there are too many of its like, it is told as one of them.
+    fn recorder(&mut self, about: &ObjectReference, event: &mut Event, now: Instant, fresh: impl FnOnce() -> R) -> &R {
+        self.0.retain(|said| now.duration_since(said.last) < REMEMBERED.0);
+        if self.0.len() >= REMEMBERED.1 {
+            // A fleet that starts has thousands.
+            self.0.clear();
+        }
+        let like = |said: &Said<R>| said.about == about.uid && said.reason == event.reason;
+        let find = |notes: &[Said<R>], note: &Option<String>| notes.iter().position(|said| like(said) && said.note == *note);
+        if find(&self.0, &event.note).is_none() && self.0.iter().filter(|said| like(said)).count() >= NOTES {
+            event.note = Some(MORE.to_owned());
+        }
+        let at = find(&self.0, &event.note).unwrap_or_else(|| {
+            let (about, reason, note) = (about.uid.clone(), event.reason.clone(), event.note.clone());
+            self.0.push(Said { about, reason, note, last: now, recorder: fresh() });
+            self.0.len() - 1
+        });
+        self.0[at].last = now;
+        &self.0[at].recorder
+    }
+}
 
 /// Where events go. Clones share the queue.
 #[derive(Clone)]
@@ -24,13 +66,9 @@ impl Events {
         let (queue, mut waiting) = mpsc::channel(QUEUE);
         let reporter = Reporter { controller: "knative-operator".to_owned(), instance: Some(instance) };
         tokio::spawn(async move {
-            let (mut recorder, mut published) = (Recorder::new(client.clone(), reporter.clone()), 0);
-            while let Some((about, event)) = waiting.recv().await {
-                published += 1;
-                if published % REMEMBERED == 0 {
-                    // It remembers each event for minutes, to count those that repeat: a fleet that starts has thousands.
-                    recorder = Recorder::new(client.clone(), reporter.clone());
-                }
+            let (mut notes, fresh) = (Notes(Vec::new()), || Recorder::new(client.clone(), reporter.clone()));
+            while let Some((about, mut event)) = waiting.recv().await {
+                let recorder = notes.recorder(&about, &mut event, Instant::now(), fresh);
                 if let Err(error) = recorder.publish(&event, &about).await {
                     tracing::debug!(%error, reason = event.reason, "event not published");
                 }
@@ -67,5 +105,36 @@ impl Events {
         let event = Event { type_, reason: reason.to_owned(), note: Some(note), action: "Reconcile".to_owned(), secondary: None };
         // A full queue drops the event: it is told in the conditions too.
         let _ = self.0.try_send((reference, event));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_differently_is_told_apart_up_to_a_limit() {
+        let (mut notes, start) = (Notes::<usize>(Vec::new()), Instant::now());
+        let about = |name: &str| ObjectReference { uid: Some(name.to_owned()), ..ObjectReference::default() };
+        let mut told = 0;
+        let mut tell = |name: &str, note: String, after: u64| {
+            let mut event =
+                Event { type_: EventType::Warning, reason: "Error".into(), note: Some(note), action: "a".into(), secondary: None };
+            let recorder = *notes.recorder(&about(name), &mut event, start + Duration::from_secs(after), || {
+                told += 1;
+                told
+            });
+            (recorder, event.note.unwrap_or_default())
+        };
+        assert_eq!(
+            [tell("a", "1".into(), 0).0, tell("a", "2".into(), 0).0, tell("a", "1".into(), 0).0, tell("b", "1".into(), 0).0],
+            [1, 2, 1, 3]
+        );
+        let many: Vec<_> = (0..20).map(|n| tell("a", format!("n{n}"), 1)).collect();
+        let last = many.last().cloned().unwrap_or_default();
+        assert!(many[7] == (11, "n7".into()) && last.1 == MORE && many[8..].iter().all(|one| *one == last));
+        assert_eq!(tell("b", "5".into(), 1).1, "5");
+        // Later it is told anew.
+        assert_eq!(tell("a", "n19".into(), 400).1, "n19");
     }
 }

@@ -1,8 +1,8 @@
 //! Makes the target cluster equal to what a resource asks for, as far as that goes in one pass.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
@@ -231,8 +231,8 @@ impl Site<'_> {
         let meant = self.inventory.clone();
         let first = self.resource.status().is_none_or(|s| s.version.is_none());
         let held = self.held(first);
-        let lost = AtomicBool::new(false);
-        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, first, lost };
+        let (lost, refused) = (AtomicBool::new(false), Mutex::default());
+        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, first, lost, refused };
         let applied = engine::run(&target, &todo, held, || self.available(), throttle).await;
         self.cx.metrics.wrote(self.resource, applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {

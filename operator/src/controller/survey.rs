@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(found(&plan, &seen), Installation::default());
         for item in plan.items() {
             let resource = ApiResource::from_gvk(&item.gvk);
-            seen.all(&Kind { resource, namespaced: true }, "", &HashSet::new());
+            seen.all(&Kind { resource, namespaced: true }, "", &HashSet::new(), 0);
         }
         let names: Vec<_> = found(&plan, &seen).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
         assert_eq!(names, ["a: it isn't there", "b: it isn't there"]);
@@ -127,7 +127,7 @@ mod tests {
         seen.forbidden(&kind("networking.istio.io", "Gateway", "gateways"), "no");
         let told = "deployments.apps can't be watched, so nobody knows what becomes of them: no";
         assert_eq!(found(&plan, &seen).broken, [told]);
-        seen.all(&kind("apps", "Deployment", "deployments"), "", &HashSet::new());
+        seen.all(&kind("apps", "Deployment", "deployments"), "", &HashSet::new(), 0);
         assert_eq!(found(&plan, &seen).broken.len(), 0);
     }
 }

@@ -14,7 +14,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, eventing, fleet, jobs_done, namespace, nothing_left, ready, run, serving};
+use crate::support::{apply, delete, eventing, fleet, forbid, jobs_done, namespace, nothing_left, ready, run, says, serving};
 
 /// How soon it is put right: 2 s is the promise, the rest is for a loaded machine. Less than what is fought over rests.
 const REPAIR: Duration = Duration::from_secs(45);
@@ -116,6 +116,7 @@ fn each_installed_object_comes_back_and_is_put_right() {
             let slowest = try_join_all(all.iter().map(deleted)).await.map_err(|e| format!("{kind}: {e}"))?;
             eprintln!("{} {kind}: deleted and back within {:.2?}", all.len(), slowest.iter().max().unwrap());
         }
+        redefined(hub, &spoke, &kinds, &resources[0]).await?;
         for resource in &resources {
             ready(hub, resource).await?;
         }
@@ -209,6 +210,27 @@ async fn deleted(one: &Installed) -> Result<Duration> {
     Ok(gone.elapsed())
 }
 
+/// Somebody deletes a definition, which may not be made again for a while, and its object as soon as that is back with it.
+async fn redefined(hub: &Cluster, spoke: &Cluster, kinds: &BTreeMap<String, Vec<Installed>>, serving: &Value) -> Result<()> {
+    let name = "images.caching.internal.knative.dev";
+    let definition = kinds["CustomResourceDefinition"].iter().find(|one| one.name == name).ok_or("no such definition")?;
+    let image = &kinds["Image"][0];
+    let (before, mut example) = (image.api.get(&image.name).await?.uid(), definition.api.get(name).await?);
+    example.metadata.managed_fields = None;
+    forbid(spoke, "no-images", "customresourcedefinitions", &serde_json::to_value(&example)?).await?;
+    definition.api.delete(name, &DeleteParams::background()).await?;
+    let refused = format!("failed to apply CustomResourceDefinition {name}: ");
+    says(hub, serving, "InstallSucceeded", "Error", &refused).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await; // so that whoever asks for images asks less often
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        spoke.kubectl(&["delete", kind, "no-images"], "").await?;
+    }
+    wait::until(&image.api, &image.name, REPAIR, "back", |o| o.is_some_and(|o| o.uid() != before)).await?;
+    let took = deleted(image).await.map_err(|e| format!("right after its definition: {e}"))?;
+    eprintln!("1 Image: deleted when it was just back with its definition, and back again within {took:.2?}");
+    Ok(())
+}
+
 /// A controller that undoes each repair at once.
 async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     let maps = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
@@ -246,7 +268,8 @@ async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     let writes = audit.take()?.into_iter().filter(|r| r.writes() && r.target.contains(name)).count();
     assert!((1..=6).contains(&writes), "{writes} writes in a fight");
     let listed = Api::<Event>::namespaced(hub.client(), "drift").list(&ListParams::default()).await?;
-    let warnings = listed.iter().filter(|e| e.reason.as_deref() == Some("DriftFight")).count();
+    let about = |e: &Event| e.message.as_deref().unwrap_or_default().contains(name);
+    let warnings = listed.iter().filter(|e| e.reason.as_deref() == Some("DriftFight") && about(e)).count();
     assert_eq!(warnings, 1);
     Ok(())
 }

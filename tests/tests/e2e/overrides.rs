@@ -1,5 +1,6 @@
 //! Overrides, on a real API server: accepted by server-side apply, there where they belong, gone when they are taken back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -34,6 +35,7 @@ pub fn add(serving: &mut Value) {
                 "env": [{"container": "controller", "envVars": [{"name": "EXTRA", "value": "1"}]}],
             },
             {"name": "contoller", "replicas": 3},
+            {"name": "activater", "replicas": 3},
         ],
     });
     for (field, value) in overrides.as_object().into_iter().flatten() {
@@ -72,8 +74,12 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
 
     let place = serving["metadata"]["namespace"].as_str().unwrap_or_default();
     let events = Api::<Event>::namespaced(hub.client(), place).list(&ListParams::default()).await?;
-    let told: Vec<_> = events.iter().filter(|e| e.reason.as_deref() == Some("OverrideIgnored")).filter_map(|e| e.message.clone()).collect();
-    assert_eq!(told, ["spec.workloads[1].name: no workload is called \"contoller\"; the nearest is \"controller\""]);
+    let told: BTreeSet<_> =
+        events.iter().filter(|e| e.reason.as_deref() == Some("OverrideIgnored")).filter_map(|e| e.message.clone()).collect();
+    let ignored = [(1, "contoller", "controller"), (2, "activater", "activator")];
+    let expected =
+        ignored.map(|(at, name, near)| format!("spec.workloads[{at}].name: no workload is called \"{name}\"; the nearest is \"{near}\""));
+    assert_eq!(told, BTreeSet::from(expected));
 
     let mut back = serving.clone();
     back["spec"].as_object_mut().map(|spec| spec.remove("workloads"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeEventing, KnativeServing, KnativeStatus};
@@ -108,6 +108,28 @@ pub async fn apply(cluster: &Cluster, object: &Value) -> Result<()> {
 /// Deletes `resource` and waits until it is gone.
 pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
     cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)
+}
+
+/// From now on the cluster's own policy `policy` refuses what is called as `example` is, of the kind whose plural is `plural`.
+pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Value) -> Result<()> {
+    let called = format!("object.metadata.name != '{}'", example["metadata"]["name"].as_str().unwrap_or_default());
+    let (group, version) = example["apiVersion"].as_str().and_then(|v| v.split_once('/')).unwrap_or(("", "v1"));
+    let rule = json!({"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]});
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": policy}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": called, "message": "not here"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": policy}, "spec": {
+            "policyName": policy, "validationActions": ["Deny"]}},
+    ]});
+    apply(cluster, &both).await?;
+    let started = Instant::now();
+    // Nobody tells when it is in force.
+    while !matches!(cluster.kubectl(&["create", "-f", "-", "--dry-run=server"], &example.to_string()).await, Err(e) if e.to_string().contains(policy))
+    {
+        assert!(started.elapsed() < Duration::from_secs(30), "the policy {policy} is not in force");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
 }
 
 /// Waits until `resource` is gone.

@@ -1,7 +1,7 @@
 //! What a cluster refuses, never finishes, or had already: each is told with the object, the cluster's own words and, where there is
 //! one, the deadline; the rest goes on; it heals.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
@@ -17,7 +17,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::restart::copy;
-use crate::support::{INSTALL, apply, condition, delete, namespace, nothing_left, ready, run, says, serving, status, without_ingress};
+use crate::support::{
+    INSTALL, apply, condition, delete, forbid, namespace, nothing_left, ready, run, says, serving, status, without_ingress,
+};
 
 /// A Job that no node can run, and that is given up after a second.
 const FAILING: &str = r"
@@ -40,25 +42,6 @@ kind: Service
 metadata: {name: knative-local-gateway, labels: {app.kubernetes.io/name: knative-serving}}
 spec: {selector: {istio: ingressgateway}, ports: [{name: http, port: 80}]}
 ";
-
-/// From now on the spoke's own policy refuses ConfigMaps called config-defaults.
-async fn forbid_defaults(spoke: &Cluster) -> Result<()> {
-    let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-defaults"}, "spec": {
-            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]}]},
-            "validations": [{"expression": "object.metadata.name != 'config-defaults'", "message": "not here"}]}},
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-defaults"}, "spec": {
-            "policyName": "no-defaults", "validationActions": ["Deny"]}},
-    ]});
-    apply(spoke, &policy).await?;
-    let started = Instant::now();
-    // Nobody tells when it is in force.
-    while spoke.kubectl(&["create", "configmap", "config-defaults", "--dry-run=server"], "").await.is_ok() {
-        assert!(started.elapsed() < Duration::from_secs(30), "the policy is not in force");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
-}
 
 #[test]
 fn what_goes_wrong_is_told_and_stops_nothing_else() {
@@ -90,7 +73,8 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
             .await?;
 
         let mut resource = serving("trouble", "ks", Some("spoke"), &releases);
-        forbid_defaults(&spoke).await?;
+        let defaults = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-defaults", "namespace": "default"}});
+        forbid(&spoke, "no-defaults", "configmaps", &defaults).await?;
         apply(&hub, &resource).await?;
         for part in [
             "failed to apply Secret knative-serving/webhook-certs: secrets \"webhook-certs\" is forbidden: exceeded quota: none",
