@@ -15,8 +15,8 @@ const QUEUE: usize = 1024;
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(360), 256);
 /// Notes that are told of one reason of one resource in that time; more are counted together.
 const NOTES: usize = 10;
-/// What is told of those.
-const MORE: &str = "There are more like these; the conditions tell the newest";
+/// What is told of those: each event is logged, too.
+const MORE: &str = "More like these are only in the log of the operator";
 /// Longest note of an event, in bytes (events.k8s.io).
 const NOTE: usize = 1024;
 
