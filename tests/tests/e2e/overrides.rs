@@ -35,7 +35,7 @@ pub fn add(serving: &mut Value) {
                 "env": [{"container": "controller", "envVars": [{"name": "EXTRA", "value": "1"}]}],
             },
             {"name": "contoller", "replicas": 3},
-            {"name": "activater", "replicas": 3},
+            {"name": "webhok", "replicas": 3},
         ],
     });
     for (field, value) in overrides.as_object().into_iter().flatten() {
@@ -76,7 +76,7 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
     let events = Api::<Event>::namespaced(hub.client(), place).list(&ListParams::default()).await?;
     let told: BTreeSet<_> =
         events.iter().filter(|e| e.reason.as_deref() == Some("OverrideIgnored")).filter_map(|e| e.message.clone()).collect();
-    let ignored = [(1, "contoller", "controller"), (2, "activater", "activator")];
+    let ignored = [(1, "contoller", "controller"), (2, "webhok", "webhook")];
     let expected =
         ignored.map(|(at, name, near)| format!("spec.workloads[{at}].name: no workload is called \"{name}\"; the nearest is \"{near}\""));
     assert_eq!(told, BTreeSet::from(expected));
