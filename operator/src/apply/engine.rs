@@ -117,8 +117,10 @@ pub async fn run(
             Ok(()) => {
                 throttle.accept(&item.id);
                 if action == Action::Repair {
-                    // What is of a kind goes with its definition, and comes back after it.
-                    throttle.pardon(|id| target.plan.find(id).is_some_and(|other| target.plan.defines(item, other)));
+                    if item.phase() == Phase::Definitions {
+                        // What is of a kind goes with its definition, and comes back after it.
+                        throttle.pardon(|id| target.plan.find(id).is_some_and(|other| target.plan.defines(item, other)));
+                    }
                     outcome.repaired.push((item.id.clone(), thief));
                     continue;
                 }
