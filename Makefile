@@ -39,8 +39,8 @@ bench: ## Prints what a release and an installation cost: time, requests, CPU, m
 .PHONY: generate
 generate: ## Writes what is generated from the code: the chart's CRDs, and docs/rules.md.
 	@cargo build --quiet -p knative-operator
-	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/templates/crds/knativeservings.yaml
-	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/templates/crds/knativeeventings.yaml
+	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/files/crds/knativeservings.yaml
+	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/files/crds/knativeeventings.yaml
 	@target/debug/knative-operator rules >docs/rules.md
 
 .PHONY: cluster

@@ -1,54 +1,110 @@
-//! Tells the API server which authority the webhook's certificate is of: the caBundle of its configurations.
+//! What the webhook writes to its configurations: the authority of its certificate, and, where the chart asks for it, that requests fail
+//! without it.
 
 use std::fmt::Debug;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// Puts `authority` (PEM) into every webhook of both configurations. Writes only what differs; a configuration that isn't
-/// there is left to whoever will create it.
-pub async fn inject(client: &Client, validating: &str, mutating: &str, authority: &str) -> kube::Result<()> {
-    let wanted = ByteString(authority.as_bytes().to_vec());
-    one(client, validating, |found: &ValidatingWebhookConfiguration| {
-        patch(found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config)), &wanted)
-    })
-    .await?;
-    one(client, mutating, |found: &MutatingWebhookConfiguration| {
-        patch(found.webhooks.iter().flatten().map(|w| (w.name.as_str(), &w.client_config)), &wanted)
-    })
-    .await
+/// Annotation of a configuration whose `failurePolicy` is `Ignore` until all replicas of the webhook are of this version: the chart sets it
+/// where it replaces the Go operator's webhook.
+const ENFORCE: &str = "operator.knative.dev/enforce";
+const FAIL: &str = "Fail";
+
+/// One webhook of a configuration, as far as it matters here.
+struct Hook<'a> {
+    name: &'a str,
+    client_config: &'a WebhookClientConfig,
+    failure_policy: Option<&'a str>,
 }
 
-/// Writes what `patch` says of configuration `name`.
-async fn one<K>(client: &Client, name: &str, patch: impl Fn(&K) -> Option<Patch<()>>) -> kube::Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let configurations = Api::<K>::all(client.clone());
-    if let Some(patch) = configurations.get_opt(name).await?.and_then(|found| patch(&found)) {
-        configurations.patch(name, &PatchParams::default(), &patch).await?;
-        tracing::info!(configuration = name, "caBundle set");
+/// The two configurations, and as whom they are written.
+#[derive(Clone)]
+pub struct Configurations<'a> {
+    /// The client for their cluster.
+    pub client: &'a Client,
+    /// Name of the ValidatingWebhookConfiguration.
+    pub validating: &'a str,
+    /// Name of the MutatingWebhookConfiguration.
+    pub mutating: &'a str,
+    /// Field manager.
+    pub manager: &'a str,
+}
+
+impl Configurations<'_> {
+    /// Puts `authority` (PEM) into every webhook of both. Writes only what differs; a configuration that isn't there is left to whoever will
+    /// create it. Whether one of them is still to be enforced.
+    pub async fn inject(&self, authority: &str) -> kube::Result<bool> {
+        let wanted = ByteString(authority.as_bytes().to_vec());
+        let change = |hook: &Hook<'_>| {
+            (hook.client_config.ca_bundle.as_ref() != Some(&wanted)).then(|| ("add", "clientConfig/caBundle", json!(wanted)))
+        };
+        Ok(self.validating(change, "caBundle set").await? | self.mutating(change, "caBundle set").await?)
     }
-    Ok(())
+
+    /// Makes requests fail when the webhook doesn't answer, in those that are to be enforced.
+    pub async fn enforce(&self) -> kube::Result<()> {
+        let change =
+            |hook: &Hook<'_>| hook.failure_policy.is_some_and(|policy| policy != FAIL).then(|| ("replace", "failurePolicy", json!(FAIL)));
+        self.validating(change, "enforced").await?;
+        self.mutating(change, "enforced").await.map(drop)
+    }
+
+    async fn validating(&self, change: impl Fn(&Hook<'_>) -> Option<Change>, what: &str) -> kube::Result<bool> {
+        self.one(self.validating, what, |found: &ValidatingWebhookConfiguration| {
+            let hooks = found.webhooks.iter().flatten();
+            let hooks = hooks.map(|w| Hook { name: &w.name, client_config: &w.client_config, failure_policy: w.failure_policy.as_deref() });
+            inspect(hooks, &change)
+        })
+        .await
+    }
+
+    async fn mutating(&self, change: impl Fn(&Hook<'_>) -> Option<Change>, what: &str) -> kube::Result<bool> {
+        self.one(self.mutating, what, |found: &MutatingWebhookConfiguration| {
+            let hooks = found.webhooks.iter().flatten();
+            let hooks = hooks.map(|w| Hook { name: &w.name, client_config: &w.client_config, failure_policy: w.failure_policy.as_deref() });
+            inspect(hooks, &change)
+        })
+        .await
+    }
+
+    /// Writes what `inspect` says of configuration `name`; whether it is still to be enforced.
+    async fn one<K>(&self, name: &str, what: &str, inspect: impl Fn(&K) -> (bool, Option<Patch<()>>)) -> kube::Result<bool>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let configurations = Api::<K>::all(self.client.clone());
+        let Some(found) = configurations.get_opt(name).await? else { return Ok(false) };
+        let (lenient, patch) = inspect(&found);
+        let lenient = lenient && found.annotations().contains_key(ENFORCE);
+        if let Some(patch) = patch {
+            let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
+            configurations.patch(name, &params, &patch).await?;
+            tracing::info!(configuration = name, what, "webhook configuration written");
+        }
+        Ok(lenient)
+    }
 }
 
-/// A JSON patch that sets the bundle where it differs; each webhook's name is tested, so that an order that changed
-/// meanwhile fails the patch instead of hitting another webhook.
-fn patch<'a>(hooks: impl Iterator<Item = (&'a str, &'a WebhookClientConfig)>, wanted: &ByteString) -> Option<Patch<()>> {
-    let mut operations = Vec::new();
-    for (index, (name, config)) in hooks.enumerate() {
-        if config.ca_bundle.as_ref() != Some(wanted) {
-            operations.push(json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": name}));
-            operations.push(json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted}));
+/// Operation, field of a webhook, and value of a JSON patch.
+type Change = (&'static str, &'static str, Value);
+
+/// Whether one of `hooks` lets requests pass when nobody answers, and a JSON patch that makes what `change` says; each webhook's name is tested, so
+/// that an order that changed meanwhile fails the patch instead of hitting another webhook.
+fn inspect<'a>(hooks: impl Iterator<Item = Hook<'a>>, change: impl Fn(&Hook<'a>) -> Option<Change>) -> (bool, Option<Patch<()>>) {
+    let (mut lenient, mut operations) = (false, Vec::new());
+    for (index, hook) in hooks.enumerate() {
+        lenient |= hook.failure_policy.is_some_and(|policy| policy != FAIL);
+        if let Some((operation, field, value)) = change(&hook) {
+            operations.push(json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": hook.name}));
+            operations.push(json!({"op": operation, "path": format!("/webhooks/{index}/{field}"), "value": value}));
         }
     }
-    if operations.is_empty() {
-        return None;
-    }
     // Every operation above is well-formed, so the patch is.
-    serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json)
+    let patch = (!operations.is_empty()).then(|| serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json));
+    (lenient, patch.flatten())
 }

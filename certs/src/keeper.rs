@@ -1,17 +1,18 @@
 //! Keeps everything right: issues and renews, stores, injects, serves. Each replica runs one; they agree through the
 //! Secret, where the first to write wins.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::stream::{BoxStream, select_all};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use time::OffsetDateTime;
 
-use crate::inject::inject;
+use crate::inject::Configurations;
 use crate::issue::{self, Lifetimes};
 use crate::material::Material;
 use crate::plan::{self, Plan};
@@ -40,6 +41,10 @@ pub struct Settings {
     pub validating: String,
     /// Name of the MutatingWebhookConfiguration.
     pub mutating: String,
+    /// Name of the webhook's Deployment.
+    pub deployment: String,
+    /// Field manager of what is written.
+    pub manager: &'static str,
     /// Who issues them.
     pub source: Source,
 }
@@ -79,17 +84,25 @@ pub struct Keeper {
     served: Served,
     /// What was in the Secret when it was right.
     held: Option<Material>,
+    /// Whether the configurations are still to be enforced.
+    lenient: bool,
+    /// Since when the Deployment is rolled out, while they are.
+    rolled_out: Option<Instant>,
 }
 
 /// How soon a failure is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How soon it is looked again whether the Deployment is rolled out.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long after that the last replica of another version may still be asked.
+const SETTLED: Duration = Duration::from_secs(5);
 /// How long nothing is looked at, at most.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 impl Keeper {
     /// Keeps what `settings` say, and serves it through `served`.
     pub fn new(client: Client, settings: Settings, served: Served) -> Self {
-        Self { client, settings, served, held: None }
+        Self { client, settings, served, held: None, lenient: false, rolled_out: None }
     }
 
     /// Puts everything right again and again, for ever; calls `told` after each time with how it went.
@@ -97,7 +110,7 @@ impl Keeper {
         let mut changes = self.changes();
         loop {
             let (pause, outcome) = match self.once().await {
-                Ok((next, state)) => (until(next), Ok(state)),
+                Ok((next, state)) => (if self.lenient { LOOK } else { until(next) }, Ok(state)),
                 Err(error) => (RETRY, Err(error)),
             };
             told(outcome.as_ref().map(|state| *state));
@@ -111,16 +124,41 @@ impl Keeper {
     /// Puts everything right once; when to look again, and how it is.
     async fn once(&mut self) -> Result<(OffsetDateTime, State), KeepError> {
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &self.settings.namespace);
-        match self.settings.source {
+        let kept = match self.settings.source {
             Source::Own(lifetimes) => self.own(&secrets, lifetimes).await,
             Source::Provided => self.provided(&secrets).await,
+        };
+        if self.lenient {
+            self.enforce().await?;
         }
+        kept
+    }
+
+    /// Has requests fail without the webhook, as soon as no replica of another version is asked any more.
+    async fn enforce(&mut self) -> kube::Result<()> {
+        let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.settings.namespace);
+        let found = deployments.get_opt(&self.settings.deployment).await?;
+        if !found.as_ref().is_some_and(is_rolled_out) {
+            self.rolled_out = None;
+            return Ok(());
+        }
+        if self.rolled_out.get_or_insert_with(Instant::now).elapsed() >= SETTLED {
+            self.configurations().enforce().await?;
+            (self.lenient, self.rolled_out) = (false, None);
+        }
+        Ok(())
+    }
+
+    fn configurations(&self) -> Configurations<'_> {
+        let Settings { validating, mutating, manager, .. } = &self.settings;
+        Configurations { client: &self.client, validating, mutating, manager }
     }
 
     async fn own(&mut self, secrets: &Api<Secret>, lifetimes: Lifetimes) -> Result<(OffsetDateTime, State), KeepError> {
-        let name = self.settings.secret.clone();
+        let (name, names) = (self.settings.secret.clone(), self.settings.names.clone());
+        let names = names.as_slice();
         loop {
-            let (now, names) = (OffsetDateTime::now_utc(), self.settings.names.as_slice());
+            let now = OffsetDateTime::now_utc();
             let seen = secrets.get_opt(&name).await?;
             let material = seen.as_ref().and_then(secret::material);
             let planned = plan::plan(material.as_ref(), names, now, lifetimes);
@@ -143,7 +181,7 @@ impl Keeper {
                 (Plan::Replace(why), _) => (self.replacement(now, lifetimes)?, why),
                 (_, None) => (self.replacement(now, lifetimes)?, "there is none"),
             };
-            match secret::store(secrets, &name, seen, &fresh).await {
+            match secret::store(secrets, &name, self.settings.manager, seen, &fresh).await {
                 Ok(_) => tracing::info!(secret = name, why, "certificates changed"),
                 // Another replica was faster: take what it stored.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -181,8 +219,9 @@ impl Keeper {
         Ok((OffsetDateTime::now_utc() + LONGEST, state))
     }
 
-    async fn inject(&self, bundle: &str) -> kube::Result<()> {
-        inject(&self.client, &self.settings.validating, &self.settings.mutating, bundle).await
+    async fn inject(&mut self, bundle: &str) -> kube::Result<()> {
+        self.lenient = self.configurations().inject(bundle).await?;
+        Ok(())
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
@@ -196,6 +235,15 @@ impl Keeper {
             watcher(Api::<MutatingWebhookConfiguration>::all(client.clone()), only(&s.mutating)).default_backoff().map_ok(|_| ());
         select_all([secret.boxed(), validating.boxed(), mutating.boxed()]).map(|_| ()).boxed()
     }
+}
+
+/// Whether all Pods of `deployment` are of its newest template.
+fn is_rolled_out(deployment: &Deployment) -> bool {
+    let wanted = deployment.spec.replicas.unwrap_or(1);
+    deployment.status.as_ref().is_some_and(|status| {
+        let all = [status.replicas, status.updated_replicas, status.available_replicas];
+        status.observed_generation == deployment.metadata.generation && all.iter().all(|count| count.unwrap_or_default() == wanted)
+    })
 }
 
 fn until(next: OffsetDateTime) -> Duration {

@@ -41,7 +41,7 @@ pub fn material(secret: &Secret) -> Option<Material> {
 
 /// Stores `material` in place of what `seen` holds. With two writers one gets a conflict (409) and reads again:
 /// the write carries the resourceVersion that was read, or creates.
-pub async fn store(secrets: &Api<Secret>, name: &str, seen: Option<Secret>, material: &Material) -> kube::Result<Secret> {
+pub async fn store(secrets: &Api<Secret>, name: &str, manager: &str, seen: Option<Secret>, material: &Material) -> kube::Result<Secret> {
     let (next, next_key) = material.next.as_ref().map_or(("", ""), |next| (&next.certificate, &next.key));
     let bundle = material.bundle();
     let values: [(&str, &str); 8] = [
@@ -54,15 +54,19 @@ pub async fn store(secrets: &Api<Secret>, name: &str, seen: Option<Secret>, mate
         (LEAF, &material.leaf),
         (LEAF_KEY, &material.leaf_key),
     ];
-    let data: BTreeMap<_, _> =
+    let data: BTreeMap<String, ByteString> =
         values.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
+    let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
     if let Some(mut secret) = seen {
-        // Nothing else has anything to do in it.
-        secret.data = Some(data);
+        // The Go operator's webhook keeps its own keys in this Secret, and writes them again when they are gone: both may run for a while.
+        let mut all = secret.data.take().unwrap_or_default();
+        all.retain(|key, _| !values.iter().any(|(ours, _)| ours == key));
+        all.extend(data);
+        secret.data = Some(all);
         secret.metadata.managed_fields = None;
-        secrets.replace(name, &PostParams::default(), &secret).await
+        secrets.replace(name, &params, &secret).await
     } else {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..Default::default() };
-        secrets.create(&PostParams::default(), &Secret { metadata, data: Some(data), ..Default::default() }).await
+        secrets.create(&params, &Secret { metadata, data: Some(data), ..Default::default() }).await
     }
 }

@@ -122,7 +122,7 @@ pub fn has_health(group: &str, kind: &str) -> bool {
     )
 }
 
-/// What is waited for of a definition that somebody has deleted: it takes its objects along.
+/// What is waited for of a definition or namespace that somebody has deleted: it takes its objects along.
 pub const GOING: &str = "it is being deleted";
 
 /// Whether `object` of `kind` works; none for kinds that don't say.
@@ -134,6 +134,11 @@ pub fn of(kind: &str, object: &Watched) -> Option<Health> {
         "CustomResourceDefinition" => Some(definition(object)),
         _ => None,
     }
+}
+
+/// Whether `object` of `kind` works, as far as its metadata tells.
+pub fn of_metadata(kind: &str, object: &Watched) -> Option<Health> {
+    (kind == "Namespace").then(|| if object.metadata.deletion_timestamp.is_some() { Health::Waiting(GOING.into()) } else { Health::Ready })
 }
 
 impl Watched {

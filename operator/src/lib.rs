@@ -6,6 +6,7 @@ pub mod args;
 mod cluster;
 mod command;
 mod controller;
+mod conversion;
 mod health;
 pub mod kinds;
 mod leader;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator_runtime::chain;
+use knative_operator_runtime::words;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP};
 use knative_operator_shared::rules::{Names, Releases};
@@ -34,7 +34,7 @@ pub async fn tell(client: Client, namespace: String, root: std::path::PathBuf) {
 async fn once(client: &Client, namespace: &str, root: &Path) -> Result<(), String> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let mark = mark(root);
-    let there = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await.map_err(|e| chain(&e))?;
+    let there = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await.map_err(|e| words(&e))?;
     if there.is_some_and(|map| map.metadata.annotations.is_some_and(|a| a.get(BUNDLE) == Some(&mark))) {
         return Ok(());
     }
@@ -47,7 +47,7 @@ async fn once(client: &Client, namespace: &str, root: &Path) -> Result<(), Strin
         "data": {"releases.json": text},
     });
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await.map(drop).map_err(|e| chain(&e))
+    maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await.map(drop).map_err(|e| words(&e))
 }
 
 /// What `bundle` has. Of each minor version the newest patch stands for all.

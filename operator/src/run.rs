@@ -7,6 +7,7 @@ use std::sync::Arc;
 use knative_operator_runtime::hub::HubError;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{admin, process, signal};
+use knative_operator_shared::label::FIELD_MANAGER;
 use tokio::sync::mpsc;
 
 use crate::args::RunArgs;
@@ -14,11 +15,13 @@ use crate::cluster::connections::Connections;
 use crate::cluster::credential::Issuer;
 use crate::cluster::provider::{ProviderFile, ProviderFileError};
 use crate::controller::events::Events;
+use crate::controller::go_operator::GoOperator;
 use crate::controller::plans::Plans;
 use crate::controller::profiles::Profiles;
 use crate::controller::siblings::Siblings;
 use crate::controller::turns::Turns;
 use crate::controller::{Context, fleet};
+use crate::conversion;
 use crate::leader;
 use crate::metrics::Metrics;
 use crate::offer;
@@ -74,7 +77,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
     let library = releases.library()?;
     let stop = signal::stop().map_err(RunError::Signal)?;
-    let client = hub.client().await?;
+    let client = hub.client(FIELD_MANAGER).await?;
     let readiness = Readiness::waiting_for(&["custom resources"]);
     let (metrics, registry) = Metrics::registered();
     metrics.provider_file(providers.is_some());
@@ -109,6 +112,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 profiles: Profiles::default(),
                 connections: Connections::new(issuer),
                 siblings: Siblings::default(),
+                go_operator: GoOperator::default(),
                 events: Events::start(client.clone(), identity),
                 metrics,
                 poll_interval,
@@ -116,11 +120,12 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 turns: Turns::new(usize::from(max_concurrent_reconciles)),
                 stop: stop.clone(),
             });
-            let offer = offer::tell(client.clone(), offered, releases.releases.clone());
-            let (fleet, offer) = (fleet::run(context, readiness.clone(), first, told), offer);
+            let offer = offer::tell(client.clone(), offered.clone(), releases.releases.clone());
+            let (fleet, go_operator) = (fleet::run(Arc::clone(&context), readiness.clone(), first, told), &context.go_operator);
             tokio::select! {
                 () = fleet => {}
-                () = async { offer.await; std::future::pending().await } => {}
+                () = go_operator.follow(client.clone(), &offered) => {}
+                () = async { futures::join!(offer, conversion::remove(client.clone())); std::future::pending().await } => {}
             }
         };
         tokio::select! {

@@ -3,6 +3,7 @@
 use jiff::{Timestamp, Unit};
 
 use crate::api::Condition;
+use crate::text::{MAX_MESSAGE, clip};
 
 /// The five conditions that `Ready` depends on, in the order in which they are reached.
 pub const DEPENDENTS: [&str; 5] =
@@ -92,7 +93,7 @@ fn condition(old: &[Condition], type_: &str, state: &State, now: Timestamp) -> C
     let since = before.filter(|c| c.status == state.word()).and_then(|c| c.last_transition_time.clone());
     let (reason, message) = match state {
         State::True => (None, None),
-        State::False { reason, message } | State::Unknown { reason, message } => (some(reason), some(message)),
+        State::False { reason, message } | State::Unknown { reason, message } => (some(reason), some(&clip(message, MAX_MESSAGE))),
     };
     Condition {
         type_: type_.to_owned(),

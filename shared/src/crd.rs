@@ -37,6 +37,8 @@ pub fn definition(component: Component) -> Value {
     let mut crd = serde_json::to_value(crd).unwrap_or_default();
     // `helm uninstall` must not delete every installation with the definition of its kind.
     crd["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
+    // There is one version. Said explicitly, for the Go operator's definition has a conversion webhook.
+    crd["spec"]["conversion"] = json!({"strategy": "None"});
     let version = &mut crd["spec"]["versions"][0];
     version["additionalPrinterColumns"] = columns();
     let root = &mut version["schema"]["openAPIV3Schema"];
@@ -48,6 +50,11 @@ pub fn definition(component: Component) -> Value {
     for (field, type_) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
         root["properties"][field] = json!({"type": type_});
     }
+    // The rules of the spec are not evaluated where there is no spec before or after.
+    root["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.spec) && has(oldSelf.spec) || (has(self.spec) && has(self.spec.clusterProfileRef)) == (has(oldSelf.spec) && has(oldSelf.spec.clusterProfileRef))",
+        "message": "spec.clusterProfileRef cannot be added or removed after creation",
+    }]);
     polish(&mut root["properties"]["spec"], "spec", false);
     polish(&mut root["properties"]["status"], "status", false);
     let spec = &mut root["properties"]["spec"];

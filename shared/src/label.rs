@@ -6,6 +6,8 @@ pub const GROUP: &str = "operator.knative.dev";
 pub const VERSION: &str = "v1beta1";
 /// Field manager of everything that the operator applies. Never change it: fields would be orphaned.
 pub const FIELD_MANAGER: &str = "knative-operator";
+/// Field manager of everything that the webhook writes.
+pub const WEBHOOK_FIELD_MANAGER: &str = "knative-operator-webhook";
 /// Says which component an object belongs to; selects what is watched.
 pub const APP_NAME: &str = "app.kubernetes.io/name";
 /// Says which version an object belongs to.

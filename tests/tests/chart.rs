@@ -35,7 +35,7 @@ fn multicluster<'a>(extra: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn the_crds_are_fresh() {
     for component in Component::ALL {
-        let file = tools::project().join(format!("charts/knative-operator/templates/crds/{}.yaml", component.plural()));
+        let file = tools::project().join(format!("charts/knative-operator/files/crds/{}.yaml", component.plural()));
         let stored: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
         assert_eq!(stored, crd::definition(component), "the chart's CRD of {component} is stale: run `make generate`");
     }

@@ -12,7 +12,8 @@ use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{admin, chain, process, signal};
+use knative_operator_runtime::{admin, process, signal, words};
+use knative_operator_shared::label::WEBHOOK_FIELD_MANAGER;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -126,7 +127,7 @@ impl Args {
             return Err(RunError::Lives(authority_lifetime, certificate_lifetime));
         }
         let stop = signal::stop().map_err(RunError::Signal)?;
-        let client = hub.client().await?;
+        let client = hub.client(WEBHOOK_FIELD_MANAGER).await?;
         let readiness = Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
         let (metrics, registry) = Metrics::registered();
 
@@ -144,6 +145,8 @@ impl Args {
             names: names.to_vec(),
             validating: validating_configuration,
             mutating: mutating_configuration,
+            deployment: service.clone(),
+            manager: WEBHOOK_FIELD_MANAGER,
             source,
         };
         let served = Served::default();
@@ -190,7 +193,7 @@ fn kept(readiness: Readiness, metrics: Metrics) -> impl FnMut(Result<State, &Kee
             }
             Err(error) => {
                 metrics.certificate_failed();
-                tracing::warn!(error = chain(error), "certificates are not right yet");
+                tracing::warn!(error = words(error), "certificates are not right yet");
             }
         }
         // What was right a moment ago is good until it ends, whatever the API server says now.

@@ -81,8 +81,12 @@ fn is_untouched(request: &Request) -> bool {
     fn unreachable(object: &Value) -> &Value {
         &object["metadata"]["annotations"][ON_UNREACHABLE]
     }
+    /// What it asks for: no spec is the same as an empty one.
+    fn spec(object: &Value) -> Option<&Value> {
+        object.get("spec").filter(|spec| !spec.is_null() && spec.as_object().is_none_or(|fields| !fields.is_empty()))
+    }
     let (new, old) = (&request.object, &request.old_object);
-    new.get("spec") == old.get("spec") && unreachable(new) == unreachable(old)
+    spec(new) == spec(old) && unreachable(new) == unreachable(old)
 }
 
 /// What is wrong with the request, as far as the API server itself doesn't say it better: it checks types and required

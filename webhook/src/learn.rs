@@ -1,30 +1,20 @@
 //! Learns what is to be known from the cluster: four watches, of each object only what matters.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Debug;
 use std::future::ready;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator_runtime::chain;
+use knative_operator_runtime::words;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::label::{GROUP, RELEASES_CONFIG_MAP, VERSION};
-use kube::core::{ApiResource, GroupVersionKind, NotUsed, Object};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 
 use crate::known::{Known, Name};
-
-/// Of a custom resource, all that matters here.
-type Resource = Object<Spec, NotUsed>;
-
-#[derive(Clone, Debug, Default, Deserialize, serde::Serialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    cluster_profile_ref: Option<ClusterProfileReference>,
-}
 
 /// Keeps `known` true, for ever. What can't be watched is tried again and again, and not known meanwhile.
 pub async fn run(client: Client, namespace: String, known: Known) {
@@ -34,11 +24,14 @@ pub async fn run(client: Client, namespace: String, known: Known) {
 
 async fn resources(client: &Client, component: Component, known: &Known) {
     let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
-    let api: Api<Resource> = Api::all_with(client.clone(), &kind);
-    let name = |resource: &Resource| -> Name { (resource.namespace().unwrap_or_default(), resource.name_any()) };
-    let set = |resource: Resource| match resource.metadata.deletion_timestamp {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let name = |resource: &DynamicObject| -> Name { (resource.namespace().unwrap_or_default(), resource.name_any()) };
+    // Untyped: one resource that can't be read must not stop the list of all.
+    let target =
+        |resource: &DynamicObject| Option::<ClusterProfileReference>::deserialize(&resource.data["spec"]["clusterProfileRef"]).ok()?;
+    let set = |resource: DynamicObject| match resource.metadata.deletion_timestamp {
         Some(_) => known.remove_target(component, &name(&resource)),
-        None => known.set_target(component, name(&resource), resource.spec.cluster_profile_ref),
+        None => known.set_target(component, name(&resource), target(&resource)),
     };
     let mut listed = HashSet::new();
     watcher(api, watcher::Config::default())
@@ -53,7 +46,7 @@ async fn resources(client: &Client, component: Component, known: &Known) {
                 Ok(Event::InitDone) => known.only_targets(component, &std::mem::take(&mut listed)),
                 Ok(Event::Apply(resource)) => set(resource),
                 Ok(Event::Delete(resource)) => known.remove_target(component, &name(&resource)),
-                Err(error) => tracing::debug!(%component, error = chain(&error), "watch interrupted"),
+                Err(error) => tracing::debug!(%component, error = words(&error), "watch interrupted"),
             }
             ready(())
         })
@@ -80,7 +73,7 @@ async fn profiles(client: &Client, known: &Known) {
                     {
                         known.all_profiles(HashMap::new());
                     }
-                    other => tracing::debug!(error = chain(other), "ClusterProfiles can't be watched"),
+                    other => tracing::debug!(error = words(other), "ClusterProfiles can't be watched"),
                 },
             }
             ready(())
@@ -106,7 +99,7 @@ async fn releases(client: &Client, namespace: &str, known: &Known) {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => known.set_releases(read(&map)),
                 Ok(Event::Delete(_)) => known.set_releases(None),
                 Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::debug!(error = chain(&error), "{RELEASES_CONFIG_MAP} can't be watched"),
+                Err(error) => tracing::debug!(error = words(&error), "{RELEASES_CONFIG_MAP} can't be watched"),
             }
             ready(())
         })

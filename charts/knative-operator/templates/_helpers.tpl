@@ -50,6 +50,24 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* Values that name the Go operator's images are told before anything is installed. */}}
+{{- define "knative-operator.checkImages" -}}
+{{- $lines := list }}
+{{- range $part := list "knative_operator" "operator_webhook" }}
+{{- $values := index $.Values.knative_operator $part | default dict }}
+{{- $go := regexMatch "(^|/)operator/cmd/(operator|webhook)(-[0-9a-f]+)?([:@]|$)" ($values.image | toString) }}
+{{- if $go }}
+{{- $lines = append $lines (printf "knative_operator.%s.image: %s" $part $values.image) }}
+{{- end }}
+{{- if and $values.tag (or $go (regexMatch "^v1[.][0-9]+[.][0-9]+$" ($values.tag | toString))) }}
+{{- $lines = append $lines (printf "knative_operator.%s.tag: %s" $part $values.tag) }}
+{{- end }}
+{{- end }}
+{{- if $lines }}
+{{- fail (printf "these values name images of the Go operator (knative/operator), which this chart can't run. Delete these lines from your values (and use --reset-then-reuse-values in place of --reuse-values), or name your mirror of this chart's images:\n  %s\n" (join "\n  " $lines)) }}
+{{- end }}
+{{- end }}
+
 {{/* Where the webhook's certificates are. */}}
 {{- define "knative-operator.certificateSecret" -}}
 {{- $certificates := .Values.knative_operator.operator_webhook.certificates }}

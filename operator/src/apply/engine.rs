@@ -1,11 +1,13 @@
 //! Applies what differs, phase by phase, several objects at once.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use knative_operator_runtime::identity::patch_as;
+use knative_operator_runtime::words;
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -14,12 +16,13 @@ use serde_json::Value;
 
 use super::differ::{Action, decide, once};
 use super::inventory::Inventory;
+use super::preserve::{self, Path};
 use super::seen::Seen;
 use super::throttle::{Leave, Throttle};
-use super::{CONCURRENCY, Objects, address, api, ownership, preserve, served, takeover};
+use super::{CONCURRENCY, Objects, address, api, ownership, served, takeover};
 use crate::health::{GOING, Health};
 use crate::kinds::Kinds;
-use crate::object::{Kind, ObjectId};
+use crate::object::ObjectId;
 use crate::plan::{Item, Phase, Plan};
 
 /// How often a write is made at once, at most, if the server asks for it.
@@ -233,9 +236,8 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     };
     let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
     let api = api(target.client, &kind, &item.id);
-    let scaled = item.id.group == "apps" && preserve::scaled(&item.id.name);
-    let live = if scaled { live(target.client, &kind, &item.id).await } else { None };
-    let request = request(&api, target.plan, item, live.as_ref()).map_err(|e| words(&e))?;
+    let contended = preserve::is_contended(&item.id.kind, &item.id.name);
+    let mut request = request(&api, target.plan, item, if contended { Claim::Free } else { Claim::All }).map_err(|e| words(&e))?;
     if item.phase().is_custom() {
         served::established(target, &kind).await?;
     }
@@ -244,14 +246,20 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let mut go = target.seen.is_go(&item.id);
     loop {
         attempt += 1;
-        if go {
-            match take_over(&api, &item.id.name).await {
-                Ok(()) => go = false,
-                Err(error) if again(&error).is_some() && attempt < ATTEMPTS => continue,
-                Err(error) => return Err(words(&error)),
+        let answer = async {
+            if go {
+                take_over(&api, &item.id.name).await?;
+                go = false;
             }
-        }
-        match target.client.request::<PartialObjectMeta<DynamicObject>>(request.clone()).await {
+            match target.client.request::<PartialObjectMeta<DynamicObject>>(request.clone()).await {
+                Err(error) if contended && preserve::is_conflict(&error) => {
+                    request = yielding(&api, target.plan, item).await?;
+                    target.client.request(request.clone()).await
+                }
+                answer => answer,
+            }
+        };
+        match answer.await {
             Ok(answer) => return Ok(answer.metadata),
             Err(error) if served::is_not_served(&error) => {
                 attempt -= 1;
@@ -264,24 +272,52 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
                     }
                     return Err(words(&error));
                 };
+                if contended && pause.is_zero() {
+                    // It has changed since it was looked at.
+                    request = self::request(&api, target.plan, item, Claim::Free).map_err(|e| words(&e))?;
+                }
                 tokio::time::sleep(pause).await;
             }
         }
     }
 }
 
-/// The request that applies `item`, which is `live` now as far as that matters: ready to be sent, for many wait at once, and a tree of
-/// values takes many times the room.
-fn request(api: &Objects, plan: &Plan, item: &Item, live: Option<&Value>) -> kube::Result<http::Request<Vec<u8>>> {
+/// Which fields an apply claims.
+enum Claim<'a> {
+    /// All, whoever owns them.
+    All,
+    /// All, unless another manager owns one and has another value: then the API server answers with a conflict.
+    Free,
+    /// All but these, of an object with this resourceVersion.
+    Except(&'a BTreeSet<Path>, Option<String>),
+}
+
+/// The request that applies `item`: ready to be sent, for many wait at once, and a tree of values takes many times the room.
+fn request(api: &Objects, plan: &Plan, item: &Item, claim: Claim<'_>) -> kube::Result<http::Request<Vec<u8>>> {
     let mut object = plan.open(item);
     object["metadata"]["annotations"][DIGEST] = plan.digest(item).to_string().into();
-    if let Some(live) = live {
-        preserve::keep(&mut object, live);
+    let mut params = PatchParams::apply(FIELD_MANAGER);
+    params.force = !matches!(claim, Claim::Free);
+    if let Claim::Except(taken, version) = claim {
+        preserve::leave_out(&mut object, taken);
+        object["metadata"]["resourceVersion"] = version.into();
     }
-    let params = PatchParams::apply(FIELD_MANAGER).force();
     kube::core::Request::new(api.resource_url())
         .patch_metadata(&item.id.name, &params, &Patch::Apply(&object))
         .map_err(kube::Error::BuildRequest)
+}
+
+/// The request that applies `item` without the fields that its own controllers have written. These are disowned first: what is no longer
+/// applied but still owned would be removed.
+async fn yielding(api: &Objects, plan: &Plan, item: &Item) -> kube::Result<http::Request<Vec<u8>>> {
+    let mut meta = api.get_metadata(&item.id.name).await?.metadata;
+    let taken = preserve::taken(&item.id.kind, &meta);
+    if let Some(patch) = preserve::disown(&meta, &taken) {
+        let fields: Vec<_> = taken.iter().map(preserve::shown).collect();
+        tracing::info!(object = %item.id, fields = fields.join(", "), "left to the controller that writes it");
+        meta = patch_managed_fields(api, &item.id.name, patch).await?;
+    }
+    request(api, plan, item, Claim::Except(&taken, meta.resource_version))
 }
 
 /// After which pause a write is made again at once: a race that was lost, a server that asks for a moment. Everything else
@@ -307,21 +343,11 @@ fn is_away(error: &kube::Error) -> bool {
 async fn take_over(api: &Objects, name: &str) -> kube::Result<()> {
     let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
     let Some(patch) = takeover::patch(&found.metadata) else { return Ok(()) };
+    patch_managed_fields(api, name, patch).await.map(drop)
+}
+
+/// Sends a JSON patch of managed fields; the metadata afterwards.
+async fn patch_managed_fields(api: &Objects, name: &str, patch: Value) -> kube::Result<ObjectMeta> {
     let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    api.patch_metadata(name, &params, &Patch::<()>::Json(patch)).await.map(drop)
-}
-
-/// The object as it is on the cluster.
-async fn live(client: &Client, kind: &Kind, id: &ObjectId) -> Option<Value> {
-    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(client.clone(), &id.namespace, &kind.resource);
-    Some(api.get_opt(&id.name).await.ok()??.data)
-}
-
-/// What an error says, for people: the server's own words where there are any.
-pub fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => knative_operator_runtime::chain(other),
-    }
+    Ok(api.patch_metadata(name, &patch_as(FIELD_MANAGER), &Patch::<()>::Json(patch)).await?.metadata)
 }

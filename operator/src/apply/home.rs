@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use knative_operator_runtime::identity::post_as;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, MANAGED_BY, PROTECTED};
 use knative_operator_shared::name;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -67,6 +68,14 @@ pub enum HomeError {
     Unreadable(String, #[source] serde_json::Error),
 }
 
+impl HomeError {
+    /// Whether the namespace is being deleted.
+    pub fn is_namespace_terminating(&self) -> bool {
+        let Self::Api { source: kube::Error::Api(status), .. } = self else { return false };
+        status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    }
+}
+
 impl Home {
     /// The home of `resource`.
     pub fn of(resource: &Knative) -> Self {
@@ -95,6 +104,11 @@ impl Home {
         }
         let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
         Self { namespace, name, base, remote, kind: component.kind() }
+    }
+
+    /// Whether it is on a spoke.
+    pub fn is_remote(&self) -> bool {
+        self.remote
     }
 
     /// The identity of its ConfigMap.
@@ -165,10 +179,7 @@ impl Home {
         }
         let failed = |source| HomeError::Api { what: format!("failed to create Namespace {}", self.namespace), source };
         let wanted: Namespace = serde_json::from_value(wanted).map_err(|e| failed(kube::Error::SerdeError(e)))?;
-        match Api::<Namespace>::all(client.clone())
-            .create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() }, &wanted)
-            .await
-        {
+        match Api::<Namespace>::all(client.clone()).create(&post_as(FIELD_MANAGER), &wanted).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             other => other.map(|_| true).map_err(failed),
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::core::{GroupVersionKind, Status};
+use kube::core::{ApiResource, GroupVersionKind, Status};
 use tokio::task::JoinHandle;
 
 use super::seen::Seen;
@@ -50,7 +50,17 @@ impl Observer {
     /// Watches `kind` from now on, if it isn't yet: in `namespace`, if it lives in one.
     pub fn watch(&mut self, kind: &Kind, namespace: &str) {
         let namespace = if kind.namespaced { namespace } else { "" };
-        let place = Arc::new(Place { kind: kind.clone(), namespace: namespace.to_owned() });
+        self.follow(Place { kind: kind.clone(), namespace: namespace.to_owned(), name: String::new() });
+    }
+
+    /// Watches the Namespace called `name` from now on, if it isn't yet, whatever its labels are.
+    pub fn watch_namespace(&mut self, name: &str) {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
+        self.follow(Place { kind: Kind { resource, namespaced: false }, namespace: String::new(), name: name.to_owned() });
+    }
+
+    fn follow(&mut self, place: Place) {
+        let place = Arc::new(place);
         if self.watches.contains_key(&place) {
             return;
         }
@@ -58,7 +68,7 @@ impl Observer {
             client: self.client.clone(),
             selector: Arc::clone(&self.selector),
             seen: Arc::clone(&self.seen),
-            whole: health::has_health(&kind.resource.group, &kind.resource.kind),
+            whole: health::has_health(&place.kind.resource.group, &place.kind.resource.kind),
             place: Arc::clone(&place),
             poll: self.poll,
         };
@@ -193,7 +203,8 @@ impl Watch {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        let health = |object| if self.whole { health::of(&kind.resource.kind, object) } else { None };
+        let health =
+            |object| if self.whole { health::of(&kind.resource.kind, object) } else { health::of_metadata(&kind.resource.kind, object) };
         match told {
             Told::Listed(object) => {
                 let id = of(&object.metadata);

@@ -1,15 +1,15 @@
 //! Whether an object still is as it was applied: the API server keeps book of whose each field is (server-side apply,
 //! `metadata.managedFields`). Whoever changes or removes a field of ours takes it from us. What others add stays theirs. Pure.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use serde_json::Value;
 
-use super::preserve;
-use crate::object::{Digest, text};
+use super::preserve::{self, Path};
+use crate::object::Digest;
 
 /// The fields of the object with `meta` that are ours, in the API server's own form (`FieldsV1`).
 pub fn ours(meta: &ObjectMeta) -> Option<&Value> {
@@ -43,10 +43,12 @@ pub fn digest(meta: &ObjectMeta) -> Option<Digest> {
     meta.annotations.as_ref()?.get(DIGEST).map(|stored| Digest::read(stored).unwrap_or(Digest::of(stored)))
 }
 
-/// Whether every field of `desired` is among those of ours, `fields`.
-pub fn covers(fields: &Value, desired: &Value) -> bool {
-    let claimed = claimed(desired);
-    let Value::Object(top) = claimed.as_ref() else { return true };
+/// Whether every field of `desired` is among those of ours, `fields`, but for what others may write: in general, and at `taken`.
+pub fn covers(fields: &Value, desired: Value, taken: &BTreeSet<Path>) -> bool {
+    let mut claimed = desired;
+    preserve::disclaim(&mut claimed);
+    preserve::leave_out(&mut claimed, taken);
+    let Value::Object(top) = &claimed else { return true };
     top.iter().filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "status")).all(|(key, value)| {
         if key != "metadata" {
             return fields.get(format!("f:{key}")).is_some_and(|f| within(f, value));
@@ -87,24 +89,6 @@ fn listed(fields: &Value, item: &Value) -> bool {
     })
 }
 
-/// `object` without what others may write to: the rules and selectors that Knative's own webhooks set on their
-/// configurations, and what the controllers of workloads set on these.
-fn claimed(object: &Value) -> Cow<'_, Value> {
-    let mut object = Cow::Borrowed(object);
-    match text(&object, "/kind") {
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
-            for webhook in object.to_mut().get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(fields) = webhook.as_object_mut() {
-                    fields.retain(|key, _| !matches!(key.as_str(), "rules" | "namespaceSelector" | "objectSelector" | "clientConfig"));
-                }
-            }
-        }
-        "Deployment" | "StatefulSet" if preserve::scaled(text(&object, "/metadata/name")) => preserve::disclaim(object.to_mut()),
-        _ => {}
-    }
-    object
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -132,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_from_us_is_missed() {
-        assert!(covers(&fields(), &deployment()));
+        assert!(covers(&fields(), deployment(), &BTreeSet::new()));
         for taken in [
             "/f:metadata/f:labels/f:l",
             "/f:metadata/f:ownerReferences/k:{\"uid\":\"u\"}",
@@ -145,9 +129,9 @@ mod tests {
             let parent = fields.pointer_mut(parent).unwrap().as_object_mut().unwrap();
             assert!(parent.remove(key).is_some(), "{taken}");
             parent.insert(".".to_owned(), json!({}));
-            assert!(!covers(&fields, &deployment()), "{taken}");
+            assert!(!covers(&fields, deployment(), &BTreeSet::new()), "{taken}");
         }
-        assert!(!covers(&Value::Null, &deployment()));
+        assert!(!covers(&Value::Null, deployment(), &BTreeSet::new()));
     }
 
     #[test]
@@ -162,10 +146,11 @@ mod tests {
 
     #[test]
     fn what_others_may_write_is_not_missed() {
+        let covers = |fields: Value, desired: &Value| covers(&fields, desired.clone(), &BTreeSet::new());
         let webhook = json!({"kind": "ValidatingWebhookConfiguration", "webhooks": [{"name": "w", "rules": [], "failurePolicy": "Fail"}]});
-        assert!(covers(&json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:failurePolicy": {}}}}), &webhook));
-        assert!(!covers(&json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}}}}), &webhook));
-        let scaled = json!({"kind": "Deployment", "metadata": {"name": "pingsource-mt-adapter"}, "spec": {"replicas": 0, "paused": true}});
-        assert!(covers(&json!({"f:spec": {"f:paused": {}}}), &scaled));
+        assert!(covers(json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:failurePolicy": {}}}}), &webhook));
+        assert!(!covers(json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}}}}), &webhook));
+        let taken = [vec!["f:spec".to_owned(), "f:template".to_owned()]].into();
+        assert!(super::covers(&json!({"f:spec": {"f:a": {}}}), json!({"spec": {"a": 1, "template": {"b": 2}}}), &taken));
     }
 }

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, PropagationPolicy};
 use kube::core::GroupVersionKind;
 
 use super::inventory::{Entry, Inventory};
-use super::{CONCURRENCY, address, api, engine};
+use super::{CONCURRENCY, address, api};
 use crate::kinds::Kinds;
 use crate::object::ObjectId;
 use crate::plan::Phase;
@@ -63,7 +63,7 @@ pub async fn delete(client: &Client, kinds: &Kinds, objects: Vec<(ObjectId, Entr
 async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Result<bool, String> {
     let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
     // Where there is no such kind there is no such object.
-    let Some(kind) = address(client, kinds, &gvk).await.map_err(|e| engine::words(&e))? else { return Ok(true) };
+    let Some(kind) = address(client, kinds, &gvk).await.map_err(|e| knative_operator_runtime::words(&e))? else { return Ok(true) };
     // Pods go before their Deployment does, so that what is gone is really gone.
     let policy = if matches!(id.group.as_str(), "apps" | "batch") { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
     let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
@@ -73,6 +73,6 @@ async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Re
         // that was under way: it is gone when it isn't there the next time.
         Ok(either) => Ok(either.is_right() && !entry.aggregated),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
-        Err(error) => Err(engine::words(&error)),
+        Err(error) => Err(knative_operator_runtime::words(&error)),
     }
 }

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
 
 use super::differ::Sight;
-use super::{ownership, takeover};
-use crate::health::Health;
+use super::{ownership, preserve, takeover};
+use crate::health::{GOING, Health};
 use crate::object::{Digest, Id, Kind, ObjectId, version};
 use crate::plan::{DEFINITIONS, Plan};
 
@@ -45,8 +45,9 @@ struct Sights {
     gone: HashMap<ObjectId, u64>,
     /// What is to be there: of nothing else is anything kept.
     expected: Option<Plan>,
-    /// What is looked at besides.
+    /// What is looked at besides: the home of the inventory, and its namespace.
     home: Option<ObjectId>,
+    namespace: Option<ObjectId>,
     /// Group, kind and namespace of what was listed, and the resourceVersion as of which it was.
     listed: HashMap<(String, String, String), u64>,
     /// Group and kind of what there is none of at all.
@@ -74,7 +75,9 @@ impl Seen {
     pub fn expect(&self, plan: &Plan, home: &ObjectId) {
         let mut sights = self.lock();
         (sights.expected, sights.home) = (Some(plan.clone()), Some(home.clone()));
-        let wanted = |id: &ObjectId| plan.find(id).is_some() || id == home;
+        let namespace = ObjectId::new("", "Namespace", "", &home.namespace);
+        sights.namespace = Some(namespace.clone());
+        let wanted = |id: &ObjectId| plan.find(id).is_some() || id == home || *id == namespace;
         sights.objects.retain(|id, _| wanted(id));
         sights.ever.retain(wanted);
         sights.gone.retain(|id, _| wanted(id));
@@ -134,6 +137,13 @@ impl Seen {
     /// Whether a watch has failed since this was asked last: the cluster may be away.
     pub fn take_trouble(&self) -> bool {
         std::mem::take(&mut self.lock().trouble)
+    }
+
+    /// Whether the namespace that the inventory is in is being deleted.
+    pub fn is_namespace_going(&self) -> bool {
+        let sights = self.lock();
+        let health = sights.namespace.as_ref().and_then(|id| sights.objects.get(id)).and_then(|o| o.health.as_deref());
+        matches!(health, Some(Health::Waiting(wait)) if wait.why == GOING)
     }
 
     /// Waits until something has changed.
@@ -225,7 +235,8 @@ impl Seen {
             let fields = ownership::ours(meta);
             let covers = |plan: &Plan| {
                 let desired = plan.find(&id).map(|item| plan.open(item));
-                fields.zip(desired).is_some_and(|(fields, desired)| ownership::covers(fields, &desired))
+                let taken = preserve::taken(&id.kind, meta);
+                fields.zip(desired).is_some_and(|(fields, desired)| ownership::covers(fields, desired, &taken))
             };
             observed.covered = sights.expected.as_ref().is_some_and(covers);
             observed.other = ownership::other(meta).map(String::into_boxed_str);
@@ -275,7 +286,7 @@ impl Sights {
     /// The identity that everybody shares, if it is one that is asked for.
     fn wanted(&self, id: &Id) -> Option<ObjectId> {
         let planned = self.expected.as_ref().and_then(|plan| plan.find(id)).map(|item| item.id.clone());
-        planned.or_else(|| self.home.clone().filter(|home| **home == *id))
+        planned.or_else(|| [&self.home, &self.namespace].into_iter().flatten().find(|besides| ***besides == *id).cloned())
     }
 
     /// The uid of the definition of `kind`, if the plan has one and it is established.

@@ -14,7 +14,8 @@ const GO_OPERATOR: &str = "manifestival";
 /// The annotation of objects that the Go operator has created, and not only changed.
 pub const CREATED: (&str, &str) = ("manifestival", "new");
 
-fn is_go(entry: &ManagedFieldsEntry) -> bool {
+/// Whether `entry` is about what the Go operator applied.
+pub fn is_go(entry: &ManagedFieldsEntry) -> bool {
     entry.manager.as_deref() == Some(GO_OPERATOR) && entry.subresource.as_deref().unwrap_or_default().is_empty()
 }
 
@@ -38,11 +39,16 @@ pub fn patch(meta: &ObjectMeta) -> Option<Value> {
     }
     (merged.manager, merged.operation) = (Some(FIELD_MANAGER.to_owned()), Some("Apply".to_owned()));
     others.push(merged);
-    Some(json!([
-        {"op": "replace", "path": "/metadata/managedFields", "value": others},
-        // The API server compares it with what it has.
+    Some(replace_managed_fields(meta, &others))
+}
+
+/// The JSON patch that makes `entries` the managed fields of the object with `meta`. The API server refuses it with a conflict if the object has
+/// changed since.
+pub fn replace_managed_fields(meta: &ObjectMeta, entries: &[ManagedFieldsEntry]) -> Value {
+    json!([
+        {"op": "replace", "path": "/metadata/managedFields", "value": entries},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
-    ]))
+    ])
 }
 
 fn unite(fields: &mut Value, more: &Value) {

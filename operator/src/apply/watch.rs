@@ -28,6 +28,8 @@ pub struct Place {
     pub kind: Kind,
     /// The namespace; empty for what lives in none.
     pub namespace: String,
+    /// The only object, whatever its labels are; empty for all that have the labels.
+    pub name: String,
 }
 
 /// What a watch tells.
@@ -91,9 +93,14 @@ impl Place {
         kube::core::DynamicObject::url_path(&self.kind.resource, namespace)
     }
 
+    fn only(&self) -> String {
+        format!("metadata.name={}", self.name)
+    }
+
     /// Watches what has `labels`, with its status if `whole`; from `version` on, or, if that is empty, from what is there. `version` moves on.
     pub async fn watch(&self, client: &Client, labels: &str, whole: bool, version: &mut String, mut tell: impl FnMut(Told)) -> Ended {
-        let mut params = api::WatchParams::default().labels(labels).timeout(WATCH_SECONDS);
+        let mut params = api::WatchParams::default().timeout(WATCH_SECONDS);
+        params = if self.name.is_empty() { params.labels(labels) } else { params.fields(&self.only()) };
         params.send_initial_events = version.is_empty();
         let request = kube::core::Request::new(self.url());
         // The version 0 is any: the newest that the API server has at hand.
@@ -108,7 +115,7 @@ impl Place {
         loop {
             let frame = match body.frame().await {
                 None => return Ended::Over,
-                Some(Err(error)) => return Ended::Lost(knative_operator_runtime::chain(&error)),
+                Some(Err(error)) => return Ended::Lost(knative_operator_runtime::words(&error)),
                 Some(Ok(frame)) => frame,
             };
             let Ok(data) = frame.into_data() else { continue };
@@ -136,7 +143,8 @@ impl Place {
 
     /// Lists what has `labels`; the version to watch from.
     pub async fn list(&self, client: &Client, labels: &str, whole: bool, mut tell: impl FnMut(Told)) -> Result<String, Ended> {
-        let params = params::ListParams::default().labels(labels);
+        let params = params::ListParams::default();
+        let params = if self.name.is_empty() { params.labels(labels) } else { params.fields(&self.only()) };
         let request = kube::core::Request::new(self.url());
         let request = if whole { request.list(&params) } else { request.list_metadata(&params) };
         let body =
@@ -182,7 +190,7 @@ fn event(line: &[u8], initial: &mut bool, version: &mut String, tell: &mut impl 
 /// The answer to `request`, if it is a good one.
 async fn answer(client: &Client, request: Result<Request<Vec<u8>>, kube::core::request::Error>) -> Result<Response<Body>, Ended> {
     let request = request.map_err(|e| Ended::Lost(e.to_string()))?;
-    let answer = client.send(request.map(Body::from)).await.map_err(|e| Ended::Lost(knative_operator_runtime::chain(&e)))?;
+    let answer = client.send(request.map(Body::from)).await.map_err(|e| Ended::Lost(knative_operator_runtime::words(&e)))?;
     let code = answer.status();
     if code.is_success() {
         return Ok(answer);

@@ -190,7 +190,7 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
         }
         Some(Err(error)) => Unresolved::new(
             Reason::RemoteClusterUnreachable,
-            told(format!("can't be reached: {}", knative_operator_runtime::chain(&error))),
+            told(format!("can't be reached: {}", knative_operator_runtime::words(&error))),
         ),
         None => Unresolved::new(Reason::RemoteClusterUnreachable, told(format!("did not answer within {PROBE:?}"))),
     };

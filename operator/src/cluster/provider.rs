@@ -156,7 +156,7 @@ impl ProviderFile {
                     }
                 }
                 Err(error) if !broken => {
-                    tracing::error!(error = knative_operator_runtime::chain(&error), "what the provider file said before stays in force");
+                    tracing::error!(error = knative_operator_runtime::words(&error), "what the provider file said before stays in force");
                     valid(false);
                     broken = true;
                 }

@@ -22,7 +22,7 @@ pub async fn read(hub: &Client, namespace: &str, name: &str, limit: Duration) ->
     let secrets = Api::<Secret>::namespaced(hub.clone(), namespace);
     let read = tokio::time::timeout(limit, secrets.get_opt(name)).await;
     let read = read.map_err(|_| failed(format!("could not be read within {limit:?}")))?;
-    let secret = read.map_err(|e| failed(format!("can't be read: {}", knative_operator_runtime::chain(&e))))?;
+    let secret = read.map_err(|e| failed(format!("can't be read: {}", knative_operator_runtime::words(&e))))?;
     let secret = secret.ok_or_else(|| failed(format!("does not exist; create it with the token under the key \"{KEY}\"")))?;
     let token = secret.data.unwrap_or_default().remove(KEY).filter(|t| !t.0.is_empty());
     let token = token.ok_or_else(|| failed(format!("has no key \"{KEY}\"")))?;

@@ -35,7 +35,7 @@ pub fn config(
         config.auth_info.client_certificate_data = Some(exec::base64(certificate));
         config.auth_info.client_key_data = Some(SecretString::from(exec::base64(key.expose_secret())));
     }
-    let mut tls = config.rustls_client_config().map_err(|e| failed(knative_operator_runtime::chain(&e)))?;
+    let mut tls = config.rustls_client_config().map_err(|e| failed(knative_operator_runtime::words(&e)))?;
     // A connection lasts for days: a memory of past ones costs every spoke more than it ever saves.
     tls.resumption = Resumption::disabled();
     let name = access

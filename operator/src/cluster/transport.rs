@@ -8,12 +8,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::header::AUTHORIZATION;
+use http::HeaderValue;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use knative_operator_runtime::identity::user_agent;
+use knative_operator_shared::label::FIELD_MANAGER;
 use kube::Client;
 use kube::client::Body;
 use secrecy::ExposeSecret;
@@ -176,6 +179,8 @@ async fn once(
     held: &Held,
 ) -> Result<Response<Incoming>, TransportError> {
     let mut request = Request::from_parts(parts.clone(), body);
+    // A program's name and version are plain ASCII.
+    request.headers_mut().extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
     if let Some(header) = held.authorization() {
         request.headers_mut().insert(AUTHORIZATION, header);
     }

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use knative_operator_runtime::{chain, duration::duration};
+use knative_operator_runtime::identity::user_agent;
+use knative_operator_runtime::{duration::duration, words};
+use knative_operator_shared::label::FIELD_MANAGER;
 
 use super::{Told, runtime, tell};
 
@@ -27,7 +29,8 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 }
 
 fn check(args: &CheckArgs) -> Result<String, String> {
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().map_err(|e| chain(&e))?;
+    let client =
+        reqwest::Client::builder().user_agent(user_agent(FIELD_MANAGER)).timeout(Duration::from_secs(5)).build().map_err(|e| words(&e))?;
     let runtime = runtime()?;
     let started = Instant::now();
     let mut told = String::new();
@@ -45,7 +48,7 @@ fn check(args: &CheckArgs) -> Result<String, String> {
 }
 
 async fn once(client: &reqwest::Client, url: &str) -> Result<(), String> {
-    let answer = client.get(url).send().await.map_err(|e| chain(&e))?;
+    let answer = client.get(url).send().await.map_err(|e| words(&e))?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());

@@ -16,7 +16,7 @@ use super::render::Source;
 use super::unified::{diff, shown};
 use crate::apply::home::Home;
 use crate::apply::inventory::Inventory;
-use crate::apply::{self, differ, engine, preserve, remove};
+use crate::apply::{self, differ, preserve, remove};
 use crate::controller::report::metadata_api;
 use crate::object::{Kind, ObjectId};
 use crate::plan::{Item, Plan};
@@ -73,11 +73,11 @@ pub fn run(args: &DiffArgs) -> ExitCode {
 
 async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String> {
     let (mut resources, warnings) = args.source.resources()?;
-    let client = args.target.client().await.map_err(|e| knative_operator_runtime::chain(&e))?;
+    let client = args.target.client(FIELD_MANAGER).await.map_err(|e| knative_operator_runtime::words(&e))?;
     let mut told = warnings;
     let (mut text, mut counts) = (String::new(), Counts::default());
     for resource in &mut resources {
-        own(&client, resource).await.map_err(|e| engine::words(&e))?;
+        own(&client, resource).await.map_err(|e| knative_operator_runtime::words(&e))?;
         let about = |message: String| format!("{} {}: {message}", resource.component(), resource.name());
         let (uid, inventory) = found(&client, resource).await.map_err(about)?;
         let rendered = args.source.plan(resource, uid.as_deref().unwrap_or(NOBODY)).await.map_err(about)?;
@@ -110,7 +110,7 @@ async fn own(client: &Client, resource: &mut Knative) -> kube::Result<()> {
 
 /// The uid of the anchor and the inventory, as far as there are any.
 async fn found(client: &Client, resource: &Knative) -> Result<(Option<String>, Inventory), String> {
-    let home = Home::of(resource).load(client).await.map_err(|e| knative_operator_runtime::chain(&e))?;
+    let home = Home::of(resource).load(client).await.map_err(|e| knative_operator_runtime::words(&e))?;
     let (anchor, inventory) = home.map_or((None, Inventory::default()), |(uid, inventory)| (Some(uid), inventory));
     Ok((anchor, inventory))
 }
@@ -163,7 +163,7 @@ impl Target<'_> {
     }
 
     async fn kind(&self, gvk: &GroupVersionKind) -> Result<Option<Kind>, String> {
-        apply::address(self.client, self.plan.kinds(), gvk).await.map_err(|e| engine::words(&e))
+        apply::address(self.client, self.plan.kinds(), gvk).await.map_err(|e| knative_operator_runtime::words(&e))
     }
 
     fn api(&self, kind: &Kind, id: &ObjectId) -> Api<DynamicObject> {
@@ -175,7 +175,7 @@ impl Target<'_> {
     }
 
     async fn live(&self, kind: &Kind, id: &ObjectId) -> Result<Option<Value>, String> {
-        let found = self.api(kind, id).get_opt(&id.name).await.map_err(|e| engine::words(&e))?;
+        let found = self.api(kind, id).get_opt(&id.name).await.map_err(|e| knative_operator_runtime::words(&e))?;
         Ok(found.map(|o| json!(o)))
     }
 
@@ -188,15 +188,15 @@ impl Target<'_> {
             let live = live.as_ref().map(shown);
             return Ok((live.clone(), live));
         }
-        let Some(live) = live else { return Ok((None, planned())) };
+        let Some(mut live) = live else { return Ok((None, planned())) };
         let mut object = self.plan.open(item);
         object["metadata"]["annotations"][DIGEST] = json!(self.plan.digest(item).to_string());
-        if item.id.group == "apps" && preserve::scaled(&item.id.name) {
-            preserve::keep(&mut object, &live);
-        }
+        // What its own controllers have written stays.
+        let meta = serde_json::from_value(live["metadata"].clone()).map_err(|e| knative_operator_runtime::words(&e))?;
+        preserve::copy(&mut object, &mut live, &preserve::taken(&item.id.kind, &meta));
         let params = PatchParams { dry_run: true, ..PatchParams::apply(FIELD_MANAGER).force() };
         let after = self.api(&kind, &item.id).patch(&item.id.name, &params, &Patch::Apply(&object)).await;
-        let after = after.map_err(|e| engine::words(&e))?;
+        let after = after.map_err(|e| knative_operator_runtime::words(&e))?;
         Ok((Some(shown(&live)), Some(shown(&json!(after)))))
     }
 }

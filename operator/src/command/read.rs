@@ -31,7 +31,7 @@ pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
         if text(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
             return Err(format!("{what}: apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}", text(&object, "/apiVersion")));
         }
-        without_nulls(&mut object);
+        rules::drop_nulls(&mut object);
         let mut warnings = Vec::new();
         if text(&object, "/metadata/namespace").is_empty() {
             object["metadata"]["namespace"] = json!(component.canonical());
@@ -74,18 +74,6 @@ pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
         resources.push(resource);
     }
     Ok((resources, warnings))
-}
-
-/// A key without a value counts as left out, as for kubectl.
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, v| !v.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        _ => {}
-    }
 }
 
 /// Tells each path in `given` that `understood` doesn't have, unless it is empty there.
@@ -141,7 +129,7 @@ mod tests {
         for (text, expected) in [
             (
                 file("{workloads: [{name: a, replicas: two}]}"),
-                "KnativeServing a: spec.workloads[0].replicas: invalid type: string \"two\", expected i32",
+                "KnativeServing a: spec.workloads[0].replicas: invalid type: string \"two\", expected an integer",
             ),
             (
                 file("{resources: [{container: a, limits: {cpu: 1x}}]}"),

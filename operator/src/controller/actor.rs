@@ -10,6 +10,7 @@ use knative_operator_shared::label::APP_NAME;
 use tokio::sync::{Notify, watch};
 
 use super::Context;
+use super::desired::Desired;
 use super::install::Planned;
 use super::resolve::Cluster;
 use crate::apply::inventory::Inventory;
@@ -47,10 +48,16 @@ pub struct Memory {
     pub throttle: Throttle,
     /// Whether the cluster may be away.
     pub suspect: bool,
+    /// Whether the status says that the connection is being rebuilt.
+    pub rebuilding: bool,
     /// The status that was written last, and the resourceVersion that came of it.
     pub written: Option<(u64, KnativeStatus)>,
     /// When that was.
     pub told: Option<Instant>,
+    /// The generation that was seen last, and when it was new.
+    pub generation: Option<(i64, Instant)>,
+    /// When the status was last made to say that the Go operator runs.
+    pub reminded: Option<Instant>,
     /// Whether it stays in the namespace of its spoke that the Go operator had chosen, once that was asked.
     pub stays: Option<bool>,
     /// What is still to be removed, once the resource is being deleted.
@@ -69,8 +76,11 @@ impl Memory {
             planned: None,
             throttle: Throttle::default(),
             suspect: false,
+            rebuilding: false,
             written: None,
             told: None,
+            generation: None,
+            reminded: None,
             stays: None,
             removing: None,
             announced: None,
@@ -92,6 +102,14 @@ impl Memory {
         &mut self.observer.get_or_insert_with(start).1
     }
 
+    /// Notes when the spec of `resource` changed.
+    pub fn observe(&mut self, resource: &Knative) {
+        let generation = resource.meta().generation.unwrap_or_default();
+        if self.generation.is_none_or(|(known, _)| known != generation) {
+            self.generation = Some((generation, Instant::now()));
+        }
+    }
+
     /// The status as it is now: what was written last, until the watch tells something newer.
     pub fn status(&self, resource: &Knative) -> KnativeStatus {
         match &self.written {
@@ -101,12 +119,12 @@ impl Memory {
     }
 }
 
-/// Runs until the resource is gone. `resource` is the newest state of it; `poke` says that something else has changed.
-pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knative>>>, poke: Arc<Notify>) {
+/// Runs until the resource is gone. `desired` is the newest state of it; `poke` says that something else has changed.
+pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>, poke: Arc<Notify>) {
     let mut memory = Memory::new();
     let mut failures: u32 = 0;
     loop {
-        let Some(current) = resource.borrow_and_update().clone().filter(|_| !cx.stop.is_cancelled()) else { return };
+        let Some(current) = desired.borrow_and_update().clone().filter(|_| !cx.stop.is_cancelled()) else { return };
         let started = Instant::now();
         // Boxed: between its passes an actor is to hold next to nothing.
         let pass = AssertUnwindSafe(Box::pin(super::pass::run(&cx, &current, &mut memory))).catch_unwind().await;
@@ -128,7 +146,7 @@ pub async fn run(cx: Arc<Context>, mut resource: watch::Receiver<Option<Arc<Knat
         let pause = [pause, memory.throttle.due(Instant::now())].into_iter().flatten().min();
         let seen = memory.observer.as_ref().map(|(_, observer)| Arc::clone(&observer.seen));
         tokio::select! {
-            changed = resource.changed() => if changed.is_err() { return },
+            changed = desired.changed() => if changed.is_err() { return },
             () = cx.stop.cancelled() => return,
             () = poke.notified() => {}
             () = async { match seen { Some(seen) => seen.changed().await, None => std::future::pending().await } } => {}

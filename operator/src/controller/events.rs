@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use knative_operator_runtime::words;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
@@ -17,8 +19,6 @@ const REMEMBERED: (Duration, usize) = (Duration::from_secs(360), 256);
 const NOTES: usize = 10;
 /// What is told of those: each event is logged, too.
 const MORE: &str = "More like these are only in the log of the operator";
-/// Longest note of an event, in bytes (events.k8s.io).
-const NOTE: usize = 1024;
 
 /// What was said lately, with a recorder for each note: one recorder counts as the same what differs only in its note, and goes on
 /// telling the first.
@@ -70,7 +70,7 @@ impl Events {
             while let Some((about, mut event)) = waiting.recv().await {
                 let recorder = notes.recorder(&about, &mut event, Instant::now(), fresh);
                 if let Err(error) = recorder.publish(&event, &about).await {
-                    tracing::debug!(%error, reason = event.reason, "event not published");
+                    tracing::debug!(error = words(&error), reason = event.reason, "event not published");
                 }
             }
         });
@@ -79,20 +79,16 @@ impl Events {
 
     /// Something went as it should.
     pub fn normal(&self, about: &Knative, reason: &str, note: impl Into<String>) {
-        self.publish(EventType::Normal, about, reason, note.into());
+        self.publish(EventType::Normal, about, reason, &note.into());
     }
 
     /// Something did not.
     pub fn warning(&self, about: &Knative, reason: &str, note: impl Into<String>) {
-        self.publish(EventType::Warning, about, reason, note.into());
+        self.publish(EventType::Warning, about, reason, &note.into());
     }
 
-    fn publish(&self, type_: EventType, about: &Knative, reason: &str, mut note: String) {
-        let mut end = note.len().min(NOTE);
-        while !note.is_char_boundary(end) {
-            end -= 1;
-        }
-        note.truncate(end);
+    fn publish(&self, type_: EventType, about: &Knative, reason: &str, note: &str) {
+        let note = clip(note, MAX_MESSAGE);
         tracing::info!(kind = %about.component(), namespace = about.namespace(), name = about.name(), reason, note, "event");
         let reference = ObjectReference {
             api_version: Some(format!("{GROUP}/{VERSION}")),

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States, TARGET_CLUSTER_RESOLVED};
-use knative_operator_shared::label::{ON_UNREACHABLE, ORPHAN};
+use knative_operator_shared::label::{FIELD_MANAGER, ON_UNREACHABLE, ORPHAN};
 use knative_operator_shared::version::Version;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use serde_json::json;
 
 use super::Context;
@@ -18,7 +19,7 @@ use super::report::{self, Report};
 use super::{place, resolve, verdict};
 use crate::apply::home::Home;
 use crate::apply::inventory::Inventory;
-use crate::apply::{engine, remove};
+use crate::apply::remove;
 use crate::kinds::Kinds;
 use crate::owner::Owner;
 use crate::plan::Plan;
@@ -92,7 +93,7 @@ async fn let_go(cx: &Context, resource: &Knative, tell: impl FnOnce()) -> Next {
         }
         Ok(false) => Next::After(AGAIN),
         Err(error) => {
-            tracing::warn!(name = resource.name(), error = engine::words(&error), "finalizer not removed");
+            tracing::warn!(name = resource.name(), error = knative_operator_runtime::words(&error), "finalizer not removed");
             Next::Retry
         }
     }
@@ -136,7 +137,7 @@ async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result
     let cluster = resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
     memory.suspect = false;
     let _turn = cx.turns.take(&cx.metrics).await;
-    let failed = |error| Stuck::Failed(knative_operator_runtime::chain(&error));
+    let failed = |error| Stuck::Failed(knative_operator_runtime::words(&error));
     let placed = place::settle(cx, resource, memory, &cluster.client).await.map_err(failed)?;
     let (resource, home) = (&*placed, Home::of(&placed));
     if memory.removing.is_none() {
@@ -212,7 +213,7 @@ enum Stuck {
 async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<bool> {
     let patch = json!({"metadata": {"finalizers": others, "resourceVersion": resource.meta().resource_version}});
     let api = report::metadata_api(&cx.hub, resource);
-    match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+    match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         other => other.map(|_| true),
     }
@@ -230,7 +231,7 @@ pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()>
         }
         finalizers.push(finalizer.to_owned());
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
-        match api.patch(resource.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.code == 409 => meta = api.get_metadata(resource.name()).await?.metadata,
             Err(error) => return Err(error),
             Ok(_) => break,

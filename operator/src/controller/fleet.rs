@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_shared::api::{ClusterProfile, Component, Knative, KnativeEventing, KnativeServing};
-use kube::core::DeserializeGuard;
+use knative_operator_shared::api::{ClusterProfile, Component};
+use knative_operator_shared::label::{GROUP, VERSION};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, utils::Backoff};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::desired::Desired;
 use super::profiles::reference;
 use super::siblings::Key;
 use super::{Context, actor};
@@ -24,13 +25,11 @@ use crate::leader;
 /// What the hub tells.
 enum Told {
     /// A custom resource is as given.
-    Resource(Arc<Knative>),
+    Resource(Desired),
     /// A custom resource is gone.
     Gone(Key),
     /// These are all of a component.
     All(Component, HashSet<Key>),
-    /// A custom resource can't be read, because.
-    Unreadable(Component, String),
     /// Something about ClusterProfiles.
     Profile(Event<ClusterProfile>),
     /// ClusterProfiles can't be watched, because.
@@ -42,7 +41,7 @@ const FINISH: Duration = Duration::from_secs(3);
 
 /// The actor of one resource.
 struct Handle {
-    resource: watch::Sender<Option<Arc<Knative>>>,
+    desired: watch::Sender<Option<Desired>>,
     poke: Arc<Notify>,
     task: JoinHandle<()>,
 }
@@ -52,10 +51,11 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
     let mut actors: HashMap<Key, Handle> = HashMap::new();
     let mut held = BTreeSet::from([first]);
     cx.metrics.leads(held.len());
-    let mut told = hub(&cx.hub);
+    let (mut told, mut go_operator) = (hub(&cx.hub), cx.go_operator.changes());
     let mut changed = std::pin::pin!(providers_changed(&cx));
     let mut listing: Vec<ClusterProfile> = Vec::new();
     let mut listed: HashSet<Component> = HashSet::new();
+    let mut stored: HashMap<Key, Desired> = HashMap::new();
     loop {
         let told = tokio::select! {
             told = told.next() => match told { Some(told) => told, None => return },
@@ -63,8 +63,8 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 match change {
                     leader::Told::Gained(shard) => {
                         held.insert(shard);
-                        let own = |r: &Arc<Knative>| leader::shard(r, cx.shards) == shard;
-                        cx.siblings.all().into_iter().filter(own).for_each(|resource| start(&cx, &mut actors, resource));
+                        let own: Vec<Desired> = stored.values().filter(|d| leader::shard(d, cx.shards) == shard).cloned().collect();
+                        own.into_iter().for_each(|desired| start(&cx, &mut actors, desired));
                     }
                     leader::Told::Yield(shard, answer) => {
                         held.remove(&shard);
@@ -75,6 +75,10 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 cx.metrics.leads(held.len());
                 continue;
             }
+            Ok(()) = go_operator.changed() => {
+                poke(&actors, stored.keys());
+                continue;
+            }
             () = &mut changed => {
                 changed.set(providers_changed(&cx));
                 poke(&actors, referring(&actors, None).iter());
@@ -82,24 +86,29 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
             }
         };
         match told {
-            Told::Resource(resource) => {
-                cx.siblings.set(Arc::clone(&resource));
-                if held.contains(&leader::shard(&resource, cx.shards)) {
-                    poke(&actors, cx.siblings.rival_keys(&resource).iter());
-                    start(&cx, &mut actors, resource);
+            Told::Resource(desired) => {
+                stored.insert(Key::of(&desired), desired.clone());
+                // Of one whose target isn't known nobody can say whose rival it is.
+                if desired.unreadable.as_ref().is_none_or(|unreadable| unreadable.has_target) {
+                    cx.siblings.set(Arc::clone(&desired.resource));
+                }
+                if held.contains(&leader::shard(&desired, cx.shards)) {
+                    poke(&actors, cx.siblings.rival_keys(&desired).iter());
+                    start(&cx, &mut actors, desired);
                 }
             }
-            Told::Gone(key) => end(&cx, &mut actors, &key),
+            Told::Gone(key) => {
+                stored.remove(&key);
+                end(&cx, &mut actors, &key);
+            }
             Told::All(component, keys) => {
-                let known = cx.siblings.all().into_iter().map(|r| Key::of(&r));
-                let gone: Vec<Key> = known.filter(|k| k.component == component && !keys.contains(k)).collect();
-                gone.iter().for_each(|key| end(&cx, &mut actors, key));
+                let gone = stored.extract_if(|key, _| key.component == component && !keys.contains(key));
+                gone.for_each(|(key, _)| end(&cx, &mut actors, &key));
                 listed.insert(component);
                 if listed.len() == Component::ALL.len() {
                     readiness.set("custom resources", true);
                 }
             }
-            Told::Unreadable(component, why) => tracing::warn!(%component, why, "a custom resource can't be read and is left alone"),
             Told::Profile(event) => match event {
                 Event::Init => listing.clear(),
                 Event::InitApply(profile) => listing.push(profile),
@@ -127,7 +136,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     {
                         cx.profiles.no_such_kind();
                     }
-                    other => cx.profiles.unreadable(knative_operator_runtime::chain(other)),
+                    other => cx.profiles.unreadable(knative_operator_runtime::words(other)),
                 }
                 poke(&actors, referring(&actors, None).iter());
             }
@@ -143,22 +152,22 @@ async fn providers_changed(cx: &Context) {
     }
 }
 
-/// Tells the actor of `resource` that it is as given; starts one if there is none.
-fn start(cx: &Arc<Context>, actors: &mut HashMap<Key, Handle>, resource: Arc<Knative>) {
-    let key = Key::of(&resource);
-    if let Some(handle) = actors.get(&key).filter(|handle| !handle.resource.is_closed()) {
-        handle.resource.send_replace(Some(resource));
+/// Tells the actor of `desired` that it has changed; starts one if there is none.
+fn start(cx: &Arc<Context>, actors: &mut HashMap<Key, Handle>, desired: Desired) {
+    let key = Key::of(&desired);
+    if let Some(handle) = actors.get(&key).filter(|handle| !handle.desired.is_closed()) {
+        handle.desired.send_replace(Some(desired));
         return;
     }
-    let (sender, receiver) = watch::channel(Some(resource));
+    let (sender, receiver) = watch::channel(Some(desired));
     let poke = Arc::new(Notify::new());
     let task = tokio::spawn(actor::run(Arc::clone(cx), receiver, Arc::clone(&poke)));
-    actors.insert(key, Handle { resource: sender, poke, task });
+    actors.insert(key, Handle { desired: sender, poke, task });
 }
 
 /// Ends the actors of `shard`: at once, or, if the operator stops, when their passes have come to an end.
 async fn stop(cx: &Context, actors: &mut HashMap<Key, Handle>, shard: u32) {
-    let own = |handle: &Handle| handle.resource.borrow().as_ref().is_none_or(|r| leader::shard(r, cx.shards) == shard);
+    let own = |handle: &Handle| handle.desired.borrow().as_ref().is_none_or(|r| leader::shard(r, cx.shards) == shard);
     let ending: Vec<(Key, Handle)> = actors.extract_if(|_, handle| own(handle)).collect();
     let deadline = Instant::now() + if cx.stop.is_cancelled() { FINISH } else { Duration::ZERO };
     for (key, mut handle) in ending {
@@ -167,22 +176,22 @@ async fn stop(cx: &Context, actors: &mut HashMap<Key, Handle>, shard: u32) {
             // Only when it has really ended may somebody else begin.
             let _ = handle.task.await;
         }
-        let cluster = handle.resource.borrow().as_ref().and_then(|r| r.common().cluster_profile_ref.clone());
+        let cluster = handle.desired.borrow().as_ref().and_then(|r| r.common().cluster_profile_ref.clone());
         cluster.iter().for_each(|cluster| cx.connections.forget(cluster));
         cx.metrics.forget(&key, true);
     }
 }
 
 fn end(cx: &Context, actors: &mut HashMap<Key, Handle>, key: &Key) {
-    let Some(resource) = cx.siblings.remove(key) else { return };
-    let last = !cx.siblings.on_same_cluster(&resource);
+    let resource = cx.siblings.remove(key);
+    let last = resource.as_ref().is_none_or(|resource| !cx.siblings.on_same_cluster(resource));
     cx.metrics.forget(key, last);
     if let Some(handle) = actors.remove(key) {
-        poke(actors, cx.siblings.rival_keys(&resource).iter());
-        let _ = handle.resource.send(None);
+        resource.iter().for_each(|resource| poke(actors, cx.siblings.rival_keys(resource).iter()));
+        let _ = handle.desired.send(None);
     }
     // Nobody needs the connection any more.
-    if last && let Some(cluster) = &resource.common().cluster_profile_ref {
+    if last && let Some(cluster) = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref()) {
         cx.connections.forget(cluster);
     }
 }
@@ -194,7 +203,7 @@ fn poke<'a>(actors: &HashMap<Key, Handle>, keys: impl Iterator<Item = &'a Key>) 
 /// The keys of the resources that refer to `profile`, or to any.
 fn referring(actors: &HashMap<Key, Handle>, profile: Option<&knative_operator_shared::api::ClusterProfileReference>) -> Vec<Key> {
     let refers = |handle: &Handle| {
-        let resource = handle.resource.borrow();
+        let resource = handle.desired.borrow();
         let own = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref());
         own.is_some_and(|own| profile.is_none_or(|p| p == own))
     };
@@ -207,20 +216,13 @@ fn hub(client: &Client) -> BoxStream<'static, Told> {
         .modify(|profile| profile.metadata.managed_fields = None)
         .backoff(Every(Duration::from_secs(1)))
         .map(|event| event.map_or_else(Told::ProfileTrouble, Told::Profile));
-    select_all([
-        resources::<KnativeServing>(client, Component::Serving, Knative::Serving),
-        resources::<KnativeEventing>(client, Component::Eventing, Knative::Eventing),
-        profiles.boxed(),
-    ])
-    .boxed()
+    select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()]).boxed()
 }
 
-fn resources<K>(client: &Client, component: Component, wrap: fn(K) -> Knative) -> BoxStream<'static, Told>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
-{
-    // One resource that can't be read must not stop the list of all.
-    let api: Api<DeserializeGuard<K>> = Api::all(client.clone());
+fn resources(client: &Client, component: Component) -> BoxStream<'static, Told> {
+    // Untyped: one resource that can't be read must not stop the list of all.
+    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let mut keys = HashSet::new();
     let key = move |meta: &kube::core::ObjectMeta| Key {
         component,
@@ -228,7 +230,7 @@ where
         name: meta.name.clone().unwrap_or_default(),
     };
     watcher(api, watcher::Config::default())
-        .modify(|guard| guard.meta_mut().managed_fields = None)
+        .modify(|object| object.metadata.managed_fields = None)
         .default_backoff()
         .filter_map(move |event| {
             let told = match event {
@@ -236,31 +238,21 @@ where
                     keys.clear();
                     None
                 }
-                Ok(Event::InitApply(guard)) => {
-                    keys.insert(key(guard.meta()));
-                    Some(read(component, guard, wrap))
+                Ok(Event::InitApply(object)) => {
+                    keys.insert(key(&object.metadata));
+                    Some(Told::Resource(Desired::read(component, object)))
                 }
                 Ok(Event::InitDone) => Some(Told::All(component, std::mem::take(&mut keys))),
-                Ok(Event::Apply(guard)) => Some(read(component, guard, wrap)),
-                Ok(Event::Delete(guard)) => Some(Told::Gone(key(guard.meta()))),
+                Ok(Event::Apply(object)) => Some(Told::Resource(Desired::read(component, object))),
+                Ok(Event::Delete(object)) => Some(Told::Gone(key(&object.metadata))),
                 Err(error) => {
-                    tracing::warn!(%component, error = knative_operator_runtime::chain(&error), "watch interrupted");
+                    tracing::warn!(%component, error = knative_operator_runtime::words(&error), "watch interrupted");
                     None
                 }
             };
             std::future::ready(told)
         })
         .boxed()
-}
-
-fn read<K>(component: Component, guard: DeserializeGuard<K>, wrap: fn(K) -> Knative) -> Told {
-    match guard.0 {
-        Ok(resource) => Told::Resource(Arc::new(wrap(resource))),
-        Err(invalid) => {
-            let name = format!("{}/{}", invalid.metadata.namespace.unwrap_or_default(), invalid.metadata.name.unwrap_or_default());
-            Told::Unreadable(component, format!("{name}: {}", invalid.error))
-        }
-    }
 }
 
 /// The same pause each time: a ClusterProfile CRD that is installed later is noticed soon.

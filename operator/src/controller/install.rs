@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
@@ -16,7 +17,7 @@ use super::actor::{Memory, Next};
 use super::finalize::add_finalizer;
 use super::pass::{Installed, Outcome, tell};
 use super::resolve::Cluster;
-use super::verdict::{Installation, Verdict};
+use super::verdict::{Installation, TERMINATING, Verdict};
 use super::{place, survey};
 use crate::apply::differ::Sight;
 use crate::apply::home::{Found, Home};
@@ -36,19 +37,25 @@ use crate::render::{self, RenderError};
 
 /// Objects named in an event, at most.
 const NAMED: usize = 8;
+/// How an API server refuses what is created in a namespace that is being deleted.
+const GOES: &str = "because it is being terminated";
+/// How soon it is looked again whether it is gone; the watch tells sooner.
+const AGAIN: Duration = Duration::from_millis(500);
+/// After how long the status says what a pass is doing.
+const LONG: Duration = Duration::from_secs(1);
 
 /// Installs `version` on `cluster`.
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
     match place::settle(cx, resource, memory, &cluster.client).await {
         Ok(resource) => settled(cx, &resource, memory, cluster, version).await,
-        Err(error) => Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
+        Err(error) => Outcome::failed(resource, knative_operator_runtime::words(&error), Next::Retry),
     }
 }
 
 async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
     let release = match cx.library.release(resource, &version).await {
         Ok(release) => release,
-        Err(error) => return Outcome::failed(error.to_string(), Next::Retry),
+        Err(error) => return Outcome::failed(resource, error.to_string(), Next::Retry),
     };
     let whole = |anchor: &str| {
         let rendered = cx.plans.get(resource, &version, &release, &cx.settings)?;
@@ -56,9 +63,12 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     };
     // A spoke's namespace is created with the anchor, and never changed.
     let applied = |plan: Plan| if resource.common().cluster_profile_ref.is_some() { plan.without_namespaces() } else { plan };
-    let unrendered = |error: RenderError| Outcome::failed(error.to_string(), Next::Idle);
+    let unrendered = |error: RenderError| Outcome::failed(resource, error.to_string(), Next::Idle);
     let home = Home::of(resource);
     let seen = Arc::clone(&memory.on(cx, cluster, resource).seen);
+    if seen.is_namespace_going() {
+        return terminating(resource);
+    }
     forget_lost_home(memory, &home, &seen);
     let mut fresh = false;
     if memory.home.is_none() {
@@ -68,7 +78,11 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         };
         // From now on there may be something to take away: not before, so that what was never installed goes at once.
         if let Err(error) = add_finalizer(cx, resource).await {
-            return Outcome::failed(format!("the finalizer can't be added: {}", engine::words(&error)), Next::Retry);
+            return Outcome::failed(
+                resource,
+                format!("the finalizer can't be added: {}", knative_operator_runtime::words(&error)),
+                Next::Retry,
+            );
         }
         // Remembered first: whatever happens, what is created is found again.
         let mut meant = Inventory::default();
@@ -77,7 +91,7 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
             // An anchor without an inventory is the Go operator's: what it installed is there, and looked at first.
             Ok((uid, Found::Stored(stored))) if stored.0.is_empty() => {
                 if let Err(error) = home.store(&cluster.client, &meant).await {
-                    return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry);
+                    return Outcome::failed(resource, knative_operator_runtime::words(&error), Next::Retry);
                 }
                 memory.home = Some((uid, meant));
             }
@@ -86,11 +100,12 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
             Ok((uid, Found::New(stored))) => {
                 (memory.home, fresh) = (Some((uid, stored)), resource.status().is_none_or(|s| s.version.is_none()));
             }
-            Err(error) => return Outcome::failed(knative_operator_runtime::chain(&error), Next::Retry),
+            Err(error) if error.is_namespace_terminating() => return terminating(resource),
+            Err(error) => return Outcome::failed(resource, knative_operator_runtime::words(&error), Next::Retry),
         }
     }
     // Taken out of the memory: if the pass breaks off, the inventory is read again from where it is stored.
-    let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed("there is no inventory", Next::Retry) };
+    let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed(resource, "there is no inventory", Next::Retry) };
     let generation = resource.meta().generation;
     let same = |p: &Planned| (p.generation, &p.version, &p.uid) == (generation, &version, &uid) && p.release.is(&release);
     let planned = match memory.planned.take().filter(same) {
@@ -107,22 +122,51 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
     let observer = memory.on(cx, cluster, resource);
     observe(observer, &planned.plan, &home, &cluster.client).await;
     let kinds = observer.found.clone();
-    announce(cx, resource, memory, &planned.plan, &version).await;
+    let coming = announce(cx, resource, memory, &planned.plan, &version);
 
     let (text, plan) = (version.to_string(), &planned.plan);
     let inventory = inventory.sharing(plan);
     let (client, home, seen) = (&cluster.client, &home, &*seen);
     let mut site = Site { cx, resource, client, plan, kinds: &kinds, home, seen, inventory, version: &text, fresh };
-    let found = match site.apply(&mut memory.throttle).await {
+    let mut throttle = std::mem::take(&mut memory.throttle);
+    let applied = {
+        let mut apply = std::pin::pin!(site.apply(&mut throttle));
+        // The status is written once, at the end of the pass, unless that takes long.
+        let progress = async {
+            match coming {
+                Some(coming) => {
+                    tokio::time::sleep(LONG).await;
+                    tell(cx, resource, memory, Outcome::of(Verdict::Installation(coming), Next::Idle)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            applied = &mut apply => applied,
+            () = progress => apply.await,
+        }
+    };
+    memory.throttle = throttle;
+    let found = match applied {
         Ok(found) => found,
-        Err(why) => return Outcome::failed(why, Next::Retry),
+        Err(why) => return Outcome::failed(resource, why, Next::Retry),
     };
     memory.home = Some((uid, site.inventory));
     let manifests = planned.release.manifests.clone();
     memory.planned = Some(planned);
+    if seen.is_namespace_going() || found.refused.iter().any(|(_, why)| why.ends_with(GOES)) {
+        return terminating(resource);
+    }
     let settled = found.pending.is_empty() && found.unavailable.is_empty() && found.seen && !found.gaps;
     let next = if settled { Next::Idle } else { Next::After(cx.poll_interval) };
     Outcome { verdict: Verdict::Installation(found), release: Some(Installed { version, manifests }), next }
+}
+
+/// Nothing can be applied while the namespace is being deleted. It is created again as soon as it is gone.
+fn terminating(resource: &Knative) -> Outcome {
+    let cluster = resource.common().cluster_profile_ref.as_ref().map_or_else(|| "the local cluster".to_owned(), ToString::to_string);
+    let message = format!("namespace {} on {cluster} is being deleted; waiting", resource.target_namespace());
+    Outcome::of(Verdict::Blocked(TERMINATING, message), Next::After(AGAIN))
 }
 
 /// What is to be there, and what it was made of.
@@ -174,6 +218,10 @@ fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
 async fn observe(observer: &mut Observer, plan: &Plan, home: &Home, client: &Client) {
     let mut places: HashSet<_> = plan.items().iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
     let id = home.id();
+    if home.is_remote() {
+        // A Namespace that the operator didn't create has no label that it could be watched by.
+        observer.watch_namespace(&id.namespace);
+    }
     places.insert((GroupVersionKind::gvk(&id.group, "v1", &id.kind), id.namespace.clone()));
     for (gvk, namespace) in places {
         match observer.address(client, plan.kinds(), &gvk).await {
@@ -187,20 +235,19 @@ async fn observe(observer: &mut Observer, plan: &Plan, home: &Home, client: &Cli
     }
 }
 
-/// Tells that a version is going to be installed that wasn't yet, once: in the conditions, and in an event.
-async fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, version: &Version) {
+/// Tells that a version is going to be installed that wasn't yet, once: in an event, and as what the conditions are to say if that takes long.
+fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, version: &Version) -> Option<Installation> {
     let installed = resource.status().and_then(|s| s.version.as_deref());
     let what = format!("{}@{version}", resource.meta().generation.unwrap_or_default());
     if memory.announced.as_ref() == Some(&what) || installed == Some(version.to_string().as_str()) {
-        return;
+        return None;
     }
     memory.announced = Some(what);
-    let pending = vec![format!("{} objects to be applied", plan.items().len())];
-    let coming = Installation { pending, ..Installation::default() };
-    tell(cx, resource, memory, Outcome::of(Verdict::Installation(coming), Next::Idle)).await;
     let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
     let note = format!("Installing version {version}{from}: {} objects in namespace {}", plan.items().len(), resource.target_namespace());
     cx.events.normal(resource, "Installing", note);
+    let pending = vec![format!("{} objects to be applied", plan.items().len())];
+    Some(Installation { pending, ..Installation::of(resource.component()) })
 }
 
 /// One installation, while it is worked on.
@@ -251,7 +298,8 @@ impl Site<'_> {
             let note = format!("{id} is changed again and again by {who}; it is put right less often");
             self.cx.events.warning(self.resource, "DriftFight", note);
         }
-        let mut found = Installation { refused: applied.refused, lost: target.lost.into_inner(), ..Installation::default() };
+        let mut found =
+            Installation { refused: applied.refused, lost: target.lost.into_inner(), ..Installation::of(self.resource.component()) };
         if found.refused.is_empty() && !applied.held {
             self.prune(&mut found).await;
         }
@@ -294,7 +342,7 @@ impl Site<'_> {
         if self.inventory == *stored {
             return Ok(());
         }
-        self.home.store(self.client, &self.inventory).await.map_err(|e| knative_operator_runtime::chain(&e))
+        self.home.store(self.client, &self.inventory).await.map_err(|e| knative_operator_runtime::words(&e))
     }
 
     /// Deletes what was applied once and is not in the plan any more.

@@ -1,14 +1,17 @@
 //! One actor a custom resource: it waits for something to change, makes one pass, tells what is so, and waits again.
 //! Actors share nothing but what [`Context`] holds, so a slow or dead spoke holds up nobody else.
 //!
-//! [`fleet`] starts and ends actors, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster, [`place`] the namespace on it, [`plans`] what is to be there,
-//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`turns`] are taken by passes, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
+//! [`fleet`] starts and ends actors, [`desired`] is what they are told, [`actor`] is the loop, [`pass`] the steps of one pass, [`resolve`] finds the cluster, [`place`] the namespace on it, [`plans`] what is to be there,
+//! [`install`] makes it as it should be, [`finalize`] takes everything away, [`survey`] asks the watches what works, [`missing`] tells what a cluster lacks, [`turns`] are taken by passes, [`verdict`] turns what happened into conditions (pure), [`report`] writes them.
 
 pub mod actor;
+pub mod desired;
 pub mod events;
 pub mod finalize;
 pub mod fleet;
+pub mod go_operator;
 pub mod install;
+pub mod missing;
 pub mod pass;
 pub mod place;
 pub mod plans;
@@ -49,6 +52,8 @@ pub struct Context {
     pub connections: Connections,
     /// All custom resources.
     pub siblings: siblings::Siblings,
+    /// Whether the Go operator still runs beside this one.
+    pub go_operator: go_operator::GoOperator,
     /// Where events go.
     pub events: events::Events,
     /// What is counted.

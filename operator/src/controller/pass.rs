@@ -1,6 +1,6 @@
 //! One pass: where, what, apply, look, tell. Each step hands a value to the next.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::State;
@@ -8,6 +8,8 @@ use knative_operator_shared::rules::{self, Surroundings};
 use knative_operator_shared::version::Version;
 
 use super::actor::{Memory, Next};
+use super::desired::{Desired, Unreadable};
+use super::go_operator::Running;
 use super::report::{self, Report, Told};
 use super::resolve::Failure;
 use super::siblings::Key;
@@ -18,8 +20,24 @@ use crate::release::{self, NoVersion};
 /// How soon it is looked again whether the ClusterProfiles were read.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Makes one pass over `resource`.
-pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next {
+/// How long the Go operator may take to stop before a resource's status says that it runs: in an upgrade it stops by itself.
+const GO_OPERATOR_STOPS: Duration = Duration::from_secs(5);
+/// How soon the status says so again if the Go operator overwrites it.
+const REMIND: Duration = Duration::from_secs(30);
+
+/// Makes one pass over `desired`.
+pub async fn run(cx: &Context, desired: &Desired, memory: &mut Memory) -> Next {
+    let resource = &*desired.resource;
+    memory.observe(resource);
+    if !cx.go_operator.is_known() {
+        return Next::After(LOOK);
+    }
+    if let Some(running) = cx.go_operator.running() {
+        return wait_for_go_operator(cx, resource, memory, &running).await;
+    }
+    if let Some(unreadable) = desired.unreadable.as_ref().filter(|unreadable| !(resource.deleting() && unreadable.has_target)) {
+        return report_unreadable(cx, resource, memory, unreadable).await;
+    }
     if resource.common().cluster_profile_ref.is_some() && !cx.profiles.looked() {
         // Right after a start nothing is known, and nothing is told.
         return Next::After(LOOK);
@@ -29,6 +47,49 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
     }
     let outcome = look(cx, resource, memory).await;
     tell(cx, resource, memory, outcome).await
+}
+
+/// Does nothing but say that the Go operator still runs, once in a while: it may overwrite the status.
+async fn wait_for_go_operator(cx: &Context, resource: &Knative, memory: &mut Memory, running: &Running) -> Next {
+    let stops = GO_OPERATOR_STOPS.saturating_sub(running.since.elapsed());
+    let reminds = memory.reminded.map_or(Duration::ZERO, |reminded| REMIND.saturating_sub(reminded.elapsed()));
+    let pause = stops.max(reminds);
+    if !pause.is_zero() {
+        return Next::After(pause);
+    }
+    let Running { lease, holder, .. } = running;
+    let (namespace, name) = lease.split_once('/').unwrap_or_default();
+    let message = format!(
+        "the Go operator is still running: \"{holder}\" renews Lease {lease}. Nothing is written to clusters until it stops. Delete the \
+         Deployment that this Pod belongs to; if it is gone already, delete the Lease: kubectl delete lease {name} -n {namespace}"
+    );
+    memory.reminded = Some(Instant::now());
+    match tell(cx, resource, memory, Outcome::of(Verdict::Blocked("GoOperatorRunning", message), Next::Idle)).await {
+        Next::Idle => Next::After(REMIND),
+        other => other,
+    }
+}
+
+/// Says why `resource` can't be read. What is installed for it stays as it is.
+async fn report_unreadable(cx: &Context, resource: &Knative, memory: &mut Memory, unreadable: &Unreadable) -> Next {
+    memory.observer = None;
+    let Unreadable { message, has_target } = unreadable;
+    let message = if resource.deleting() && !has_target {
+        let (kind, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
+        format!(
+            "{message}. The operator doesn't know which cluster to uninstall from: correct the field, or leave everything where it is: \
+             kubectl patch {kind} {name} -n {namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+        )
+    } else {
+        format!("{message}. What is installed stays as it is until the resource is corrected")
+    };
+    let next = tell(cx, resource, memory, Outcome::of(Verdict::Blocked("Unreadable", message.clone()), Next::Idle)).await;
+    if next == Next::Retry && memory.advised.as_ref() != Some(&message) {
+        // An API server that doesn't ratchet validation refuses the status of an invalid resource.
+        cx.events.warning(resource, "Unreadable", message.clone());
+        memory.advised = Some(message);
+    }
+    next
 }
 
 /// What a pass came to.
@@ -48,8 +109,9 @@ impl Outcome {
     }
 
     /// The installation as a whole can't go on, because.
-    pub fn failed(why: impl Into<String>, next: Next) -> Self {
-        Self::of(Verdict::Installation(Installation { failed: Some(why.into()), ..Installation::default() }), next)
+    pub fn failed(resource: &Knative, why: impl Into<String>, next: Next) -> Self {
+        let component = resource.component();
+        Self::of(Verdict::Installation(Installation { failed: Some(why.into()), ..Installation::of(component) }), next)
     }
 }
 
@@ -77,10 +139,14 @@ async fn look(cx: &Context, resource: &Knative, memory: &mut Memory) -> Outcome 
 /// Installs `target`, if the cluster is to be had.
 async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Target) -> Outcome {
     let suspect = memory.suspect || memory.observer.as_ref().is_some_and(|(_, o)| o.seen.take_trouble());
-    if let Some(stale) = resolve::stale(cx, resource).await {
-        memory.observer = None;
-        tell(cx, resource, memory, Outcome::of(Verdict::Unresolved(stale), Next::Idle)).await;
+    // The pass after this one rebuilds the connection, which may take a while.
+    if !memory.rebuilding
+        && let Some(stale) = resolve::stale(cx, resource).await
+    {
+        (memory.observer, memory.rebuilding) = (None, true);
+        return Outcome::of(Verdict::Unresolved(stale), Next::After(Duration::ZERO));
     }
+    memory.rebuilding = false;
     let cluster = match resolve::cluster(cx, resource, suspect).await {
         Ok(cluster) => cluster,
         Err(failure) => return unresolved(memory, failure),
@@ -88,7 +154,7 @@ async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Targ
     memory.suspect = false;
     let turn = cx.turns.take(&cx.metrics).await;
     if let Some(why) = obstacle(cx, resource) {
-        return Outcome::failed(why, Next::Idle);
+        return Outcome::failed(resource, why, Next::Idle);
     }
     match target {
         Target::Version(version) => {
@@ -103,7 +169,7 @@ async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Targ
                 None => outcome,
             }
         }
-        Target::Missing(why, next) => Outcome::failed(why, next),
+        Target::Missing(why, next) => Outcome::failed(resource, why, next),
     }
 }
 

@@ -4,9 +4,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
-use kube::api::{Patch, PatchParams};
+use knative_operator_shared::label::FIELD_MANAGER;
+use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -14,7 +16,6 @@ use serde_json::{Value, json};
 use super::actor::Memory;
 use super::events::Events;
 use super::{Context, verdict};
-use crate::apply::engine;
 use crate::object::version;
 
 /// What is to be told.
@@ -30,6 +31,10 @@ pub struct Report {
 /// How soon words are changed again that only tell how far something has come.
 const WORDS: Duration = Duration::from_secs(1);
 
+/// How long nothing is written after the spec has changed. Scripts and controllers often change it several times in a row, and a write in
+/// between would make theirs fail ("the object has been modified").
+const QUIET: Duration = Duration::from_millis(250);
+
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -37,7 +42,7 @@ pub enum Told {
     Yes,
     /// It could not be written: it is to be told again.
     No,
-    /// It says the same in other words than a moment ago: it is to be told again after this long.
+    /// It is too soon to write: it is to be told again after this long.
     Later(Duration),
 }
 
@@ -48,6 +53,10 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
     let new = status(&old, resource.meta().generation, report, Timestamp::now());
     if new == old {
         return Told::Yes;
+    }
+    let quiet = memory.generation.filter(|(generation, _)| old.observed_generation != Some(*generation));
+    if let Some(rest) = quiet.map(|(_, changed)| QUIET.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero()) {
+        return Told::Later(rest);
     }
     let since = memory.told.map_or(WORDS, |told| told.elapsed());
     if since < WORDS && gist(&new) == gist(&old) {
@@ -63,7 +72,7 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
         // The resource is gone.
         Err(kube::Error::Api(answer)) if answer.code == 404 => Told::Yes,
         Err(error) => {
-            tracing::warn!(name = resource.name(), error = engine::words(&error), "status not written");
+            tracing::warn!(name = resource.name(), error = knative_operator_runtime::words(&error), "status not written");
             Told::No
         }
     }
@@ -97,7 +106,7 @@ async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube
         patch.extend(fields);
     }
     let api = metadata_api(hub, resource);
-    let answer = api.patch_status(resource.name(), &PatchParams::default(), &Patch::Merge(json!({"status": patch}))).await?;
+    let answer = api.patch_status(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(json!({"status": patch}))).await?;
     Ok(answer.metadata)
 }
 

@@ -38,11 +38,6 @@ impl Siblings {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key)
     }
 
-    /// All that there are.
-    pub fn all(&self) -> Vec<Arc<Knative>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
-    }
-
     /// Whether anything else is for the cluster of `resource`.
     pub fn on_same_cluster(&self, resource: &Knative) -> bool {
         let target = &resource.common().cluster_profile_ref;

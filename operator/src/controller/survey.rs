@@ -53,6 +53,7 @@ fn workloads(plan: &Plan) -> impl Iterator<Item = &Item> {
 mod tests {
     use std::sync::Arc;
 
+    use knative_operator_shared::api::Component;
     use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
     use serde_json::json;
 
@@ -80,7 +81,7 @@ mod tests {
     }
 
     fn found(plan: &Plan, seen: &Seen) -> Installation {
-        let mut found = Installation::default();
+        let mut found = Installation::of(Component::Serving);
         add(&mut found, plan, seen, "2026-01-01T12:00:00Z".parse().unwrap());
         found
     }
@@ -90,7 +91,7 @@ mod tests {
         let (plan, seen) = (plan(), Seen::default());
         seen.expect(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
         // Nobody has looked: nothing is told.
-        assert_eq!(found(&plan, &seen), Installation::default());
+        assert_eq!(found(&plan, &seen), Installation::of(Component::Serving));
         for item in plan.items() {
             let resource = ApiResource::from_gvk(&item.gvk);
             seen.all(&Kind { resource, namespaced: true }, "", &HashSet::new(), 0);

@@ -1,8 +1,9 @@
 //! What a pass found, as conditions. Pure.
 
-use knative_operator_shared::api::Condition;
+use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{DEPENDENTS, State, States};
 
+use super::missing;
 use crate::cluster::Unresolved;
 use crate::health::Wait;
 use crate::object::ObjectId;
@@ -10,9 +11,14 @@ use crate::object::ObjectId;
 /// Objects or deployments named in a message, at most.
 const NAMED: usize = 5;
 
+/// Reason of `InstallSucceeded` while the namespace is being deleted.
+pub const TERMINATING: &str = "NamespaceTerminating";
+
 /// What became of the installation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
+    /// Of what.
+    pub component: Component,
     /// What stops all of it, if something does.
     pub failed: Option<String>,
     /// Objects that were refused, and why.
@@ -31,12 +37,31 @@ pub struct Installation {
     pub lost: bool,
 }
 
+impl Installation {
+    /// Of `component`, of which nothing is known yet.
+    pub fn of(component: Component) -> Self {
+        Self {
+            component,
+            failed: None,
+            refused: Vec::new(),
+            broken: Vec::new(),
+            pending: Vec::new(),
+            unavailable: Vec::new(),
+            seen: false,
+            gaps: false,
+            lost: false,
+        }
+    }
+}
+
 /// How far a pass came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The target version may not follow the installed one, because; what became of the installed one, if there is one: it is
     /// kept right.
     Ineligible(String, Option<Box<Verdict>>),
+    /// Nothing may be written to the target cluster for now: reason and message of `InstallSucceeded`.
+    Blocked(&'static str, String),
     /// The target cluster is not to be had.
     Unresolved(Unresolved),
     /// The installation was looked at.
@@ -67,6 +92,14 @@ pub fn states(before: States, verdict: &Verdict) -> States {
             after[0] = State::no("Error", format!("Version migration is not eligible with message: {why}"));
             after
         }
+        Verdict::Blocked(reason, message) => {
+            let [eligible, resolved, _, dependencies, available] = before;
+            let available = match available {
+                State::True if *reason == TERMINATING => State::unclear(TERMINATING, "the Deployments go with their namespace"),
+                other => other,
+            };
+            [eligible, resolved, State::no(*reason, message.clone()), dependencies, available]
+        }
         Verdict::Unresolved(Unresolved { reason, message }) => {
             let [_, _, installed, dependencies, available] = before;
             let unclear = |before: State| match before {
@@ -91,8 +124,9 @@ fn install(found: &Installation, before: State) -> State {
     if let Some(why) = &found.failed {
         return failed(why.clone());
     }
-    let refused = found.refused.iter().map(|(id, why)| format!("failed to apply {id}: {why}"));
-    if let Some(why) = listed(&refused.chain(found.broken.iter().cloned()).collect::<Vec<_>>()) {
+    let (lacking, others) = missing::grouped(found.component, &found.refused);
+    let refused = others.into_iter().map(|(id, why)| format!("failed to apply {id}: {why}"));
+    if let Some(why) = listed(&lacking.into_iter().chain(refused).chain(found.broken.iter().cloned()).collect::<Vec<_>>()) {
         return failed(why);
     }
     match listed(&found.pending) {
@@ -155,7 +189,7 @@ mod tests {
     }
 
     fn found(change: impl FnOnce(&mut Installation)) -> Verdict {
-        let mut found = Installation { seen: true, ..Installation::default() };
+        let mut found = Installation { seen: true, ..Installation::of(Component::Serving) };
         change(&mut found);
         Verdict::Installation(found)
     }
@@ -210,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_restart_changes_nothing_before_anybody_has_looked() {
-        let unseen = Verdict::Installation(Installation::default());
+        let unseen = Verdict::Installation(Installation::of(Component::Serving));
         assert_eq!(states(running(), &unseen), running());
         assert_eq!(states(fresh(), &unseen)[4], State::unknown());
     }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use knative_operator_runtime::identity::{patch_as, post_as};
+use knative_operator_shared::label::FIELD_MANAGER;
+use kube::api::{ListParams, ObjectMeta, Patch};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
@@ -73,7 +75,7 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken, te
             }
         };
         if let Err(error) = turn.await {
-            tracing::warn!(error = knative_operator_runtime::chain(&error), "Leases not read or renewed");
+            tracing::warn!(error = knative_operator_runtime::words(&error), "Leases not read or renewed");
         }
         if let Some((shard, _)) = candidate.held.iter().find(|(_, held)| held.renewed.elapsed() >= TIMING.deadline) {
             tracing::error!(shard, "the Lease could not be renewed for {:?}", TIMING.deadline);
@@ -137,7 +139,7 @@ impl Candidate {
         }
         if let Some(shard) = ask {
             let patch = json!({"metadata": {"annotations": {WANTED: self.settings.identity}}});
-            self.leases.patch(&self.name(shard), &PatchParams::default(), &Patch::Merge(patch)).await?;
+            self.leases.patch(&self.name(shard), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await?;
         }
         self.give(&give).await;
         Ok(())
@@ -166,7 +168,7 @@ impl Candidate {
         if let Some(spec) = lease.spec.as_mut() {
             spec.renew_time = Some(MicroTime(Timestamp::now()));
         }
-        let written = match self.leases.replace(&name, &PostParams::default(), &lease).await {
+        let written = match self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await {
             // Somebody has asked for it, or taken it.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let found = self.leases.get(&name).await?;
@@ -176,7 +178,7 @@ impl Candidate {
                     return Ok(());
                 }
                 lease.metadata = found.metadata;
-                self.leases.replace(&name, &PostParams::default(), &lease).await?
+                self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await?
             }
             other => other?,
         };
@@ -204,10 +206,10 @@ impl Candidate {
                 annotations.remove(WANTED);
             }
             // The object still carries the resourceVersion that was read: a write in between makes this one fail.
-            self.leases.replace(&name, &PostParams::default(), &lease).await
+            self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await
         } else {
             let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels.clone()), ..ObjectMeta::default() };
-            self.leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await
+            self.leases.create(&post_as(FIELD_MANAGER), &Lease { metadata, spec: Some(spec) }).await
         };
         match written {
             Ok(lease) => {
@@ -221,7 +223,7 @@ impl Candidate {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 if let Some(found) = self.leases.get_opt(&name).await?.filter(|l| number(l).is_none()) {
                     let labelled = json!({"metadata": {"labels": labels, "resourceVersion": found.metadata.resource_version}});
-                    self.leases.patch(&name, &PatchParams::default(), &Patch::Merge(labelled)).await?;
+                    self.leases.patch(&name, &patch_as(FIELD_MANAGER), &Patch::Merge(labelled)).await?;
                 }
                 Ok(())
             }
@@ -248,7 +250,7 @@ impl Candidate {
                 spec.lease_duration_seconds = Some(1);
             }
             // With the version that was written last: if that fails, it ends by itself.
-            if let Err(error) = self.leases.replace(&self.name(shard), &PostParams::default(), &lease).await {
+            if let Err(error) = self.leases.replace(&self.name(shard), &post_as(FIELD_MANAGER), &lease).await {
                 tracing::debug!(%error, shard, "Lease not given back");
             }
         }

@@ -1,5 +1,7 @@
 //! Manifests that a spec names by URL: downloaded with limits, kept by the digest of what came, asked for again with their validators.
 
+use knative_operator_runtime::identity::user_agent;
+use knative_operator_shared::label::FIELD_MANAGER;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -60,7 +62,7 @@ impl DownloadError {
 
 /// Why nothing can be downloaded at all.
 #[derive(Debug, thiserror::Error)]
-#[error("manifests can't be downloaded: {}", knative_operator_runtime::chain(.0))]
+#[error("manifests can't be downloaded: {}", knative_operator_runtime::words(.0))]
 pub struct DownloadsError(reqwest::Error);
 
 /// What was downloaded.
@@ -85,7 +87,7 @@ impl Downloads {
     /// Nothing is downloaded yet. `limit`: how long one manifest may take, retries included. Trusts the system's
     /// authorities (or `SSL_CERT_FILE`), and honours `HTTPS_PROXY` and `NO_PROXY`.
     pub fn new(limit: Duration) -> Result<Self, DownloadsError> {
-        Self::with(Client::builder(), limit, CURRENT)
+        Self::with(Client::builder().user_agent(user_agent(FIELD_MANAGER)), limit, CURRENT)
     }
 
     /// The same, through a client that `builder` is the beginning of; what came is taken for current for as long as `current`.
@@ -198,5 +200,5 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 /// An error in words, without the URL: it may hold a credential.
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn failed(error: reqwest::Error) -> DownloadError {
-    DownloadError::Failed(knative_operator_runtime::chain(&error.without_url()))
+    DownloadError::Failed(knative_operator_runtime::words(&error.without_url()))
 }

@@ -40,7 +40,7 @@ pub fn raise(autoscaler: &mut Value, replicas: i64) -> Result<(), String> {
     }
     spec["minReplicas"] = json!(replicas);
     if let Some(greatest) = greatest {
-        spec["maxReplicas"] = json!(greatest + replicas - least);
+        spec["maxReplicas"] = json!(greatest.saturating_add(replicas.saturating_sub(least)));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub fn replicas(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") == "Deployment" && name != ALONE && !scaled(name) {
         object["spec"]["replicas"] = json!(replicas);
     } else if is_autoscaler(object) {
-        raise(object, replicas.into())?;
+        raise(object, replicas)?;
     }
     Ok(())
 }

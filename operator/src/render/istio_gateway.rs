@@ -52,7 +52,7 @@ fn server(given: &IstioServer) -> Result<Value, String> {
 }
 
 /// Istio's name for the TLS version that the Go operator's CRD numbers (`ServerTLSSettings.TLSProtocol`).
-fn protocol(field: &str, number: Option<i32>) -> Result<Option<&'static str>, String> {
+fn protocol(field: &str, number: Option<i64>) -> Result<Option<&'static str>, String> {
     match number {
         None | Some(0) => Ok(None),
         Some(1) => Ok(Some("TLSV1_0")),

@@ -15,11 +15,11 @@ pub fn settings(given: &ContainerProbe) -> impl Iterator<Item = (&'static str, i
         termination_grace_period_seconds,
     } = given;
     [
-        ("initialDelaySeconds", initial_delay_seconds.map(i64::from)),
-        ("timeoutSeconds", timeout_seconds.map(i64::from)),
-        ("periodSeconds", period_seconds.map(i64::from)),
-        ("successThreshold", success_threshold.map(i64::from)),
-        ("failureThreshold", failure_threshold.map(i64::from)),
+        ("initialDelaySeconds", *initial_delay_seconds),
+        ("timeoutSeconds", *timeout_seconds),
+        ("periodSeconds", *period_seconds),
+        ("successThreshold", *success_threshold),
+        ("failureThreshold", *failure_threshold),
         ("terminationGracePeriodSeconds", *termination_grace_period_seconds),
     ]
     .into_iter()

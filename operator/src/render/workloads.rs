@@ -18,7 +18,7 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
         } else if let Some(replicas) = given.replicas.filter(|_| is_autoscaler(object))
             && text(object, "/metadata/name") == autoscaler_of(&given.name)
         {
-            raise(object, replicas.into()).map_err(|why| format!("{path}.replicas: {why}"))?;
+            raise(object, replicas).map_err(|why| format!("{path}.replicas: {why}"))?;
         }
     }
     Ok(())

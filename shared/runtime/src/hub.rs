@@ -4,8 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+use crate::identity::user_agent;
 
 /// Flags for the hub.
 #[derive(Args, Clone, Debug)]
@@ -35,8 +39,8 @@ pub enum HubError {
 }
 
 impl HubArgs {
-    /// A client with time limits and without hidden retries: retrying is its callers' decision.
-    pub async fn client(&self) -> Result<Client, HubError> {
+    /// A client for `program`, with time limits and without hidden retries: retrying is its callers' decision.
+    pub async fn client(&self, program: &str) -> Result<Client, HubError> {
         let mut config = match &self.kubeconfig {
             Some(path) if !path.as_os_str().is_empty() => {
                 let broken = |source| HubError::Kubeconfig { path: path.clone(), source };
@@ -46,6 +50,8 @@ impl HubArgs {
             _ => Config::incluster().map_err(HubError::InCluster)?,
         };
         config.default_retry = false;
+        // A program's name and version are plain ASCII.
+        config.headers.extend(HeaderValue::from_str(&user_agent(program)).ok().map(|agent| (USER_AGENT, agent)));
         config.connect_timeout = Some(Duration::from_secs(5));
         Client::try_from(config).map_err(HubError::Client)
     }

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::future::Future;
 use std::process::ExitCode;
 
-use crate::chain;
 use crate::log::LogArgs;
+use crate::words;
 
 /// Runs `serve` to its end, on so many threads. Exits with 1 if it fails, having logged why, and with 2 if `log` is of no use.
 pub fn run<E: Error + 'static>(log: &LogArgs, threads: usize, serve: impl Future<Output = Result<(), E>>) -> ExitCode {
@@ -28,7 +28,7 @@ pub fn run<E: Error + 'static>(log: &LogArgs, threads: usize, serve: impl Future
     match runtime.block_on(serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = chain(&error), "ended");
+            tracing::error!(error = words(&error), "ended");
             ExitCode::FAILURE
         }
     }

@@ -122,7 +122,8 @@ pub struct Registry {
 pub struct HighAvailability {
     /// Number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub replicas: Option<i64>,
 }
 
 /// Where a manifest comes from.

@@ -86,7 +86,8 @@ pub struct IstioServer {
 pub struct IstioPort {
     /// Port number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub number: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub number: Option<i64>,
     /// Protocol, such as `HTTP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
@@ -95,7 +96,8 @@ pub struct IstioPort {
     pub name: Option<String>,
     /// Port of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target_port: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub target_port: Option<i64>,
 }
 
 /// TLS settings of an Istio Gateway.
@@ -131,10 +133,12 @@ pub struct IstioTls {
     pub verify_certificate_hash: Vec<String>,
     /// Lowest TLS version, as Istio's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_protocol_version: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub min_protocol_version: Option<i64>,
     /// Highest TLS version, as Istio's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_protocol_version: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub max_protocol_version: Option<i64>,
     /// Cipher suites.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cipher_suites: Vec<String>,
@@ -167,10 +171,12 @@ pub struct KourierIngress {
     pub service_load_balancer_ip: Option<String>,
     /// Node port for HTTP, with a Service of type `NodePort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http_port: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub http_port: Option<i64>,
     /// Node port for HTTPS, with a Service of type `NodePort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub https_port: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub https_port: Option<i64>,
     /// ConfigMap that holds Envoy's bootstrap configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_configmap: Option<String>,

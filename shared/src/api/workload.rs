@@ -25,7 +25,8 @@ pub struct WorkloadOverride {
     pub annotations: BTreeMap<String, String>,
     /// Number of replicas; goes to the autoscaler where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub replicas: Option<i64>,
     /// Node labels that pods need.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
@@ -85,19 +86,24 @@ pub struct ContainerProbe {
     pub container: String,
     /// Seconds before the first probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initial_delay_seconds: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub initial_delay_seconds: Option<i64>,
     /// Seconds after which a probe fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub timeout_seconds: Option<i64>,
     /// Seconds between probes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub period_seconds: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub period_seconds: Option<i64>,
     /// Successes in a row after which the probe succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub success_threshold: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub success_threshold: Option<i64>,
     /// Failures in a row after which the probe fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_threshold: Option<i32>,
+    #[schemars(with = "Option<i32>")]
+    pub failure_threshold: Option<i64>,
     /// Seconds that the pod has to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
@@ -127,10 +133,12 @@ pub struct PodDisruptionBudgetOverride {
     pub name: String,
     /// Number or percentage of pods that must stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_available: Option<IntOrString>,
+    #[schemars(with = "Option<IntOrString>")]
+    pub min_available: Option<Value>,
     /// Number or percentage of pods that may go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_unavailable: Option<IntOrString>,
+    #[schemars(with = "Option<IntOrString>")]
+    pub max_unavailable: Option<Value>,
     /// Has no effect; kept for users of the Go operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<LabelSelector>")]

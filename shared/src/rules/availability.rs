@@ -1,6 +1,6 @@
 //! `spec.high-availability`.
 
-use super::{Example, Problem, Rule, Severity};
+use super::{Example, MAX_INT32, Problem, Rule, Severity};
 use crate::api::Knative;
 
 /// At least one replica.
@@ -27,6 +27,9 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     match resource.common().high_availability.as_ref().and_then(|h| h.replicas) {
         Some(replicas) if replicas < 1 => {
             found.push(REPLICAS.at(FIELD, format!("{replicas} is less than 1"), "set it to 2 or more, or remove spec.high-availability"));
+        }
+        Some(replicas) if replicas > MAX_INT32 => {
+            found.push(REPLICAS.at(FIELD, format!("{replicas} is more than {MAX_INT32}"), "set it to a smaller number"));
         }
         Some(1) => {
             found.push(ONE.at(FIELD, "1 replica is not highly available: an update or a lost node interrupts it", "set it to 2 or more"));

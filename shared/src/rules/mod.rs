@@ -34,9 +34,12 @@ use crate::api::Knative;
 
 pub use names::{autoscaler_of, short};
 pub use protected::deletion;
-pub use readable::{READABLE, read};
+pub use readable::{READABLE, drop_nulls, read, salvage};
 pub use rule::{ALL, Example, Rule, Severity};
 pub use surroundings::{Container, Names, Profile, Releases, Surroundings, Workload};
+
+/// The largest number that a field of type `int32` holds. Not every API server enforces it.
+const MAX_INT32: i64 = i32::MAX as i64;
 
 /// The rules that hold even for a resource that is being deleted.
 pub static GUARDS: [&Rule; 2] = [&reference::IMMUTABLE, &unreachable::ANNOTATION];

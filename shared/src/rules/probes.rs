@@ -1,6 +1,6 @@
 //! Settings of probes.
 
-use super::{Example, Problem, Rule, Severity};
+use super::{Example, MAX_INT32, Problem, Rule, Severity};
 use crate::api::{ContainerProbe, Knative};
 
 /// Their numbers.
@@ -30,17 +30,20 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
 
 fn one(path: &str, probe: &ContainerProbe, liveness: bool, found: &mut Vec<Problem>) {
     let numbers = [
-        ("initialDelaySeconds", probe.initial_delay_seconds.map(i64::from)),
-        ("timeoutSeconds", probe.timeout_seconds.map(i64::from)),
-        ("periodSeconds", probe.period_seconds.map(i64::from)),
-        ("successThreshold", probe.success_threshold.map(i64::from)),
-        ("failureThreshold", probe.failure_threshold.map(i64::from)),
+        ("initialDelaySeconds", probe.initial_delay_seconds),
+        ("timeoutSeconds", probe.timeout_seconds),
+        ("periodSeconds", probe.period_seconds),
+        ("successThreshold", probe.success_threshold),
+        ("failureThreshold", probe.failure_threshold),
         ("terminationGracePeriodSeconds", probe.termination_grace_period_seconds),
     ];
     for (field, value) in numbers {
         let place = || format!("{path}.{field}");
         match value {
             Some(value) if value < 0 => found.push(RANGE.at(place(), format!("{value} is negative"), "set it to a positive number")),
+            Some(value) if value > MAX_INT32 && field != "terminationGracePeriodSeconds" => {
+                found.push(RANGE.at(place(), format!("{value} is more than {MAX_INT32}"), "set it to a smaller number"));
+            }
             Some(value) if liveness && field == "successThreshold" && value > 1 => {
                 found.push(RANGE.at(place(), format!("{value} is more than 1, all that a liveness probe may need"), "set it to 1"));
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Example, Problem, Rule, Severity};
+use super::{Example, MAX_INT32, Problem, Rule, Severity};
 use crate::api::Knative;
 
 /// Names aren't empty.
@@ -47,6 +47,13 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         each(&format!("{path}.livenessProbes"), "container", workload.liveness_probes.iter().map(|p| p.container.as_str()), found);
         if let Some(replicas) = workload.replicas.filter(|r| *r < 0) {
             found.push(REPLICAS.at(format!("{path}.replicas"), format!("{replicas} is negative"), "set it to 0 or more"));
+        }
+        if let Some(replicas) = workload.replicas.filter(|r| *r > MAX_INT32) {
+            found.push(REPLICAS.at(
+                format!("{path}.replicas"),
+                format!("{replicas} is more than {MAX_INT32}"),
+                "set it to a smaller number",
+            ));
         }
     }
 }

@@ -1,0 +1,94 @@
+//! A custom resource as the hub stores it, whether it can be read or not. Pure.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::rules;
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+/// A custom resource as the hub stores it.
+#[derive(Clone, Debug)]
+pub struct Desired {
+    /// The resource. Of one that can't be read: its metadata, status and target cluster, as far as these can be read.
+    pub resource: Arc<Knative>,
+    /// Why it can't be read, if it can't.
+    pub unreadable: Option<Unreadable>,
+}
+
+/// A stored resource that doesn't match the CustomResourceDefinition: an older definition admitted it, or somebody edited etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Field, fault and fix, for people.
+    pub message: String,
+    /// Whether the target cluster is known all the same. Only then can what is installed be deleted.
+    pub has_target: bool,
+}
+
+impl Deref for Desired {
+    type Target = Knative;
+
+    fn deref(&self) -> &Knative {
+        &self.resource
+    }
+}
+
+impl Desired {
+    /// Reads `object`, a resource of `component`.
+    pub fn read(component: Component, object: DynamicObject) -> Self {
+        let DynamicObject { metadata, data, .. } = object;
+        let mut whole = data;
+        // Metadata is plain data with string keys: serialising it can't fail.
+        whole["metadata"] = serde_json::to_value(metadata).unwrap_or_default();
+        match rules::read(component, &whole) {
+            Ok(resource) => Self { resource: Arc::new(resource), unreadable: None },
+            Err(problem) => Self::unreadable(component, &whole, problem.to_string()),
+        }
+    }
+
+    fn unreadable(component: Component, object: &Value, message: String) -> Self {
+        let salvaged = rules::salvage(component, object);
+        let has_target = salvaged.is_some();
+        let bare = || rules::salvage(component, &json!({"metadata": object["metadata"], "status": object["status"]}));
+        // Metadata was read as such before.
+        let resource = salvaged.or_else(bare).unwrap_or_else(|| match component {
+            Component::Serving => Knative::Serving(Default::default()),
+            Component::Eventing => Knative::Eventing(Default::default()),
+        });
+        Self { resource: Arc::new(resource), unreadable: Some(Unreadable { message, has_target }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(spec: Value) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"name": "a", "namespace": "b", "finalizers": ["f"]}, "spec": spec, "status": {"version": "1.2.3"},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn unreadable_spec_keeps_metadata_status_and_target() {
+        let profile = json!({"name": "c", "namespace": "d"});
+        let desired = Desired::read(Component::Serving, object(json!({"clusterProfileRef": profile, "workloads": "all"})));
+        let unreadable = desired.unreadable.clone().unwrap();
+        assert!(unreadable.has_target && unreadable.message.starts_with("spec.workloads: invalid type"), "{unreadable:?}");
+        assert_eq!((desired.name(), desired.namespace(), desired.meta().finalizers.as_ref().map(Vec::len)), ("a", "b", Some(1)));
+        assert_eq!(desired.status().and_then(|s| s.version.as_deref()), Some("1.2.3"));
+        assert!(desired.common().cluster_profile_ref.is_some());
+        let desired = Desired::read(Component::Serving, object(json!({"clusterProfileRef": "c"})));
+        assert_eq!((desired.unreadable.clone().map(|u| u.has_target), desired.name()), (Some(false), "a"));
+    }
+
+    #[test]
+    fn missing_spec_is_readable() {
+        let mut object = object(json!({}));
+        object.data.as_object_mut().unwrap().remove("spec");
+        assert!(Desired::read(Component::Serving, object).unreadable.is_none());
+    }
+}
