@@ -7,8 +7,10 @@
 
 pub mod cluster;
 pub mod gate;
+pub mod go_operator;
 pub mod http;
 pub mod https;
+pub mod instances;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod measure;

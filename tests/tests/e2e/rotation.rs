@@ -1,76 +1,26 @@
 //! The webhook is never the outage: certificates are renewed and rolled over, replicas come and go, the chart is upgraded, all under load.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use knative_operator_shared::api::{Component, KnativeServing};
+use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::kubelet::Pod;
 use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools, wait};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::api::{Patch, PatchParams};
+use kube::Api;
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::task::JoinHandle;
 
+use crate::load::{self, Load};
 use crate::support::{namespace, resource, run};
 
 const SECRET: &str = "operator-webhook-certs";
 const CONFIGURATION: &str = "validation.operator.knative.dev";
-
-/// Admissions through the API server, at an even pace, until it is dropped.
-struct Load {
-    stop: Arc<AtomicBool>,
-    done: Arc<AtomicUsize>,
-    refused: Arc<std::sync::Mutex<Vec<String>>>,
-    task: JoinHandle<()>,
-}
-
-impl Load {
-    /// `rate` admissions a second.
-    fn start(client: &Client, rate: u32) -> Self {
-        let (stop, done, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::default());
-        let api: Api<KnativeServing> = Api::namespaced(client.clone(), "rotation");
-        let (ended, counted, told): (_, _, Arc<std::sync::Mutex<Vec<String>>>) =
-            (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&refused));
-        let task = tokio::spawn(async move {
-            let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
-            while !ended.load(Ordering::Relaxed) {
-                tick.tick().await;
-                let (api, done, told) = (api.clone(), Arc::clone(&counted), Arc::clone(&told));
-                tokio::spawn(async move {
-                    let object =
-                        resource(Component::Serving, "rotation", "load", Some("nowhere"), json!({"high-availability": {"replicas": 2}}));
-                    let object: KnativeServing = serde_json::from_value(object).unwrap();
-                    match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await {
-                        Ok(_) => drop(done.fetch_add(1, Ordering::Relaxed)),
-                        Err(error) => told.lock().unwrap().push(error.to_string()),
-                    }
-                });
-            }
-        });
-        Self { stop, done, refused, task }
-    }
-
-    /// Ends it: how many went through. Fails if any did not.
-    async fn end(self) -> Result<usize> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.task.await?;
-        let refused = self.refused.lock().unwrap();
-        let done = self.done.load(Ordering::Relaxed);
-        if refused.is_empty() { Ok(done) } else { Err(format!("{} of {done} failed, the first: {}", refused.len(), refused[0]).into()) }
-    }
-
-    fn failures(&self) -> usize {
-        self.refused.lock().unwrap().len()
-    }
-}
 
 async fn metric(pod: &Pod, name: &str) -> Result<f64> {
     let (_, text) = http::get((pod.address, 9090).into(), "/metrics").await?;
@@ -106,12 +56,12 @@ struct Effort {
     rolls: usize,
 }
 
-/// `ROTATION=full`: as hard as the machine has to be quiet for.
 fn effort() -> Effort {
-    if std::env::var("ROTATION").is_ok_and(|v| v == "full") {
-        Effort { rate: 200, lives: ("6s", "24s"), renewals: 20.0, rolls: 3 }
+    let rate = load::rate();
+    if load::is_full() {
+        Effort { rate, lives: ("6s", "24s"), renewals: 20.0, rolls: 3 }
     } else {
-        Effort { rate: 50, lives: ("15s", "45s"), renewals: 4.0, rolls: 1 }
+        Effort { rate, lives: ("15s", "45s"), renewals: 4.0, rolls: 1 }
     }
 }
 
@@ -128,7 +78,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         product.serve_by(&[&second]);
 
         // Renewed again and again, and rolled over.
-        let load = Load::start(&hub.client(), effort.rate);
+        let load = Load::start(&hub.client(), "rotation", effort.rate);
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(hub.client());
         let (mut authorities, started) = (BTreeSet::new(), Instant::now());
         loop {
@@ -145,7 +95,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         eprintln!("{} admissions, none failed", load.end().await?);
 
         // Both replicas go in turn, as a rollout has it: the next one is there before the last one goes.
-        let load = Load::start(&hub.client(), effort.rate);
+        let load = Load::start(&hub.client(), "rotation", effort.rate);
         let third = product.another_webhook(&hub).await?;
         product.serve_by(&[&second, &third]);
         end(&mut product.webhook.as_mut().ok_or("no webhook")?.0).await?;
@@ -157,7 +107,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         eprintln!("{} admissions while both were replaced, none failed", load.end().await?);
 
         // The chart is upgraded.
-        let load = Load::start(&hub.client(), effort.rate);
+        let load = Load::start(&hub.client(), "rotation", effort.rate);
         let chart = tools::project().join("charts/knative-operator").display().to_string();
         let file = hub.dir().join("values.json").display().to_string();
         for number in 0..2 {
@@ -181,7 +131,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         eprintln!("{} admissions while the chart was upgraded, none failed", load.end().await?);
 
         // What is wiped comes back, and what is lost is replaced, unseen.
-        let load = Load::start(&hub.client(), effort.rate);
+        let load = Load::start(&hub.client(), "rotation", effort.rate);
         let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
         secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
         let whole = |secret: Option<&Secret>| {

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use crate::support::{INSTALL, apply, delete, gone, namespace, nothing_left, ready, run};
 
 /// What the Go operator's pods had; a restart for another value would be no fault.
-const MIN_VERSION: &str = "1.30.0";
+pub const MIN_VERSION: &str = "1.30.0";
 
 /// The items of one file of what the Go operator leaves, each as `change` makes it; none where there is no such file.
-fn left(name: &str, change: impl Fn(String) -> String) -> Result<Option<Vec<Value>>> {
+pub fn left(name: &str, change: impl Fn(String) -> String) -> Result<Option<Vec<Value>>> {
     let folder = project().join("../shared/takeover");
     if !folder.is_dir() {
         let _ = writeln!(std::io::stderr(), "skipped: {} is not there", folder.display());
@@ -205,7 +205,7 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
 }
 
 /// Puts `items` on `spoke` as the Go operator did, with the names and owners of the new ones.
-async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<String, String>) -> Result<()> {
+pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<String, String>) -> Result<()> {
     let turn = |o: &Value| match (o["kind"].as_str().unwrap_or_default(), o["metadata"]["name"].as_str().unwrap_or_default()) {
         ("Namespace", _) => 0,
         ("ConfigMap", name) if name.ends_with("-root-owner") => 1,
@@ -259,7 +259,7 @@ fn renewed(object: &Value, owners: &BTreeMap<String, String>) -> Value {
     object
 }
 
-async fn available(deployments: &Api<Deployment>) -> Result<()> {
+pub async fn available(deployments: &Api<Deployment>) -> Result<()> {
     for deployment in deployments.list(&ListParams::default()).await? {
         wait::until(deployments, &deployment.name_any(), INSTALL, "available", wait::available).await?;
     }
@@ -267,7 +267,7 @@ async fn available(deployments: &Api<Deployment>) -> Result<()> {
 }
 
 /// Pods and ReplicaSets of Deployments: those of Jobs come and go.
-async fn uids<K>(api: &Api<K>) -> Result<BTreeSet<String>>
+pub async fn uids<K>(api: &Api<K>) -> Result<BTreeSet<String>>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
@@ -277,7 +277,7 @@ where
 }
 
 /// Puts `resource` on the hub with its status and finalizer, as the Go operator left it.
-async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
+pub async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
     let mut object = resource.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "finalizers"));
@@ -296,7 +296,7 @@ async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
 }
 
 /// Waits until each Deployment of `resource` carries our digest.
-async fn taken(spoke: &Cluster, resource: &Value) -> Result<()> {
+pub async fn taken(spoke: &Cluster, resource: &Value) -> Result<()> {
     let place = if resource["kind"] == "KnativeServing" { "knative-serving" } else { "knative-eventing" };
     let deployments = Api::<Deployment>::namespaced(spoke.client(), place);
     for deployment in deployments.list(&ListParams::default()).await? {

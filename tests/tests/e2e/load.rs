@@ -1,0 +1,71 @@
+//! Admissions through the API server, at an even pace.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use knative_operator_shared::api::{Component, KnativeServing};
+use knative_operator_tests::Result;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::support::resource;
+
+/// Whether tests are to be as hard as they can be, for which the machine has to be quiet: `ROTATION=full`.
+pub fn is_full() -> bool {
+    std::env::var("ROTATION").is_ok_and(|v| v == "full")
+}
+
+/// Admissions a second.
+pub fn rate() -> u32 {
+    if is_full() { 200 } else { 50 }
+}
+
+/// Admissions until it is ended.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicUsize>,
+    refused: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    /// `rate` admissions a second, in `namespace`; nothing is stored.
+    pub fn start(client: &Client, namespace: &str, rate: u32) -> Self {
+        let (stop, done, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::default());
+        let api: Api<KnativeServing> = Api::namespaced(client.clone(), namespace);
+        let (ended, counted, told): (_, _, Arc<Mutex<Vec<String>>>) = (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&refused));
+        let object = resource(Component::Serving, namespace, "load", Some("nowhere"), json!({"high-availability": {"replicas": 2}}));
+        let object: KnativeServing = serde_json::from_value(object).unwrap();
+        let task = tokio::spawn(async move {
+            let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
+            while !ended.load(Ordering::Relaxed) {
+                tick.tick().await;
+                let (api, object, done, told) = (api.clone(), object.clone(), Arc::clone(&counted), Arc::clone(&told));
+                tokio::spawn(async move {
+                    match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await {
+                        Ok(_) => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) => told.lock().unwrap().push(error.to_string()),
+                    }
+                });
+            }
+        });
+        Self { stop, done, refused, task }
+    }
+
+    /// Ends it: how many went through. Fails if any did not.
+    pub async fn end(self) -> Result<usize> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await?;
+        let refused = self.refused.lock().unwrap();
+        let done = self.done.load(Ordering::Relaxed);
+        if refused.is_empty() { Ok(done) } else { Err(format!("{} of {done} failed, the first: {}", refused.len(), refused[0]).into()) }
+    }
+
+    /// How many have failed so far.
+    pub fn failures(&self) -> usize {
+        self.refused.lock().unwrap().len()
+    }
+}

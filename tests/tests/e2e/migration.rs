@@ -1,0 +1,254 @@
+//! Coming from the Go operator, each way in one command, and going back: no resource is lost, no pod of Knative restarted, nothing refused
+//! that was admitted before.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use knative_operator_shared::api::{Component, KnativeServing};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::go_operator;
+use knative_operator_tests::product::{self, NAMESPACE, Product};
+use knative_operator_tests::{Result, releases, tools, wait};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::load::{self, Load};
+use crate::support::{apply, delete, namespace, nothing, ready, resource, run, says};
+use crate::takeover;
+
+const CONFIGURATIONS: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
+
+fn chart() -> String {
+    tools::project().join("charts/knative-operator").display().to_string()
+}
+
+/// `kubectl get` of all custom resources, with their uids.
+async fn resources(hub: &Cluster) -> Result<String> {
+    let columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid";
+    hub.kubectl(&["get", "knativeservings,knativeeventings", "-A", "-o", columns, "--no-headers"], "").await
+}
+
+/// Stores one resource of each kind, without a spec, and one that is for a cluster that nobody knows.
+async fn store(hub: &Cluster) -> Result<()> {
+    for component in Component::ALL {
+        namespace(hub, component.canonical()).await?;
+        let mut object = resource(component, component.canonical(), component.canonical(), None, json!({}));
+        object.as_object_mut().map(|o| o.remove("spec"));
+        apply(hub, &object).await?;
+    }
+    namespace(hub, "elsewhere").await?;
+    apply(hub, &resource(Component::Serving, "elsewhere", "elsewhere", Some("unknown"), nothing())).await
+}
+
+/// The conversion of both definitions.
+async fn conversions(hub: &Cluster) -> Result<Vec<String>> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(hub.client());
+    let mut all = Vec::new();
+    for component in Component::ALL {
+        let found = definitions.get(&format!("{}.operator.knative.dev", component.plural())).await?;
+        all.push(found.spec.conversion.map(|conversion| conversion.strategy).unwrap_or_default());
+    }
+    Ok(all)
+}
+
+/// Waits until nothing passes without the webhook's word.
+async fn enforced(hub: &Cluster) -> Result<()> {
+    let [validating, mutating] = CONFIGURATIONS;
+    let limit = Duration::from_secs(60);
+    let fails = |c: &ValidatingWebhookConfiguration| c.webhooks.iter().flatten().all(|w| w.failure_policy.as_deref() == Some("Fail"));
+    wait::until(&Api::all(hub.client()), validating, limit, "enforced", |c| c.is_some_and(fails)).await?;
+    let fails = |c: &MutatingWebhookConfiguration| c.webhooks.iter().flatten().all(|w| w.failure_policy.as_deref() == Some("Fail"));
+    wait::until(&Api::all(hub.client()), mutating, limit, "enforced", |c| c.is_some_and(fails)).await.map(drop)
+}
+
+/// The arguments of Helm for this chart on `hub`: the user's own values, and what tests need.
+async fn arguments(hub: &Cluster, verb: &str, more: &[&str], folder: &Path) -> Result<Vec<String>> {
+    let file = folder.join("values.json");
+    std::fs::write(&file, product::bundled(hub).to_string())?;
+    let mut all: Vec<String> = vec![verb.into(), "knative-operator".into(), chart(), "-n".into(), NAMESPACE.into()];
+    all.extend(["-f", &file.display().to_string(), "--wait", "--timeout", "2m"].map(str::to_owned));
+    all.extend(more.iter().map(|m| (*m).to_owned()));
+    Ok(all)
+}
+
+async fn helm(hub: &Cluster, arguments: &[String]) -> Result<String> {
+    hub.helm(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
+}
+
+#[test]
+fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
+    run(async {
+        for multicluster in [false, true] {
+            let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
+            go_operator::chart(&folder.path().join("go"), multicluster)?;
+            let go = folder.path().join("go").display().to_string();
+            hub.helm(&["install", "knative-operator", &go, "-n", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m"]).await?;
+            store(&hub).await?;
+            let before = resources(&hub).await?;
+            assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
+            // Its webhook keeps its keys in the Secret that the chart leaves empty.
+            let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
+            let keys = Patch::Merge(json!({"stringData": {"server-key.pem": "key", "server-cert.pem": "cert", "ca-cert.pem": "ca"}}));
+            secrets.patch("operator-webhook-certs", &PatchParams::default(), &keys).await?;
+
+            let load = Load::start(&hub.client(), "elsewhere", load::rate());
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let more = if multicluster { vec!["--set-json", MULTICLUSTER] } else { Vec::new() };
+            helm(&hub, &arguments(&hub, "upgrade", &more, folder.path()).await?).await?;
+            let mut product = Product::start(&hub, &releases::small(), [].into()).await?;
+            let e = enforced(&hub).await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            std::fs::copy(hub.dir().join("kube-apiserver.log"), "/tmp/log/apiserver.log")?;
+            std::fs::write("/tmp/log/webhook.log", product.webhook.as_ref().unwrap().0.process.log())?;
+            std::fs::write("/tmp/log/ss", std::process::Command::new("ss").arg("-tanp").output()?.stdout)?;
+            e?;
+            eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
+            assert_eq!(resources(&hub).await?, before);
+            assert_eq!(conversions(&hub).await?, ["None", "None"]);
+            let data = secrets.get("operator-webhook-certs").await?.data.unwrap_or_default();
+            assert!(["server-key.pem", "tls.key", "ca.crt"].iter().all(|key| data.contains_key(*key)), "{:?}", data.keys());
+            // The webhook judges from now on.
+            let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
+            let (well, said) = hub.kubectl_says(&["apply", "-f", "-"], &broken.to_string()).await;
+            assert!(!well && said.contains("is not a version"), "{said}");
+
+            // And back: the Go operator's objects as they were, nothing of ours in the way.
+            product.operator.process.signal(rustix::process::Signal::TERM)?;
+            product.operator.process.wait()?;
+            hub.helm(&["rollback", "knative-operator", "1", "-n", NAMESPACE, "--wait", "--timeout", "2m"]).await?;
+            drop(product);
+            assert_eq!(resources(&hub).await?, before);
+            assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
+            for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
+                let left = hub.kubectl(&["get", kind, "-o", "name"], "").await?;
+                assert!(!left.contains("operator.knative.dev"), "{left}");
+            }
+            apply(&hub, &broken).await?;
+            // And once more to this operator.
+            helm(&hub, &arguments(&hub, "upgrade", &[], folder.path()).await?).await?;
+            assert!(resources(&hub).await?.contains(before.trim().lines().next().unwrap_or("?")));
+        }
+        Ok(())
+    });
+}
+
+/// A user's own value for `--set-json`.
+const MULTICLUSTER: &str =
+    r#"knative_operator.multicluster={"enabled":true,"accessProvidersConfig":{"providers":[{"name":"secretreader","builtin":"secretreader"}]}}"#;
+
+#[test]
+fn helm_install_takes_ownership_of_what_kubectl_applied() {
+    run(async {
+        for server_side in [false, true] {
+            let (hub, folder) = (Cluster::hub("ownership").await?, tempfile::tempdir()?);
+            namespace(&hub, NAMESPACE).await?;
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": go_operator::objects(false)?});
+            let mut line = vec!["apply", "-f", "-"];
+            line.extend(server_side.then_some("--server-side"));
+            hub.kubectl(&line, &list.to_string()).await?;
+            hub.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "").await?;
+            store(&hub).await?;
+            let before = resources(&hub).await?;
+            let load = Load::start(&hub.client(), "elsewhere", load::rate());
+            helm(&hub, &arguments(&hub, "install", &["--take-ownership"], folder.path()).await?).await?;
+            let product = Product::start(&hub, &releases::small(), [].into()).await?;
+            enforced(&hub).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            eprintln!("server-side {server_side}: {} admissions during helm install, none failed", load.end().await?);
+            assert_eq!(resources(&hub).await?, before);
+            // Helm can't take the conversion webhook away; the operator does.
+            let strategy = |c: Option<&CustomResourceDefinition>| {
+                c.and_then(|c| c.spec.conversion.as_ref()).is_some_and(|conversion| conversion.strategy == "None")
+            };
+            for component in Component::ALL {
+                let name = format!("{}.operator.knative.dev", component.plural());
+                wait::until(&Api::all(hub.client()), &name, Duration::from_secs(20), "without conversion", strategy).await?;
+            }
+            // The Pods are asked whether they are ready as this webhook answers.
+            let deployment = hub.kubectl(&["get", "deployment", "operator-webhook", "-n", NAMESPACE, "-o", "json"], "").await?;
+            let deployment: Value = serde_json::from_str(&deployment)?;
+            let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"];
+            assert_eq!((&probe["scheme"], &probe["port"], &probe["path"]), (&json!("HTTP"), &json!("metrics"), &json!("/readyz")));
+            // The next upgrade is one like any other.
+            helm(&hub, &arguments(&hub, "upgrade", &[], folder.path()).await?).await?;
+            assert_eq!(conversions(&hub).await?, ["None", "None"]);
+            drop(product);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn migration_and_rollback_restart_no_pod_of_knative() {
+    run(async {
+        let same = |text| text;
+        let (Some(items), Some(stored)) =
+            (takeover::left("local-objects.json", same)?, takeover::left("hub-resources-local.json", same)?)
+        else {
+            return Ok(());
+        };
+        let items: Vec<_> = items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
+        // Without admission webhooks: nobody would answer for Knative's own.
+        let (hub, folder) = (Cluster::spoke("pods").await?, tempfile::tempdir()?);
+        go_operator::chart(&folder.path().join("go"), false)?;
+        let go = folder.path().join("go").display().to_string();
+        hub.helm(&["install", "knative-operator", &go, "-n", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m"]).await?;
+        namespace(&hub, "knative-serving").await?;
+        takeover::restore(&hub, &stored[0]).await?;
+        let serving = Api::<KnativeServing>::namespaced(hub.client(), "knative-serving").get("knative-serving").await?;
+        let owner: BTreeMap<_, _> = [("knative-serving".to_owned(), serving.uid().unwrap_or_default())].into();
+        takeover::load(&hub, items.into_iter().filter(|o| o["kind"] != "Namespace").collect(), owner).await?;
+        takeover::available(&Api::namespaced(hub.client(), "knative-serving")).await?;
+        let pods = async || takeover::uids(&Api::<Pod>::namespaced(hub.client(), "knative-serving")).await;
+        let (before, pods_before) = (resources(&hub).await?, pods().await?);
+
+        let version = format!("knative_operator.kubernetes_min_version={}", takeover::MIN_VERSION);
+        helm(&hub, &arguments(&hub, "upgrade", &["--set", &version], folder.path()).await?).await?;
+        let product = Product::start(&hub, &releases::best(), [].into()).await?;
+        takeover::taken(&hub, &stored[0]).await?;
+        ready(&hub, &stored[0]).await?;
+        assert_eq!((resources(&hub).await?, pods().await?), (before.clone(), pods_before.clone()));
+        drop(product);
+        hub.helm(&["rollback", "knative-operator", "1", "-n", NAMESPACE, "--wait", "--timeout", "2m"]).await?;
+        assert_eq!((resources(&hub).await?, pods().await?), (before, pods_before));
+        Ok(())
+    });
+}
+
+#[test]
+fn nothing_is_written_while_the_go_operator_runs() {
+    run(async {
+        let (hub, plugins, releases) = (Cluster::hub("both").await?, tempfile::tempdir()?, releases::small());
+        namespace(&hub, NAMESPACE).await?;
+        // Somebody who renews its Lease, and says so.
+        let leases: Api<Lease> = Api::namespaced(hub.client(), NAMESPACE);
+        let lease = |holder: &str| {
+            let now = k8s_openapi::jiff::Timestamp::now();
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": go_operator::LEASE}, "spec": {
+                "holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": format!("{now:.6}"), "acquireTime": format!("{now:.6}")}})
+        };
+        leases.create(&PostParams::default(), &serde_json::from_value(lease("knative-operator-5d9c_1"))?).await?;
+        let product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        namespace(&hub, "knative-serving").await?;
+        let serving = resource(Component::Serving, "knative-serving", "knative-serving", None, json!({"version": releases.serving}));
+        apply(&hub, &serving).await?;
+        let part = format!("\"knative-operator-5d9c_1\" renews Lease {NAMESPACE}/{}", go_operator::LEASE);
+        says(&hub, &serving, "InstallSucceeded", "GoOperatorRunning", &part).await?;
+        let events = hub.kubectl(&["get", "events", "-n", "knative-serving", "-o", "jsonpath={.items[*].reason}"], "").await?;
+        assert!(events.contains("GoOperatorRunning"), "{events}");
+        let objects = hub.kubectl(&["get", "deployments,configmaps", "-n", "knative-serving", "-o", "name"], "").await?;
+        assert_eq!(objects.trim(), "configmap/kube-root-ca.crt", "something was written");
+        // It stops, as it does when its Deployment goes.
+        leases.patch(go_operator::LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": ""}}))).await?;
+        ready(&hub, &serving).await?;
+        delete(&hub, &serving).await?;
+        drop(product);
+        Ok(())
+    });
+}

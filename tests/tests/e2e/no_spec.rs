@@ -1,0 +1,182 @@
+//! The first example of Knative's documentation: a resource without a spec. And what is stored but can't be read.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use knative_operator_shared::api::Component;
+use knative_operator_tests::Result;
+use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::product::{Product, values};
+use knative_operator_tests::releases;
+use kube::Api;
+use serde_json::{Value, json};
+
+use crate::support::{apply, delete, namespace, nothing_left, ready, resource, run, says};
+
+/// What Knative's manifests need of Istio.
+pub fn istio() -> Value {
+    let crd = |group: &str, kind: &str, plural: &str| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.{group}")}, "spec": {
+            "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+            "versions": [
+                {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+                {"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+            ]}})
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}},
+        crd("networking.istio.io", "Gateway", "gateways"),
+        crd("security.istio.io", "PeerAuthentication", "peerauthentications"),
+    ]})
+}
+
+/// A resource of `component` as the documentation has it: with no spec, or with this one.
+fn bare(component: Component, spec: Option<Value>) -> Value {
+    let mut object = resource(component, component.canonical(), component.canonical(), None, json!({}));
+    object.as_object_mut().map(|o| o.remove("spec"));
+    spec.into_iter().for_each(|spec| object["spec"] = spec);
+    object
+}
+
+/// One sentence: what is missing, what it is needed for, the way out.
+const LACKS_ISTIO: &str = "Install failed with message: Istio is not installed (no kind Gateway";
+const WAY_OUT: &str = "; install Istio, or set spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: \
+                       kourier.ingress.networking.knative.dev";
+
+#[test]
+fn resources_without_spec_are_admitted_and_installed() {
+    run(async {
+        let (hub, plugins, releases) = (Cluster::hub("bare").await?, tempfile::tempdir()?, releases::small());
+        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        for component in Component::ALL {
+            namespace(&hub, component.canonical()).await?;
+            apply(&hub, &bare(component, None)).await?;
+            let stored = hub.kubectl(&["get", component.plural(), component.canonical(), "-n", component.canonical(), "-o", "json"], "").await?;
+            assert!(serde_json::from_str::<Value>(&stored)?.get("spec").is_none(), "a spec was added: {stored}");
+        }
+        let serving = bare(Component::Serving, None);
+        ready(&hub, &bare(Component::Eventing, None)).await?;
+        ready(&hub, &serving).await?;
+        // From each form to each: they mean the same, and nothing is restarted.
+        let deployments = Api::<Deployment>::namespaced(hub.client(), "knative-serving");
+        let before = deployments.get("controller").await?.metadata.generation;
+        for forms in [Some(json!({})), None, Some(Value::Null), Some(json!({})), Some(Value::Null), None] {
+            for component in Component::ALL {
+                hub.kubectl(&["replace", "-f", "-"], &bare(component, forms.clone()).to_string()).await?;
+            }
+        }
+        ready(&hub, &serving).await?;
+        assert_eq!(deployments.get("controller").await?.metadata.generation, before);
+        // A target can't be added to a resource without spec, nor taken away with its spec.
+        let targeted = bare(Component::Serving, Some(json!({"clusterProfileRef": {"name": "a", "namespace": "b"}})));
+        let (well, said) = hub.kubectl_says(&["replace", "-f", "-"], &targeted.to_string()).await;
+        assert!(!well && said.contains("clusterProfileRef"), "{said}");
+        for component in Component::ALL {
+            delete(&hub, &bare(component, None)).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn resources_without_spec_that_were_stored_before_the_webhook_are_installed() {
+    run(async {
+        // Without admission webhooks: nobody would answer for Knative's own.
+        let (hub, plugins, releases) = (Cluster::spoke("stored").await?, tempfile::tempdir()?, releases::best());
+        let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        for component in Component::ALL {
+            namespace(&hub, component.canonical()).await?;
+        }
+        product.operator.process.signal(rustix::process::Signal::TERM)?;
+        product.operator.process.wait()?;
+        for component in Component::ALL {
+            apply(&hub, &bare(component, None)).await?;
+        }
+        product.start_operator(&hub).await?;
+        let serving = bare(Component::Serving, None);
+        says(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
+        says(&hub, &serving, "InstallSucceeded", "Error", WAY_OUT).await?;
+        hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
+        for component in Component::ALL {
+            ready(&hub, &bare(component, None)).await?;
+        }
+        // The definition's own rule holds where no webhook answers.
+        let targeted = bare(Component::Serving, Some(json!({"clusterProfileRef": {"name": "a", "namespace": "b"}})));
+        let (well, said) = hub.kubectl_says(&["replace", "-f", "-"], &targeted.to_string()).await;
+        assert!(!well && said.contains("cannot be added or removed after creation"), "{said}");
+        for component in Component::ALL {
+            delete(&hub, &bare(component, None)).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Makes the definition of `component` take anything, as an older one did, or what the chart has.
+async fn definition(hub: &Cluster, component: Component, lax: bool) -> Result<()> {
+    let mut definition = knative_operator_shared::crd::definition(component);
+    if lax {
+        let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        *schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    hub.kubectl(&["replace", "-f", "-"], &with_version(hub, definition, component).await?.to_string()).await.map(drop)
+}
+
+async fn with_version(hub: &Cluster, mut definition: Value, component: Component) -> Result<Value> {
+    let name = format!("{}.operator.knative.dev", component.plural());
+    let live: Value = serde_json::from_str(&hub.kubectl(&["get", "crd", &name, "-o", "json"], "").await?)?;
+    definition["metadata"] = live["metadata"].clone();
+    Ok(definition)
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_its_installation_stays() {
+    run(async {
+        let (hub, plugins, releases) = (Cluster::spoke("unreadable").await?, tempfile::tempdir()?, releases::small());
+        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        for component in Component::ALL {
+            namespace(&hub, component.canonical()).await?;
+        }
+        let before = objects(&hub.client()).await?;
+        for component in Component::ALL {
+            let spec = match component {
+                Component::Serving => json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}),
+                Component::Eventing => json!({"version": releases.eventing}),
+            };
+            let readable = bare(component, Some(spec));
+            apply(&hub, &readable).await?;
+            ready(&hub, &readable).await?;
+            definition(&hub, component, true).await?;
+            let mut broken = readable.clone();
+            broken["spec"]["workloads"] = json!("all of them");
+            // The definition is in force a moment after it is written.
+            let started = std::time::Instant::now();
+            while let Err(error) = apply(&hub, &broken).await {
+                assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            definition(&hub, component, false).await?;
+            says(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.workloads: invalid type: string \"all of them\", expected a list; ").await?;
+            says(&hub, &broken, "Ready", "Unreadable", "What is installed stays as it is").await?;
+            let told = hub.kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "").await?;
+            assert!(told.contains("Unreadable"), "{told}");
+            let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
+            assert!(!deployments.list(&kube::api::ListParams::default()).await?.items.is_empty(), "what was installed is gone");
+            // It heals, breaks again, and goes all the same.
+            apply(&hub, &readable).await?;
+            ready(&hub, &readable).await?;
+        }
+        definition(&hub, Component::Serving, true).await?;
+        let mut broken = bare(Component::Serving, Some(json!({"config": ["a"], "ingress": {"kourier": {"enabled": true}}})));
+        broken["spec"]["version"] = json!(releases.serving);
+        let started = std::time::Instant::now();
+        while let Err(error) = apply(&hub, &broken).await {
+            assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        says(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.config: ").await?;
+        for component in Component::ALL {
+            delete(&hub, &bare(component, None)).await?;
+        }
+        nothing_left(&hub, &before).await
+    });
+}
