@@ -84,8 +84,8 @@ pub struct Keeper {
     served: Served,
     /// What was in the Secret when it was right.
     held: Option<Material>,
-    /// Whether the configurations are still to be enforced.
-    lenient: bool,
+    /// Whether one of the configurations asks nobody yet.
+    suspended: bool,
     /// Since when the Deployment is rolled out, while they are.
     rolled_out: Option<Instant>,
 }
@@ -102,7 +102,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 impl Keeper {
     /// Keeps what `settings` say, and serves it through `served`.
     pub fn new(client: Client, settings: Settings, served: Served) -> Self {
-        Self { client, settings, served, held: None, lenient: false, rolled_out: None }
+        Self { client, settings, served, held: None, suspended: false, rolled_out: None }
     }
 
     /// Puts everything right again and again, for ever; calls `told` after each time with how it went.
@@ -110,7 +110,7 @@ impl Keeper {
         let mut changes = self.changes();
         loop {
             let (pause, outcome) = match self.once().await {
-                Ok((next, state)) => (if self.lenient { LOOK } else { until(next) }, Ok(state)),
+                Ok((next, state)) => (if self.suspended { LOOK } else { until(next) }, Ok(state)),
                 Err(error) => (RETRY, Err(error)),
             };
             told(outcome.as_ref().map(|state| *state));
@@ -128,13 +128,13 @@ impl Keeper {
             Source::Own(lifetimes) => self.own(&secrets, lifetimes).await,
             Source::Provided => self.provided(&secrets).await,
         };
-        if self.lenient {
+        if self.suspended {
             self.enforce().await?;
         }
         kept
     }
 
-    /// Has requests fail without the webhook, as soon as no replica of another version is asked any more.
+    /// Has the configurations ask the webhook, as soon as no replica of another version would be asked.
     async fn enforce(&mut self) -> kube::Result<()> {
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.settings.namespace);
         let found = deployments.get_opt(&self.settings.deployment).await?;
@@ -144,7 +144,7 @@ impl Keeper {
         }
         if self.rolled_out.get_or_insert_with(Instant::now).elapsed() >= SETTLED {
             self.configurations().enforce().await?;
-            (self.lenient, self.rolled_out) = (false, None);
+            (self.suspended, self.rolled_out) = (false, None);
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Keeper {
             let planned = plan::plan(material.as_ref(), names, now, lifetimes);
             let (fresh, why) = match (planned, material) {
                 (Plan::Keep(next), Some(material)) => {
-                    self.inject(&material.bundle()).await?;
+                    self.inject(Some(&material.bundle())).await?;
                     let another = self.served.set(&material.leaf, &material.leaf_key)?;
                     let (ends, authority_ends) = plan::ends(&material);
                     self.held = Some(material);
@@ -174,7 +174,7 @@ impl Keeper {
                 (Plan::Announce(why), Some(m)) => (m.announced(now, lifetimes)?, why),
                 // What comes next is trusted everywhere before it is used.
                 (Plan::Promote, Some(m)) => {
-                    self.inject(&m.bundle()).await?;
+                    self.inject(Some(&m.bundle())).await?;
                     (m.promoted(names, now, lifetimes)?, "the authority that was announced is trusted")
                 }
                 (Plan::Settle, Some(m)) => (m.settled(), "nobody serves a certificate of the old authority any more"),
@@ -211,16 +211,14 @@ impl Keeper {
         };
         let authority = field(secret::BUNDLE);
         // Without it somebody else sets the caBundle.
-        if let Some(bundle) = &authority {
-            self.inject(bundle).await?;
-        }
+        self.inject(authority.as_deref()).await?;
         let another = self.served.set(&leaf, &key)?;
         let state = State { ends: plan::end(&leaf), authority_ends: authority.as_deref().and_then(plan::end), another };
         Ok((OffsetDateTime::now_utc() + LONGEST, state))
     }
 
-    async fn inject(&mut self, bundle: &str) -> kube::Result<()> {
-        self.lenient = self.configurations().inject(bundle).await?;
+    async fn inject(&mut self, bundle: Option<&str>) -> kube::Result<()> {
+        self.suspended = self.configurations().inject(bundle).await?;
         Ok(())
     }
 

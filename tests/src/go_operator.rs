@@ -43,7 +43,8 @@ pub fn chart(folder: &Path, multicluster: bool) -> Result<()> {
 /// The objects, without what no migration meets.
 fn sketched(multicluster: bool) -> Vec<Value> {
     let object = |api: &str, kind: &str, name: &str, namespaced: bool, rest: Value| {
-        let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "knative-operator"}}});
+        let mut object =
+            json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "knative-operator"}}});
         if namespaced {
             object["metadata"]["namespace"] = json!(NAMESPACE);
         }
@@ -62,13 +63,21 @@ fn sketched(multicluster: bool) -> Vec<Value> {
             json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role}, "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]}),
         )
     };
-    let role = |kind: &str, name: &str| object(rbac, kind, name, kind == "Role", json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}));
+    let role = |kind: &str, name: &str| {
+        object(rbac, kind, name, kind == "Role", json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}))
+    };
     let deployment = |name: &str, selector: Value, image: &str, probe: Option<Value>| {
         let mut container = json!({"name": name, "image": format!("gcr.io/knative-releases/knative.dev/operator/cmd/{image}:v1.23.0"), "ports": [{"name": "metrics", "containerPort": 9090}]});
         if let Some(probe) = probe {
             container["readinessProbe"] = probe;
         }
-        object("apps/v1", "Deployment", name, true, json!({"spec": {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": {"serviceAccountName": name, "containers": [container]}}}}))
+        object(
+            "apps/v1",
+            "Deployment",
+            name,
+            true,
+            json!({"spec": {"selector": {"matchLabels": selector}, "template": {"metadata": {"labels": selector}, "spec": {"serviceAccountName": name, "containers": [container]}}}}),
+        )
     };
     let mut all = vec![
         object("v1", "ServiceAccount", "knative-operator", true, json!({})),
@@ -76,11 +85,23 @@ fn sketched(multicluster: bool) -> Vec<Value> {
         object("v1", "Secret", "operator-webhook-certs", true, json!({})),
         object("v1", "ConfigMap", "config-logging", true, json!({"data": {"_example": "x"}})),
         object("v1", "ConfigMap", "config-observability", true, json!({"data": {"_example": "x"}})),
-        object("v1", "Service", "operator-webhook", true, json!({"spec": {"selector": {"role": "operator-webhook"}, "ports": [
-            {"name": "http-metrics", "port": 9090}, {"name": "http-profiling", "port": 8008}, {"name": "https-webhook", "port": 443, "targetPort": 8443}]}})),
+        object(
+            "v1",
+            "Service",
+            "operator-webhook",
+            true,
+            json!({"spec": {"selector": {"role": "operator-webhook"}, "ports": [
+            {"name": "http-metrics", "port": 9090}, {"name": "http-profiling", "port": 8008}, {"name": "https-webhook", "port": 443, "targetPort": 8443}]}}),
+        ),
         deployment("knative-operator", json!({"name": "knative-operator"}), "operator", None),
-        deployment("operator-webhook", json!({"app": "operator-webhook", "role": "operator-webhook"}), "webhook",
-            Some(json!({"periodSeconds": 1, "httpGet": {"scheme": "HTTPS", "port": 8443, "httpHeaders": [{"name": "k-kubelet-probe", "value": "webhook"}]}}))),
+        deployment(
+            "operator-webhook",
+            json!({"app": "operator-webhook", "role": "operator-webhook"}),
+            "webhook",
+            Some(
+                json!({"periodSeconds": 1, "httpGet": {"scheme": "HTTPS", "port": 8443, "httpHeaders": [{"name": "k-kubelet-probe", "value": "webhook"}]}}),
+            ),
+        ),
         role("Role", "knative-operator-webhook"),
         role("ClusterRole", "knative-operator-webhook"),
         binding("RoleBinding", "operator-webhook", "Role", "knative-operator-webhook", "operator-webhook"),

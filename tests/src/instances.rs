@@ -13,8 +13,22 @@ pub struct Generator {
 const FIELDS: usize = 120;
 
 const WORDS: [&str; 16] = [
-    "", "a", "activator", "controller", "webhook", "activator-pdb", "config-features", "features", "br-defaults", "latest", "1.1", "1.1.0",
-    "${NAME}", "clusterDefault: {}", "ünïcödé \"quoted\"", "Secret",
+    "",
+    "a",
+    "activator",
+    "controller",
+    "webhook",
+    "activator-pdb",
+    "config-features",
+    "features",
+    "br-defaults",
+    "latest",
+    "1.1",
+    "1.1.0",
+    "${NAME}",
+    "clusterDefault: {}",
+    "ünïcödé \"quoted\"",
+    "Secret",
 ];
 const QUANTITIES: [&str; 6] = ["0", "100m", "1.5Gi", "-1", "1e3", "+2Ki"];
 const INT32: [i64; 7] = [i32::MIN as i64, -1, 0, 1, 2, 443, i32::MAX as i64];

@@ -7,7 +7,7 @@ use std::process::Command;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::crd;
 use knative_operator_tests::tools;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn template(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(tools::control_plane("helm").unwrap())
@@ -64,7 +64,7 @@ fn a_default_install_knows_no_spokes() {
     assert_eq!(configurations.len(), 2);
     for webhook in configurations.iter().map(|c| &c["webhooks"][0]) {
         assert_eq!(webhook["failurePolicy"], "Fail");
-        assert_eq!(webhook["rules"][0]["resources"], serde_json::json!(["knativeservings", "knativeeventings"]));
+        assert_eq!(webhook["rules"][0]["resources"], json!(["knativeservings", "knativeeventings"]));
     }
 }
 
@@ -78,8 +78,8 @@ fn plugins_are_image_volumes_and_the_provider_file_a_config_map() {
     let operator = objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
     let pod = &operator["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["args"][0], "--clusterprofile-provider-file=/etc/cluster-inventory/config.json");
-    assert_eq!(pod["containers"][0]["volumeMounts"][1], serde_json::json!({"name": "p", "mountPath": "/plugins/p", "readOnly": true}));
-    assert_eq!(pod["volumes"][1], serde_json::json!({"name": "p", "image": {"reference": "registry.example/p:v1"}}));
+    assert_eq!(pod["containers"][0]["volumeMounts"][1], json!({"name": "p", "mountPath": "/plugins/p", "readOnly": true}));
+    assert_eq!(pod["volumes"][1], json!({"name": "p", "image": {"reference": "registry.example/p:v1"}}));
 }
 
 #[test]
@@ -103,6 +103,161 @@ fn bad_values_are_told() {
         let error = template(&arguments).unwrap_err();
         assert!(error.contains(expected), "{arguments:?}: {error}");
     }
+}
+
+/// Values of the Go operator's chart, `../shared/peer-chart/NAME`, and their text.
+fn go_values(name: &str) -> Option<String> {
+    let file = tools::project().join("../shared/peer-chart").join(name);
+    let text = std::fs::read_to_string(&file);
+    if text.is_err() {
+        eprintln!("skipped: {} is not here", file.display());
+    }
+    text.ok()
+}
+
+/// `helm template` with `text` as values file.
+fn with_values(text: &str) -> Result<String, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    template(&["-f", file.path().to_str().unwrap()])
+}
+
+/// `text` without the lines that the chart asks to delete.
+fn less_refused(text: &str) -> String {
+    let error = with_values(text).unwrap_err();
+    let refused: Vec<&str> = error
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .filter(|(path, _)| path.starts_with("knative_operator."))
+        .map(|(_, v)| v)
+        .collect();
+    assert_eq!(refused.len(), 4, "{error}");
+    let keep =
+        |line: &&str| !refused.iter().any(|value| line.trim() == format!("image: {value}") || line.trim() == format!("tag: {value}"));
+    text.lines().filter(keep).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn images_of_the_go_operator_are_refused() {
+    let Some(values) = go_values("values.yaml") else { return };
+    let error = with_values(&values).unwrap_err();
+    for line in [
+        "knative_operator.knative_operator.image: gcr.io/knative-releases/knative.dev/operator/cmd/operator",
+        "knative_operator.knative_operator.tag: v1.23.0",
+        "knative_operator.operator_webhook.image: gcr.io/knative-releases/knative.dev/operator/cmd/webhook",
+        "knative_operator.operator_webhook.tag: v1.23.0",
+        "--reset-then-reuse-values",
+    ] {
+        assert!(error.contains(line), "{line} is missing in: {error}");
+    }
+    let mirror = "knative_operator.knative_operator.image=mirror.example:5000/knative-releases/knative.dev/operator/cmd/operator";
+    assert!(template(&["--set", mirror]).unwrap_err().contains("mirror.example:5000"));
+    let digest = "knative_operator.operator_webhook.image=mirror.example/x/operator/cmd/webhook@sha256:0123";
+    assert!(template(&["--set", digest]).unwrap_err().contains("mirror.example/x"));
+    // A mirror of this chart's images is nobody else's, whatever its tags are.
+    template(&[
+        "--set",
+        "knative_operator.knative_operator.image=mirror.example/knative-operator,knative_operator.knative_operator.tag=v1.23.0",
+    ])
+    .unwrap();
+}
+
+#[test]
+fn the_go_charts_values_end_up_where_they_did() {
+    for name in ["values.yaml", "multicluster-values.yaml"] {
+        let Some(text) = go_values(name) else { return };
+        // The second file has no images.
+        let text = if text.contains("/operator/cmd/") { less_refused(&text) } else { text };
+        let values: Value = serde_saphyr::from_str(&text).unwrap();
+        check_settings(&values);
+        check_settings(&changed(values));
+    }
+}
+
+/// `values` with every setting changed, so that none is a default.
+fn changed(mut values: Value) -> Value {
+    let ko = &mut values["knative_operator"];
+    ko["multicluster"]["enabled"] = json!(true);
+    ko["multicluster"]["remoteDeploymentsPollInterval"] = json!("45s");
+    ko["multicluster"]["accessProvidersConfig"] = json!({"providers": [{"name": "a<b", "execConfig": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/access/a/bin", "interactiveMode": "Never", "provideClusterInfo": true}}]});
+    ko["multicluster"]["plugins"] = json!([{"name": "a", "image": "registry.example/a:v1", "mountPath": "/access/./a/"}]);
+    ko["kubernetes_min_version"] = json!("v1.30.0");
+    for (part, more) in [("knative_operator", 1), ("operator_webhook", 2)] {
+        // Helm merges mappings into the defaults, in either chart; lists are replaced.
+        ko[part]["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": more, "podAffinityTerm": {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "x"}}}}]}});
+        ko[part]["tolerations"] = json!([{"key": format!("t{more}"), "operator": "Exists"}]);
+        ko[part]["containerSecurityContext"] =
+            json!({"allowPrivilegeEscalation": true, "readOnlyRootFilesystem": false, "runAsNonRoot": false});
+        ko[part]["resources"] = json!({"requests": {"cpu": format!("{more}1m"), "memory": format!("{more}2Mi")}, "limits": {"cpu": format!("{more}3m"), "memory": format!("{more}4Mi")}});
+    }
+    values["extraObjects"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "extra"}}]);
+    values
+}
+
+/// Checks that each setting in `values` is where the Go operator's chart puts it.
+fn check_settings(values: &Value) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    let objects = objects(&["-f", file.path().to_str().unwrap()]);
+    let find = |kind: &str, name: &str| objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
+    let deployment = |name: &str| find("Deployment", name).unwrap()["spec"]["template"]["spec"].clone();
+    let (operator, webhook) = (deployment("knative-operator"), deployment("operator-webhook"));
+    let has = |pod: &Value, argument: &str| pod["containers"][0]["args"].as_array().unwrap().iter().any(|a| a == argument);
+    let mut checked = 0;
+    for (path, value) in leaves(values) {
+        let (part, setting) = path.strip_prefix("knative_operator.").and_then(|p| p.split_once('.')).unwrap_or(("", &path));
+        let pod = if part == "operator_webhook" { &webhook } else { &operator };
+        match setting {
+            "enabled" => assert_eq!(json!(has(pod, "--clusterprofile-provider-file=/etc/cluster-inventory/config.json")), value),
+            "accessProvidersConfig" => {
+                let file = find("ConfigMap", "clusterprofile-provider-file").map(|c| c["data"]["config.json"].as_str().unwrap());
+                assert_eq!(file.map_or(json!({}), |file| serde_json::from_str(file).unwrap()), value);
+            }
+            "plugins" => {
+                for plugin in value.as_array().unwrap() {
+                    let volume = json!({"name": plugin["name"], "image": {"reference": plugin["image"]}});
+                    assert!(pod["volumes"].as_array().unwrap().contains(&volume), "{volume}");
+                    let folder = plugin["mountPath"].as_str().unwrap().replace("/./", "/");
+                    let mount = json!({"name": plugin["name"], "mountPath": folder.trim_end_matches('/'), "readOnly": true});
+                    assert!(pod["containers"][0]["volumeMounts"].as_array().unwrap().contains(&mount), "{mount}");
+                }
+            }
+            "remoteDeploymentsPollInterval" => {
+                assert!(has(pod, &format!("--remote-deployments-poll-interval={}", value.as_str().unwrap())));
+            }
+            "affinity" | "tolerations" => {
+                let empty = value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+                assert_eq!(pod[setting], if empty { Value::Null } else { value }, "{path}");
+            }
+            "containerSecurityContext" => {
+                for (name, wanted) in value.as_object().unwrap() {
+                    assert_eq!(&pod["containers"][0]["securityContext"][name], wanted, "{path}.{name}");
+                }
+            }
+            "resources" => assert_eq!(pod["containers"][0]["resources"], value, "{path}"),
+            "knative_operator.kubernetes_min_version" => {
+                let variable = json!({"name": "KUBERNETES_MIN_VERSION", "value": value});
+                assert!(operator["containers"][0]["env"].as_array().unwrap().contains(&variable), "{variable}");
+            }
+            "extraObjects" => assert!(value.as_array().unwrap().iter().all(|extra| objects.contains(extra)), "{value}"),
+            other => panic!("nothing checks {other} ({path})"),
+        }
+        checked += 1;
+    }
+    assert!(checked >= 4, "only {checked} settings");
+}
+
+/// The settings in `values`, by their paths.
+fn leaves(values: &Value) -> Vec<(String, Value)> {
+    let mut all = Vec::new();
+    for (key, value) in values.as_object().unwrap() {
+        let parts = matches!(key.as_str(), "knative_operator" | "multicluster" | "operator_webhook") && value.is_object();
+        let inner = if parts { leaves(value) } else { vec![(String::new(), value.clone())] };
+        all.extend(inner.into_iter().map(|(path, v)| (if path.is_empty() { key.clone() } else { format!("{key}.{path}") }, v)));
+    }
+    all
 }
 
 #[test]

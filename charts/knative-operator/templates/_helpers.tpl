@@ -59,7 +59,8 @@ imagePullSecrets:
 {{- if $go }}
 {{- $lines = append $lines (printf "knative_operator.%s.image: %s" $part $values.image) }}
 {{- end }}
-{{- if and $values.tag (or $go (regexMatch "^v1[.][0-9]+[.][0-9]+$" ($values.tag | toString))) }}
+{{- $own := hasPrefix "ghcr.io/knative-operator-rs/" ($values.image | toString) }}
+{{- if and $values.tag (or $go (and $own (regexMatch "^v1[.][0-9]+[.][0-9]+$" ($values.tag | toString)))) }}
 {{- $lines = append $lines (printf "knative_operator.%s.tag: %s" $part $values.tag) }}
 {{- end }}
 {{- end }}

@@ -64,7 +64,10 @@ fn what_the_definitions_admit_is_read_judged_and_rendered() {
                     }
                 }
                 assert!(count == 0 || rendered > 0);
-                eprintln!("{component}: {count} instances read and judged, {rendered} rendered, {} refused with their field", count - rendered);
+                eprintln!(
+                    "{component}: {count} instances read and judged, {rendered} rendered, {} refused with their field",
+                    count - rendered
+                );
             });
         }
     });

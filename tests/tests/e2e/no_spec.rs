@@ -17,11 +17,11 @@ use crate::support::{apply, delete, namespace, nothing_left, ready, resource, ru
 pub fn istio() -> Value {
     let crd = |group: &str, kind: &str, plural: &str| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.{group}")}, "spec": {
-            "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
-            "versions": [
-                {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
-                {"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
-            ]}})
+        "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+        "versions": [
+            {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+            {"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+        ]}})
     };
     json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}},
@@ -51,7 +51,8 @@ fn resources_without_spec_are_admitted_and_installed() {
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
             apply(&hub, &bare(component, None)).await?;
-            let stored = hub.kubectl(&["get", component.plural(), component.canonical(), "-n", component.canonical(), "-o", "json"], "").await?;
+            let stored =
+                hub.kubectl(&["get", component.plural(), component.canonical(), "-n", component.canonical(), "-o", "json"], "").await?;
             assert!(serde_json::from_str::<Value>(&stored)?.get("spec").is_none(), "a spec was added: {stored}");
         }
         let serving = bare(Component::Serving, None);
@@ -155,7 +156,14 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             definition(&hub, component, false).await?;
-            says(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.workloads: invalid type: string \"all of them\", expected a list; ").await?;
+            says(
+                &hub,
+                &broken,
+                "InstallSucceeded",
+                "Unreadable",
+                "spec.workloads: invalid type: string \"all of them\", expected a list; ",
+            )
+            .await?;
             says(&hub, &broken, "Ready", "Unreadable", "What is installed stays as it is").await?;
             let told = hub.kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "").await?;
             assert!(told.contains("Unreadable"), "{told}");

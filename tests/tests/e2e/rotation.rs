@@ -11,8 +11,8 @@ use knative_operator_tests::kubelet::Pod;
 use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools, wait};
-use kube::api::{Patch, PatchParams};
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use rustix::process::Signal;
 use serde_json::json;
 

@@ -72,8 +72,7 @@ async fn play(spoke: &Cluster) -> Result<()> {
     let webhook = |mutating: bool, bindings: bool| {
         let uid = uid.clone();
         move |configuration: &mut Value| {
-            configuration["metadata"]["ownerReferences"] =
-                json!([{"apiVersion": "v1", "kind": "Namespace", "name": PLACE, "uid": uid, "controller": false, "blockOwnerDeletion": true}]);
+            configuration["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Namespace", "name": PLACE, "uid": uid, "controller": false, "blockOwnerDeletion": true}]);
             for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
                 let selector = json!({"matchExpressions": [{"key": "webhooks.knative.dev/exclude", "operator": "DoesNotExist"}]});
                 hook["rules"] = json!([{"apiGroups": ["eventing.knative.dev"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["brokers", "brokers/status"], "scope": "*"}]);
@@ -95,7 +94,10 @@ async fn play(spoke: &Cluster) -> Result<()> {
     write(spoke, ["mutatingwebhookconfiguration", "webhook.eventing.knative.dev"], "webhook", webhook(true, false)).await?;
     write(spoke, ["mutatingwebhookconfiguration", "sinkbindings.webhook.sources.knative.dev"], "webhook", webhook(true, true)).await?;
     // knative/pkg: webhook/certificates; knative/eventing: reconciler/requestreply.
-    write(spoke, ["secret", "eventing-webhook-certs"], "webhook", |secret| secret["data"] = json!({"server-key.pem": "a2V5", "ca-cert.pem": "Y2E="})).await?;
+    write(spoke, ["secret", "eventing-webhook-certs"], "webhook", |secret| {
+        secret["data"] = json!({"server-key.pem": "a2V5", "ca-cert.pem": "Y2E="})
+    })
+    .await?;
     write(spoke, ["secret", "request-reply-keys"], "controller", |secret| secret["data"] = json!({"key-0": "a2V5"})).await?;
     // knative/pkg: webhook/resourcesemantics/conversion.
     write(spoke, ["customresourcedefinition", "pingsources.sources.knative.dev"], "webhook", |definition| {
