@@ -21,8 +21,8 @@ test: lint tools ## Everything a contributor needs to be sure.
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
 	@echo "==> end to end"
-	@cargo test --workspace --quiet --test e2e --no-run
-	@cargo test --workspace --test e2e
+	@cargo test --workspace --quiet --test e2e --test texts --no-run
+	@cargo test --workspace --no-fail-fast --test e2e --test texts
 
 .PHONY: lint
 lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.

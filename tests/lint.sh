@@ -21,6 +21,20 @@ if cargo tree --quiet -e normal -p knative-operator-shared --prefix none | grep 
   say "shared depends on a client or a runtime"
 fi
 
+# Every command in a document is run by a test, or the document says why it can't be.
+while read -r file; do
+  run=no
+  ! git grep -qF "document(\"$file\")" -- tests/tests/e2e || run=yes
+  while read -r line; do
+    say "$file:$line: no test runs these commands; run them in tests/tests/e2e, or say why not: <!-- not run: REASON -->"
+  done < <(awk -v run="$run" '
+    /^ *```/ { if (open) { open = 0 } else { open = 1; commands = /^ *```(sh|bash|shell|console|zsh)$/; plain = /^ *```$/
+        if (commands && before !~ /<!-- not run: .+ -->/ && run == "no") print FNR } }
+    open && plain && /^(kubectl|helm|make|cargo|docker|knative-operator) / { print FNR; plain = 0 }
+    NF { before = $0 }' "$file")
+done < <(git ls-files '*.md')
+git grep -q '"get", "notes"' -- tests/tests/e2e/documents.rs || say "no test runs the commands in the NOTES.txt of the chart"
+
 # Nothing unfinished, nothing switched off.
 if git grep -nE 'todo!\(|unimplemented!\(|#\[ignore|FIXME|XXX' -- '*.rs'; then say "that is unfinished or switched off"; fi
 exit $fault

@@ -10,14 +10,14 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::gate::Gate;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::subnet::Subnet;
-use crate::{Result, pki, tools};
+use crate::{Result, pki, texts, tools};
 
 /// How a control plane is set up.
 #[derive(Clone, Copy, Debug)]
@@ -161,9 +161,10 @@ impl Cluster {
     }
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
-        let policy =
-            json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]});
-        std::fs::write(self.dir.path().join("audit-policy.json"), policy.to_string())?;
+        if component == "kube-apiserver" && !self.dir.path().join("audit-policy.json").exists() {
+            texts::keep(&self.dir.path().join("audit.log"))?;
+            std::fs::write(self.dir.path().join("audit-policy.json"), audit_policy().to_string())?;
+        }
         let program = tools::control_plane(component)?;
         // Nobody runs this value's destructor when it is shared by a whole test binary: the first component tidies up.
         let remove = ("TETHER_REMOVE".to_owned(), self.dir.path().display().to_string());
@@ -323,6 +324,17 @@ impl Cluster {
 fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+/// What the API server logs of requests: all metadata, and the texts that the operator writes to its resources and as events.
+fn audit_policy() -> Value {
+    json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
+        {"level": "Request", "verbs": ["create", "update", "patch"], "resources": [
+            {"group": "operator.knative.dev", "resources": ["knativeservings/status", "knativeeventings/status"]},
+            {"group": "events.k8s.io", "resources": ["events"]},
+        ]},
+        {"level": "Metadata"},
+    ]})
 }
 
 fn http_get(path: &str) -> http::Request<Vec<u8>> {

@@ -24,7 +24,7 @@ pub fn objects(multicluster: bool) -> Result<Vec<Value>> {
         let file = shared.join("crds").join(format!("operator.knative.dev_{}.yaml", component.plural()));
         all.push(serde_saphyr::from_str(&std::fs::read_to_string(file)?)?);
     }
-    all.retain(|object| object.is_object());
+    all.retain(Value::is_object);
     Ok(all)
 }
 

@@ -18,7 +18,7 @@ use kube::Api;
 use crate::cluster::Cluster;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
-use crate::{Result, tools};
+use crate::{Result, texts, tools};
 
 /// What images hold, since nothing is pulled here: image (without tag) to what it holds.
 pub type Images = BTreeMap<String, PathBuf>;
@@ -88,6 +88,7 @@ pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Imag
     environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
 
     let program = image(container.image.as_deref().unwrap_or_default(), images)?;
+    texts::keep(&dir.join(format!("{pod_name}.log")))?;
     let process = Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), GRACE)?;
     Ok(Pod { address, process, dir })
 }

@@ -22,6 +22,7 @@ pub mod proxy;
 pub mod releases;
 pub mod sim;
 pub mod subnet;
+pub mod texts;
 pub mod tls;
 pub mod tools;
 pub mod wait;

@@ -244,7 +244,6 @@ impl Seen {
         if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
             let established = id.kind == DEFINITIONS.1 && observed.health.as_deref() == Some(&Health::Ready);
             sights.insert(id, observed);
-            drop(sights);
             if established {
                 self.established.send_replace(());
             }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing};
 use knative_operator_shared::rules;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -53,8 +53,8 @@ impl Desired {
         let bare = || rules::salvage(component, &json!({"metadata": object["metadata"], "status": object["status"]}));
         // Metadata was read as such before.
         let resource = salvaged.or_else(bare).unwrap_or_else(|| match component {
-            Component::Serving => Knative::Serving(Default::default()),
-            Component::Eventing => Knative::Eventing(Default::default()),
+            Component::Serving => Knative::Serving(KnativeServing::default()),
+            Component::Eventing => Knative::Eventing(KnativeEventing::default()),
         });
         Self { resource: Arc::new(resource), unreadable: Some(Unreadable { message, has_target }) }
     }
@@ -64,7 +64,7 @@ impl Desired {
 mod tests {
     use super::*;
 
-    fn object(spec: Value) -> DynamicObject {
+    fn object(spec: &Value) -> DynamicObject {
         serde_json::from_value(json!({
             "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
             "metadata": {"name": "a", "namespace": "b", "finalizers": ["f"]}, "spec": spec, "status": {"version": "1.2.3"},
@@ -75,19 +75,19 @@ mod tests {
     #[test]
     fn unreadable_spec_keeps_metadata_status_and_target() {
         let profile = json!({"name": "c", "namespace": "d"});
-        let desired = Desired::read(Component::Serving, object(json!({"clusterProfileRef": profile, "workloads": "all"})));
+        let desired = Desired::read(Component::Serving, object(&json!({"clusterProfileRef": profile, "workloads": "all"})));
         let unreadable = desired.unreadable.clone().unwrap();
         assert!(unreadable.has_target && unreadable.message.starts_with("spec.workloads: invalid type"), "{unreadable:?}");
         assert_eq!((desired.name(), desired.namespace(), desired.meta().finalizers.as_ref().map(Vec::len)), ("a", "b", Some(1)));
         assert_eq!(desired.status().and_then(|s| s.version.as_deref()), Some("1.2.3"));
         assert!(desired.common().cluster_profile_ref.is_some());
-        let desired = Desired::read(Component::Serving, object(json!({"clusterProfileRef": "c"})));
+        let desired = Desired::read(Component::Serving, object(&json!({"clusterProfileRef": "c"})));
         assert_eq!((desired.unreadable.clone().map(|u| u.has_target), desired.name()), (Some(false), "a"));
     }
 
     #[test]
     fn missing_spec_is_readable() {
-        let mut object = object(json!({}));
+        let mut object = object(&json!({}));
         object.data.as_object_mut().unwrap().remove("spec");
         assert!(Desired::read(Component::Serving, object).unreadable.is_none());
     }

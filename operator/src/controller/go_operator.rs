@@ -29,9 +29,21 @@ pub struct Running {
     pub since: Instant,
 }
 
-/// What is known about the Go operator. Nothing until the Leases were listed, or could not be.
+/// What is known about the Go operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing: the Leases are yet to be listed.
+    #[default]
+    Unknown,
+    /// It doesn't run, or the Leases can't be watched.
+    Stopped,
+    /// It runs.
+    Running(Running),
+}
+
+/// Follows the Go operator's Leases.
 #[derive(Debug, Default)]
-pub struct GoOperator(watch::Sender<Option<Option<Running>>>);
+pub struct GoOperator(watch::Sender<State>);
 
 /// A Lease of the Go operator's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,16 +57,19 @@ struct Record {
 impl GoOperator {
     /// Whether the Leases were looked at.
     pub fn is_known(&self) -> bool {
-        self.0.borrow().is_some()
+        *self.0.borrow() != State::Unknown
     }
 
     /// The Go operator that runs, if one does.
     pub fn running(&self) -> Option<Running> {
-        self.0.borrow().clone().flatten()
+        match &*self.0.borrow() {
+            State::Running(running) => Some(running.clone()),
+            State::Unknown | State::Stopped => None,
+        }
     }
 
     /// Tells when it starts or stops.
-    pub fn changes(&self) -> watch::Receiver<Option<Option<Running>>> {
+    pub fn changes(&self) -> watch::Receiver<State> {
         self.0.subscribe()
     }
 
@@ -98,10 +113,12 @@ impl GoOperator {
         let now = Instant::now();
         let valid = records.iter().filter(|(_, record)| record.until > now).min_by(|a, b| a.0.cmp(b.0));
         self.0.send_if_modified(|known| {
-            let since = known.as_ref().and_then(|k| k.as_ref()).map_or(now, |running| running.since);
-            let found = valid.map(|(name, record)| Running { lease: format!("{namespace}/{name}"), holder: record.holder.clone(), since });
-            let changed = known.as_ref() != Some(&found);
-            *known = Some(found);
+            let since = if let State::Running(running) = known { running.since } else { now };
+            let running =
+                |(name, record): (&String, &Record)| Running { lease: format!("{namespace}/{name}"), holder: record.holder.clone(), since };
+            let found = valid.map(running).map_or(State::Stopped, State::Running);
+            let changed = *known != found;
+            *known = found;
             changed
         });
     }

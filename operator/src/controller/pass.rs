@@ -224,9 +224,9 @@ pub async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome
     let release = outcome.release.filter(|_| done);
     let report = Report { version: release.as_ref().map(|r| r.version.to_string()), manifests: release.map(|r| r.manifests), states };
     match (report::publish(cx, resource, memory, &report).await, outcome.next) {
-        (Told::Yes, next) | (Told::Later(_), next @ (Next::Retry | Next::Done)) => next,
-        (Told::Later(pause), Next::After(other)) => Next::After(pause.min(other)),
-        (Told::Later(pause), Next::Idle) => Next::After(pause),
+        (Told::Yes, next) | (Told::Later(_), next @ Next::Retry) | (Told::Later(_) | Told::Quiet(_), next @ Next::Done) => next,
+        (Told::Later(pause) | Told::Quiet(pause), Next::After(other)) => Next::After(pause.min(other)),
+        (Told::Later(pause) | Told::Quiet(pause), Next::Idle) | (Told::Quiet(pause), Next::Retry) => Next::After(pause),
         (Told::No, _) => Next::Retry,
     }
 }

@@ -42,6 +42,8 @@ pub enum Told {
     Yes,
     /// It could not be written: it is to be told again.
     No,
+    /// The spec changed a moment ago: it is to be told again after this long.
+    Quiet(Duration),
     /// It is too soon to write: it is to be told again after this long.
     Later(Duration),
 }
@@ -54,9 +56,10 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
     if new == old {
         return Told::Yes;
     }
-    let quiet = memory.generation.filter(|(generation, _)| old.observed_generation != Some(*generation));
+    // At the end there is no later.
+    let quiet = memory.generation.filter(|(generation, _)| old.observed_generation != Some(*generation) && !cx.stop.is_cancelled());
     if let Some(rest) = quiet.map(|(_, changed)| QUIET.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero()) {
-        return Told::Later(rest);
+        return Told::Quiet(rest);
     }
     let since = memory.told.map_or(WORDS, |told| told.elapsed());
     if since < WORDS && gist(&new) == gist(&old) {

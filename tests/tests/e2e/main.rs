@@ -7,6 +7,8 @@
 mod abuse;
 mod admission;
 mod crash;
+mod document;
+mod documents;
 mod drift;
 mod failures;
 mod fleet;

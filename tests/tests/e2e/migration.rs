@@ -18,15 +18,12 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::document::{Block, Shell, document, nothing_installed};
 use crate::load::{self, Load};
 use crate::support::{apply, delete, namespace, nothing, ready, resource, run, says};
 use crate::takeover;
 
 const CONFIGURATIONS: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
-
-fn chart() -> String {
-    tools::project().join("charts/knative-operator").display().to_string()
-}
 
 /// `kubectl get` of all custom resources, with their uids.
 async fn resources(hub: &Cluster) -> Result<String> {
@@ -68,18 +65,90 @@ async fn enforced(hub: &Cluster) -> Result<()> {
     wait::until(&Api::all(hub.client()), mutating, limit, "enforced", |c| c.is_some_and(all)).await.map(drop)
 }
 
-/// The arguments of Helm for this chart on `hub`: the user's own values, and what tests need.
-async fn arguments(hub: &Cluster, verb: &str, more: &[&str], folder: &Path) -> Result<Vec<String>> {
-    let file = folder.join("values.json");
-    std::fs::write(&file, product::bundled(hub).to_string())?;
-    let mut all: Vec<String> = vec![verb.into(), "knative-operator".into(), chart(), "-n".into(), NAMESPACE.into()];
-    all.extend(["-f", &file.display().to_string(), "--wait", "--timeout", "2m"].map(str::to_owned));
-    all.extend(more.iter().map(|m| (*m).to_owned()));
-    Ok(all)
+/// Values for a migration on `hub`: the Go operator's multi-cluster values if `multicluster`, and what tests need.
+fn values(hub: &Cluster, multicluster: bool) -> Result<Value> {
+    let mut values = product::bundled(hub);
+    if multicluster {
+        let text = std::fs::read_to_string(tools::project().join("../shared/peer-chart/multicluster-values.yaml"));
+        let theirs: Value = serde_saphyr::from_str(text.as_deref().unwrap_or(MULTICLUSTER))?;
+        values["knative_operator"]["multicluster"] = theirs["knative_operator"]["multicluster"].clone();
+    }
+    Ok(values)
 }
 
-async fn helm(hub: &Cluster, arguments: &[String]) -> Result<String> {
-    hub.helm(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
+/// In place of the Go operator's values file where it isn't there.
+const MULTICLUSTER: &str = r#"
+knative_operator:
+  multicluster:
+    enabled: true
+    accessProvidersConfig:
+      providers:
+        - {name: secretreader, execConfig: {apiVersion: client.authentication.k8s.io/v1, command: /credential-plugin/plugin-binary, provideClusterInfo: true}}
+    plugins:
+      - {name: secretreader, image: "registry.k8s.io/cluster-inventory-api/secretreader:v0.1.0", mountPath: /credential-plugin}
+"#;
+
+/// The only block under `heading` in docs/migration.md.
+fn block(heading: &str) -> Result<String> {
+    let mut found: Vec<Block> = document("docs/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
+    if found.len() == 1 { Ok(found.remove(0).script) } else { Err(format!("{} blocks under {heading:?}", found.len()).into()) }
+}
+
+#[test]
+fn each_block_of_the_migration_guide_is_run() {
+    let headings: Vec<_> = document("docs/migration.md").unwrap().into_iter().map(|block| block.heading).collect();
+    let run = [
+        "Before you begin",
+        "Upgrade a Helm release",
+        "Take over an installation by kubectl",
+        "Verify",
+        "Clean up",
+        "After helm upgrade",
+        "After helm install --take-ownership",
+    ];
+    assert_eq!(headings, run);
+}
+
+/// What the product installed on `hub` runs as, with the plugin of [`values`].
+async fn started(hub: &Cluster, folder: &Path) -> Result<Product> {
+    let image = folder.join("secretreader");
+    if !image.exists() {
+        std::fs::create_dir(&image)?;
+        std::os::unix::fs::symlink(tools::control_plane("secretreader-plugin")?, image.join("plugin-binary"))?;
+    }
+    Product::start(hub, &releases::small(), [("registry.k8s.io/cluster-inventory-api/secretreader".to_owned(), image)].into()).await
+}
+
+/// What the Go operator's processes leave behind: Leases, and keys in the Secret that its chart leaves empty.
+async fn run_the_go_operator(hub: &Cluster) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
+    let keys = Patch::Merge(json!({"stringData": {"server-key.pem": "key", "server-cert.pem": "cert", "ca-cert.pem": "ca"}}));
+    secrets.patch("operator-webhook-certs", &PatchParams::default(), &keys).await?;
+    let leases: Api<Lease> = Api::namespaced(hub.client(), NAMESPACE);
+    for name in [go_operator::LEASE, "operator-webhook.conversionwebhook.00-of-01"] {
+        let lease = json!({"metadata": {"name": name}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 60}});
+        leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    }
+    Ok(())
+}
+
+/// Runs the documented clean-up and checks that nothing of the Go operator is left but what is part of the release now.
+async fn clean_up(hub: &Cluster, shell: &mut Shell, multicluster: bool) -> Result<()> {
+    shell.run(&block("Clean up")?, nothing_installed).await?;
+    let manifest = hub.helm(&["get", "manifest", "knative-operator", "-n", NAMESPACE]).await?;
+    let ours: Vec<Value> = serde_saphyr::from_multiple(&manifest)?;
+    let is = |a: &Value, b: &Value| a["kind"] == b["kind"] && a["metadata"]["name"] == b["metadata"]["name"];
+    for object in go_operator::objects(multicluster)?.iter().filter(|object| !ours.iter().any(|o| is(o, object))) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
+        let found = hub.kubectl(&["get", &kind, &name, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"], "").await?;
+        assert_eq!(found, "", "the Go operator's {kind} {name} is left");
+    }
+    let leases = hub.kubectl(&["get", "leases", "-n", NAMESPACE, "-o", "name"], "").await?;
+    assert!(leases.lines().all(|lease| lease == "lease.coordination.k8s.io/knative-operator"), "{leases}");
+    let data = Api::<Secret>::namespaced(hub.client(), NAMESPACE).get("operator-webhook-certs").await?.data.unwrap_or_default();
+    assert!(data.contains_key("tls.key") && !data.contains_key("server-key.pem"), "{:?}", data.keys());
+    Ok(())
 }
 
 #[test]
@@ -87,62 +156,56 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
     run(async {
         for multicluster in [false, true] {
             let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
-            go_operator::chart(&folder.path().join("go"), multicluster)?;
-            let go = folder.path().join("go").display().to_string();
+            go_operator::chart(folder.path(), multicluster)?;
+            let go = folder.path().display().to_string();
             hub.helm(&["install", "knative-operator", &go, "-n", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m"]).await?;
             store(&hub).await?;
-            let before = resources(&hub).await?;
+            run_the_go_operator(&hub).await?;
             assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
-            // Its webhook keeps its keys in the Secret that the chart leaves empty.
-            let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
-            let keys = Patch::Merge(json!({"stringData": {"server-key.pem": "key", "server-cert.pem": "cert", "ca-cert.pem": "ca"}}));
-            secrets.patch("operator-webhook-certs", &PatchParams::default(), &keys).await?;
 
+            let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, multicluster)?)?;
+            let before = shell.run(&block("Before you begin")?, nothing_installed).await?;
+            assert_eq!(before.lines().count(), 4, "{before}");
             let load = Load::start(&hub.client(), "elsewhere", load::rate());
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            let more = if multicluster { vec!["--set-json", MULTICLUSTER] } else { Vec::new() };
-            helm(&hub, &arguments(&hub, "upgrade", &more, folder.path()).await?).await?;
-            let mut product = Product::start(&hub, &releases::small(), [].into()).await?;
+            let mut product = None;
+            let folder = shell.folder();
+            shell.run(&block("Upgrade a Helm release")?, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
             enforced(&hub).await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
             eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
-            assert_eq!(resources(&hub).await?, before);
+            shell.run(&block("Verify")?, nothing_installed).await?;
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
-            let data = secrets.get("operator-webhook-certs").await?.data.unwrap_or_default();
-            assert!(["server-key.pem", "tls.key", "ca.crt"].iter().all(|key| data.contains_key(*key)), "{:?}", data.keys());
             // The webhook judges from now on.
             let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
             let (well, said) = hub.kubectl_says(&["apply", "-f", "-"], &broken.to_string()).await;
             assert!(!well && said.contains("is not a version"), "{said}");
 
             // And back: the Go operator's objects as they were, nothing of ours in the way.
-            product.operator.process.signal(rustix::process::Signal::TERM)?;
-            product.operator.process.wait()?;
-            hub.helm(&["rollback", "knative-operator", "1", "-n", NAMESPACE, "--wait", "--timeout", "2m"]).await?;
+            shell.run(&block("After helm upgrade")?, nothing_installed).await?;
             drop(product);
-            assert_eq!(resources(&hub).await?, before);
+            shell.run(&block("Verify")?, nothing_installed).await?;
             assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
             for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
                 let left = hub.kubectl(&["get", kind, "-o", "name"], "").await?;
                 assert!(!left.contains("operator.knative.dev"), "{left}");
             }
             apply(&hub, &broken).await?;
-            // And once more to this operator.
-            helm(&hub, &arguments(&hub, "upgrade", &[], folder.path()).await?).await?;
-            assert!(resources(&hub).await?.contains(before.trim().lines().next().unwrap_or("?")));
+            hub.kubectl(&["delete", "-f", "-", "--wait=false"], &broken.to_string()).await?;
+            // And once more to this operator, for good.
+            let mut product = None;
+            shell.run(&block("Upgrade a Helm release")?, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
+            clean_up(&hub, &mut shell, multicluster).await?;
+            shell.run(&block("Verify")?, nothing_installed).await?;
         }
         Ok(())
     });
 }
 
-/// A user's own value for `--set-json`.
-const MULTICLUSTER: &str = r#"knative_operator.multicluster={"enabled":true,"accessProvidersConfig":{"providers":[{"name":"secretreader","builtin":"secretreader"}]}}"#;
-
 #[test]
 fn helm_install_takes_ownership_of_what_kubectl_applied() {
     run(async {
         for server_side in [false, true] {
-            let (hub, folder) = (Cluster::hub("ownership").await?, tempfile::tempdir()?);
+            let hub = Cluster::hub("ownership").await?;
             namespace(&hub, NAMESPACE).await?;
             let list = json!({"apiVersion": "v1", "kind": "List", "items": go_operator::objects(false)?});
             let mut line = vec!["apply", "-f", "-"];
@@ -150,14 +213,18 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
             hub.kubectl(&line, &list.to_string()).await?;
             hub.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "").await?;
             store(&hub).await?;
-            let before = resources(&hub).await?;
+            run_the_go_operator(&hub).await?;
+            let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, false)?)?;
+            shell.run(&block("Before you begin")?, nothing_installed).await?;
             let load = Load::start(&hub.client(), "elsewhere", load::rate());
-            helm(&hub, &arguments(&hub, "install", &["--take-ownership"], folder.path()).await?).await?;
-            let product = Product::start(&hub, &releases::small(), [].into()).await?;
+            let mut product = None;
+            let folder = shell.folder();
+            let take = block("Take over an installation by kubectl")?;
+            shell.run(&take, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
             enforced(&hub).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             eprintln!("server-side {server_side}: {} admissions during helm install, none failed", load.end().await?);
-            assert_eq!(resources(&hub).await?, before);
+            shell.run(&block("Verify")?, nothing_installed).await?;
             // Helm can't take the conversion webhook away; the operator does.
             let strategy = |c: Option<&CustomResourceDefinition>| {
                 c.and_then(|c| c.spec.conversion.as_ref()).is_some_and(|conversion| conversion.strategy == "None")
@@ -172,9 +239,17 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
             let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"];
             assert_eq!((&probe["scheme"], &probe["port"], &probe["path"]), (&json!("HTTP"), &json!("metrics"), &json!("/readyz")));
             // The next upgrade is one like any other.
-            helm(&hub, &arguments(&hub, "upgrade", &[], folder.path()).await?).await?;
+            drop(product.take());
+            shell.run(&block("Upgrade a Helm release")?, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
+            clean_up(&hub, &mut shell, false).await?;
+            // And back.
+            shell.run(&block("After helm install --take-ownership")?, nothing_installed).await?;
             drop(product);
+            shell.run(&block("Verify")?, nothing_installed).await?;
+            line.extend(server_side.then_some("--force-conflicts"));
+            hub.kubectl(&line, &list.to_string()).await?;
+            shell.run(&block("Verify")?, nothing_installed).await?;
         }
         Ok(())
     });
@@ -191,8 +266,8 @@ fn migration_and_rollback_restart_no_pod_of_knative() {
         let items: Vec<_> = items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
         // Without admission webhooks: nobody would answer for Knative's own.
         let (hub, folder) = (Cluster::spoke("pods").await?, tempfile::tempdir()?);
-        go_operator::chart(&folder.path().join("go"), false)?;
-        let go = folder.path().join("go").display().to_string();
+        go_operator::chart(folder.path(), false)?;
+        let go = folder.path().display().to_string();
         hub.helm(&["install", "knative-operator", &go, "-n", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m"]).await?;
         namespace(&hub, "knative-serving").await?;
         takeover::restore(&hub, &stored[0]).await?;
@@ -203,14 +278,16 @@ fn migration_and_rollback_restart_no_pod_of_knative() {
         let pods = async || takeover::uids(&Api::<Pod>::namespaced(hub.client(), "knative-serving")).await;
         let (before, pods_before) = (resources(&hub).await?, pods().await?);
 
-        let version = format!("knative_operator.kubernetes_min_version={}", takeover::MIN_VERSION);
-        helm(&hub, &arguments(&hub, "upgrade", &["--set", &version], folder.path()).await?).await?;
-        let product = Product::start(&hub, &releases::best(), [].into()).await?;
+        let mut values = values(&hub, false)?;
+        values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
+        let (mut shell, mut product) = (Shell::new(&[("hub", &hub)], &values)?, None);
+        let start = async || Ok(product = Some(Product::start(&hub, &releases::best(), [].into()).await?));
+        shell.run(&block("Upgrade a Helm release")?, start).await?;
         takeover::taken(&hub, &stored[0]).await?;
         ready(&hub, &stored[0]).await?;
         assert_eq!((resources(&hub).await?, pods().await?), (before.clone(), pods_before.clone()));
+        shell.run(&block("After helm upgrade")?, nothing_installed).await?;
         drop(product);
-        hub.helm(&["rollback", "knative-operator", "1", "-n", NAMESPACE, "--wait", "--timeout", "2m"]).await?;
         assert_eq!((resources(&hub).await?, pods().await?), (before, pods_before));
         Ok(())
     });

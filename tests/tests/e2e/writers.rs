@@ -95,7 +95,7 @@ async fn play(spoke: &Cluster) -> Result<()> {
     write(spoke, ["mutatingwebhookconfiguration", "sinkbindings.webhook.sources.knative.dev"], "webhook", webhook(true, true)).await?;
     // knative/pkg: webhook/certificates; knative/eventing: reconciler/requestreply.
     write(spoke, ["secret", "eventing-webhook-certs"], "webhook", |secret| {
-        secret["data"] = json!({"server-key.pem": "a2V5", "ca-cert.pem": "Y2E="})
+        secret["data"] = json!({"server-key.pem": "a2V5", "ca-cert.pem": "Y2E="});
     })
     .await?;
     write(spoke, ["secret", "request-reply-keys"], "controller", |secret| secret["data"] = json!({"key-0": "a2V5"})).await?;

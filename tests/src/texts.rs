@@ -1,0 +1,37 @@
+//! Keeps what the product writes for people during the end-to-end tests, so that the test `texts` can read all of it afterwards: the logs of
+//! its processes, and the audit logs with conditions and events.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::Result;
+
+/// The folder that holds a folder for each run of the end-to-end tests, beside the binaries.
+pub fn folder() -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.parent()?.parent()?.join("texts"))
+}
+
+/// Where this process keeps files; none unless it runs the end-to-end tests.
+static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+    let executable = std::env::current_exe().ok()?;
+    executable.file_name()?.to_str()?.starts_with("e2e-").then_some(())?;
+    let folder = folder()?;
+    for old in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+        if !Path::new("/proc").join(old.file_name()).exists() {
+            let _ = std::fs::remove_dir_all(old.path());
+        }
+    }
+    let own = folder.join(std::process::id().to_string());
+    std::fs::create_dir_all(&own).ok()?;
+    Some(own)
+});
+
+/// Makes `path`, which nothing has written yet, a link to a file that stays when the folder of `path` goes. Does nothing outside of the
+/// end-to-end tests.
+pub fn keep(path: &Path) -> Result<()> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let (Some(own), Some(name)) = (OWN.as_ref(), path.file_name().and_then(|name| name.to_str())) else { return Ok(()) };
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Ok(std::os::unix::fs::symlink(own.join(format!("{number}-{name}")), path)?)
+}

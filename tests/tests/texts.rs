@@ -1,0 +1,148 @@
+//! What people read: all conditions, events and log lines that the product wrote during the end-to-end tests, which run before. None of them
+//! shows how something is called in Rust, and none says the same sentence twice.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // these are tests
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use knative_operator_tests::texts;
+use serde_json::Value;
+
+/// How long a sentence has to be to count as said twice: shorter ones are names.
+const SENTENCE: usize = 24;
+
+/// What is wrong with `text`.
+fn fault(text: &str) -> Option<String> {
+    for debug in ["Some(", "None,", "Error {", "ErrorResponse", "Status {", "\\\""] {
+        if text.contains(debug) {
+            return Some(format!("contains {debug}"));
+        }
+    }
+    let mut said = HashSet::new();
+    let sentences = text.split(['\n', ';']).flat_map(|part| part.split(". ")).flat_map(|part| part.split(": "));
+    let twice = sentences.map(str::trim).filter(|s| s.len() >= SENTENCE && s.contains(' ')).find(|sentence| !said.insert(*sentence));
+    twice.map(|sentence| format!("says twice: {sentence}"))
+}
+
+/// All texts in a value.
+fn strings<'a>(value: &'a Value, all: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => all.push(text),
+        Value::Array(values) => values.iter().for_each(|v| strings(v, all)),
+        Value::Object(values) => values.values().for_each(|v| strings(v, all)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// What people read of one line: a request in an audit log, or a line of a process' own log.
+fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
+    let Ok(value) = serde_json::from_str::<Value>(line) else { return if audit { Vec::new() } else { vec![("log", line.to_owned())] } };
+    if !audit {
+        let mut all = Vec::new();
+        strings(&value, &mut all);
+        return all.into_iter().map(|text| ("log", text.to_owned())).collect();
+    }
+    let by_us = value["user"]["username"].as_str().is_some_and(|user| user.starts_with("system:serviceaccount:knative-operator:"));
+    if !by_us {
+        return Vec::new();
+    }
+    let body = &value["requestObject"];
+    let conditions = body["status"]["conditions"].as_array().into_iter().flatten();
+    let messages = conditions.filter_map(|c| c["message"].as_str()).map(|message| ("condition", message.to_owned()));
+    messages.chain(body["note"].as_str().map(|note| ("event", note.to_owned()))).collect()
+}
+
+/// Calls `each` with every line of every file that the end-to-end tests kept, and whether it is of an audit log. Whether there is any.
+fn lines(mut each: impl FnMut(&str, bool)) -> bool {
+    let folders = texts::folder().and_then(|folder| std::fs::read_dir(folder).ok());
+    let files = folders.into_iter().flatten().flatten().flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
+    let mut found = false;
+    for file in files {
+        found = true;
+        let audit = file.file_name().to_string_lossy().ends_with("audit.log");
+        BufReader::new(File::open(file.path()).unwrap()).lines().map_while(Result::ok).for_each(|line| each(&line, audit));
+    }
+    if !found {
+        eprintln!("skipped: no texts are there; run the end-to-end tests first (cargo test --test e2e)");
+    }
+    found
+}
+
+#[test]
+fn conditions_events_and_logs_are_plain_text() {
+    let (mut counts, mut faults, mut seen) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, (usize, String)>::new(), HashSet::new());
+    let found = lines(|line, audit| {
+        for (kind, text) in read(line, audit) {
+            *counts.entry(kind).or_default() += 1;
+            if kind == "condition" && text.len() > 1024 {
+                faults.entry("a condition is longer than 1,024 bytes".to_owned()).or_insert_with(|| (0, text)).0 += 1;
+            } else if seen.insert(text.clone())
+                && let Some(fault) = fault(&text)
+            {
+                faults.entry(format!("{kind} {fault}")).or_insert_with(|| (0, text)).0 += 1;
+            }
+        }
+    });
+    eprintln!("read {counts:?}");
+    let told: Vec<_> = faults.iter().map(|(fault, (times, text))| format!("{times} × {fault}\n    {text}")).collect();
+    assert!(told.is_empty(), "{} faults:\n{}", told.len(), told.join("\n"));
+    for kind in ["condition", "event", "log"] {
+        assert!(!found || counts.get(kind).is_some_and(|count| *count > 20), "too few of {kind}: {counts:?}");
+    }
+}
+
+/// The accounts that the product uses, on hubs and on spokes, and how their user agents begin.
+const ACCOUNTS: [(&str, &str); 3] = [
+    ("system:serviceaccount:knative-operator:knative-operator", "knative-operator/"),
+    ("system:serviceaccount:knative-operator:operator-webhook", "knative-operator-webhook/"),
+    ("system:serviceaccount:kube-system:knative-hub", "knative-operator/"),
+];
+
+#[test]
+fn requests_have_a_user_agent_and_writes_a_field_manager() {
+    let (mut counts, mut faults) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, String>::new());
+    let found = lines(|line, audit| {
+        let Some(request) = audit.then(|| serde_json::from_str::<Value>(line).ok()).flatten() else { return };
+        let user = request["user"]["username"].as_str().unwrap_or_default();
+        let Some((user, program)) = ACCOUNTS.iter().find(|(account, _)| *account == user) else { return };
+        let text = |field: &str| request[field].as_str().unwrap_or_default();
+        let (agent, uri, verb) = (text("userAgent"), text("requestURI"), text("verb"));
+        // The official plugin reads the Secret with the operator's account.
+        if agent.starts_with("secretreader") {
+            return;
+        }
+        *counts.entry(user).or_default() += 1;
+        let version = format!("{program}{} (", env!("CARGO_PKG_VERSION"));
+        if !agent.starts_with(&version) {
+            faults.entry(format!("{user}: user agent {agent:?}")).or_insert_with(|| format!("{verb} {uri}"));
+        }
+        let manager = format!("fieldManager={}", program.trim_end_matches('/'));
+        if ["create", "update", "patch"].contains(&verb) && !uri.contains(&manager) {
+            let resource = request["objectRef"]["resource"].as_str().unwrap_or_default();
+            faults.entry(format!("{user}: no field manager in {verb} of {resource}")).or_insert_with(|| uri.to_owned());
+        }
+    });
+    eprintln!("requests {counts:?}");
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(!found || counts.len() == ACCOUNTS.len(), "{counts:?}");
+}
+
+#[test]
+fn debug_forms_and_repetitions_are_faults() {
+    for bad in [
+        "ApiError: Some(ListMeta { continue_: None })",
+        "x: Error { code: 403 }",
+        r#"invalid: \"a\" is not b"#,
+        "deployments are forbidden by policy here: deployments are forbidden by policy here",
+    ] {
+        assert!(fault(bad).is_some(), "{bad}");
+    }
+    for good in [
+        "Waiting on deployments: activator (0 of 1 available), autoscaler (0 of 1 available)",
+        "namespaces \"a\" not found; namespaces \"b\" not found",
+    ] {
+        assert_eq!(fault(good), None, "{good}");
+    }
+}
