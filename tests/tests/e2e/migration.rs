@@ -109,14 +109,17 @@ fn each_block_of_the_migration_guide_is_run() {
     assert_eq!(headings, run);
 }
 
-/// What the product installed on `hub` runs as, with the plugin of [`values`].
-async fn started(hub: &Cluster, folder: &Path) -> Result<Product> {
+/// Starts what is installed on `hub`, with the plugin of [`values`], in place of `product`.
+async fn started(hub: &Cluster, folder: &Path, product: &mut Option<Product>) -> Result<()> {
+    drop(product.take());
     let image = folder.join("secretreader");
     if !image.exists() {
         std::fs::create_dir(&image)?;
         std::os::unix::fs::symlink(tools::control_plane("secretreader-plugin")?, image.join("plugin-binary"))?;
     }
-    Product::start(hub, &releases::small(), [("registry.k8s.io/cluster-inventory-api/secretreader".to_owned(), image)].into()).await
+    let images = [("registry.k8s.io/cluster-inventory-api/secretreader".to_owned(), image)].into();
+    *product = Some(Product::start(hub, &releases::small(), images).await?);
+    Ok(())
 }
 
 /// What the Go operator's processes leave behind: Leases, and keys in the Secret that its chart leaves empty.
@@ -169,7 +172,7 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
             let load = Load::start(&hub.client(), "elsewhere", load::rate());
             let mut product = None;
             let folder = shell.folder();
-            shell.run(&block("Upgrade a Helm release")?, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
+            shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
             enforced(&hub).await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
             eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
@@ -193,7 +196,7 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
             hub.kubectl(&["delete", "-f", "-", "--wait=false"], &broken.to_string()).await?;
             // And once more to this operator, for good.
             let mut product = None;
-            shell.run(&block("Upgrade a Helm release")?, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
+            shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
             clean_up(&hub, &mut shell, multicluster).await?;
             shell.run(&block("Verify")?, nothing_installed).await?;
         }
@@ -220,7 +223,7 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
             let mut product = None;
             let folder = shell.folder();
             let take = block("Take over an installation by kubectl")?;
-            shell.run(&take, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
+            shell.run(&take, async || started(&hub, &folder, &mut product).await).await?;
             enforced(&hub).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             eprintln!("server-side {server_side}: {} admissions during helm install, none failed", load.end().await?);
@@ -239,8 +242,7 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
             let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"];
             assert_eq!((&probe["scheme"], &probe["port"], &probe["path"]), (&json!("HTTP"), &json!("metrics"), &json!("/readyz")));
             // The next upgrade is one like any other.
-            drop(product.take());
-            shell.run(&block("Upgrade a Helm release")?, async || Ok(product = Some(started(&hub, &folder).await?))).await?;
+            shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
             clean_up(&hub, &mut shell, false).await?;
             // And back.
@@ -281,7 +283,10 @@ fn migration_and_rollback_restart_no_pod_of_knative() {
         let mut values = values(&hub, false)?;
         values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
         let (mut shell, mut product) = (Shell::new(&[("hub", &hub)], &values)?, None);
-        let start = async || Ok(product = Some(Product::start(&hub, &releases::best(), [].into()).await?));
+        let start = async || {
+            product = Some(Product::start(&hub, &releases::best(), [].into()).await?);
+            Ok(())
+        };
         shell.run(&block("Upgrade a Helm release")?, start).await?;
         takeover::taken(&hub, &stored[0]).await?;
         ready(&hub, &stored[0]).await?;
