@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
-use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
+use knative_operator_runtime::words;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use time::OffsetDateTime;
@@ -224,15 +225,29 @@ impl Keeper {
 
     fn changes(&self) -> BoxStream<'static, ()> {
         let (client, s) = (&self.client, &self.settings);
-        let only = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
-        // Each watch has its own back-off; an error is a reason to look again, no more.
-        let secret = watcher(Api::<Secret>::namespaced(client.clone(), &s.namespace), only(&s.secret)).default_backoff().map_ok(|_| ());
-        let validating =
-            watcher(Api::<ValidatingWebhookConfiguration>::all(client.clone()), only(&s.validating)).default_backoff().map_ok(|_| ());
-        let mutating =
-            watcher(Api::<MutatingWebhookConfiguration>::all(client.clone()), only(&s.mutating)).default_backoff().map_ok(|_| ());
-        select_all([secret.boxed(), validating.boxed(), mutating.boxed()]).map(|_| ()).boxed()
+        let secrets = Api::<Secret>::namespaced(client.clone(), &s.namespace);
+        let all = [
+            changes(secrets, &s.secret),
+            changes(Api::<ValidatingWebhookConfiguration>::all(client.clone()), &s.validating),
+            changes(Api::<MutatingWebhookConfiguration>::all(client.clone()), &s.mutating),
+        ];
+        select_all(all).boxed()
     }
+}
+
+/// Tells when the object called `name` may have changed. The watch has its own back-off; an error is a reason to look again, no more.
+fn changes<K>(api: Api<K>, name: &str) -> BoxStream<'static, ()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let name = name.to_owned();
+    let note = move |event: Result<watcher::Event<K>, watcher::Error>| {
+        if let Err(error) = event {
+            tracing::warn!(name, error = words(&error), "watch interrupted");
+        }
+    };
+    watcher(api, only).default_backoff().map(note).boxed()
 }
 
 /// Whether all Pods of `deployment` are of its newest template.

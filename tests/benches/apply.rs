@@ -48,7 +48,7 @@ async fn main() -> Result<()> {
     let audits = (Audit::of(&spoke, product::SPOKE_USER)?, Audit::of(&hub, product::HUB_USER)?);
     let mut bench = Bench { releases, hub, spoke, product, audits, installed: 0 };
     println!("releases: {}\n", bench.releases.dir.display());
-    println!("{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub)", "", "time", "CPU", "peak");
+    println!("{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub; of these, writes of the status)", "", "time", "CPU", "peak");
     for component in Component::ALL {
         bench.component(component, &floor).await?;
     }
@@ -171,12 +171,13 @@ impl Bench {
         let cpu = measure::cpu(now)?.saturating_sub(if now == pid { cpu } else { Duration::ZERO });
         let (spoke, hub) = (self.audits.0.take()?, self.audits.1.take()?);
         println!(
-            "  {name:<32} {:>6.2}s {:>7.2}s {:>6.1}MB  {} ({})",
+            "  {name:<32} {:>6.2}s {:>7.2}s {:>6.1}MB  {} ({}; status: {})",
             time.as_secs_f64(),
             cpu.as_secs_f64(),
             ratio(usize::try_from(measure::peak(now)?)?, 1024),
             by_verb(&spoke),
             by_verb(&hub),
+            hub.iter().filter(|r| r.writes() && r.target.ends_with("/status")).count(),
         );
         if std::env::var_os("BENCH_REQUESTS").is_some() {
             println!("{}", self.product.operator.process.log().lines().filter(|l| l.contains("event")).collect::<Vec<_>>().join("\n"));

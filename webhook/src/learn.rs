@@ -46,7 +46,7 @@ async fn resources(client: &Client, component: Component, known: &Known) {
                 Ok(Event::InitDone) => known.only_targets(component, &std::mem::take(&mut listed)),
                 Ok(Event::Apply(resource)) => set(resource),
                 Ok(Event::Delete(resource)) => known.remove_target(component, &name(&resource)),
-                Err(error) => tracing::debug!(%component, error = words(&error), "watch interrupted"),
+                Err(error) => tracing::warn!(%component, error = words(&error), "watch interrupted"),
             }
             ready(())
         })
@@ -73,7 +73,7 @@ async fn profiles(client: &Client, known: &Known) {
                     {
                         known.all_profiles(HashMap::new());
                     }
-                    other => tracing::debug!(error = words(other), "ClusterProfiles can't be watched"),
+                    other => tracing::warn!(error = words(other), "ClusterProfiles can't be watched"),
                 },
             }
             ready(())
@@ -99,7 +99,7 @@ async fn releases(client: &Client, namespace: &str, known: &Known) {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => known.set_releases(read(&map)),
                 Ok(Event::Delete(_)) => known.set_releases(None),
                 Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::debug!(error = words(&error), "{RELEASES_CONFIG_MAP} can't be watched"),
+                Err(error) => tracing::warn!(error = words(&error), "{RELEASES_CONFIG_MAP} can't be watched"),
             }
             ready(())
         })

@@ -37,7 +37,8 @@ pub async fn established(target: &Target<'_>, kind: &Kind) -> Result<(), String>
     let started = Instant::now();
     loop {
         match target.seen.health(&definition.id) {
-            Some(Health::Broken(why)) => return Err(format!("{} is not established: {why}", definition.id)),
+            // Why is told of the definition itself.
+            Some(Health::Broken(_)) => return Err(format!("its {} is not established", definition.id)),
             None if target.is_refused(definition) => return Err(format!("{} is not there, because it was refused", definition.id)),
             Some(Health::Waiting(_)) | None if started.elapsed() < LIMIT => tokio::time::sleep(LOOK).await,
             Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),

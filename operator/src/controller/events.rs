@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use http::{Request, Uri};
 use k8s_openapi::api::core::v1::ObjectReference;
 use knative_operator_runtime::words;
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::label::{FIELD_MANAGER, GROUP, VERSION};
 use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use kube::Client;
+use kube::client::Body;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 
@@ -56,6 +58,27 @@ impl<R> Notes<R> {
     }
 }
 
+/// A client that names the field manager of what it writes: the recorder doesn't.
+fn as_field_manager(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let send = move |mut request: Request<Body>| {
+        let client = client.clone();
+        *request.uri_mut() = with_field_manager(request.uri());
+        async move { client.send(request).await }
+    };
+    Client::new(tower::service_fn(send), namespace)
+}
+
+/// `uri` with the field manager as its last parameter.
+fn with_field_manager(uri: &Uri) -> Uri {
+    let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+    let separator = if query.is_empty() || query.ends_with('&') { "" } else { "&" };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{path}?{query}{separator}fieldManager={FIELD_MANAGER}").parse().ok();
+    // Plain ASCII behind a valid URI leaves it valid.
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
 /// Where events go. Clones share the queue.
 #[derive(Clone)]
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
@@ -64,6 +87,7 @@ impl Events {
     /// Publishes on the hub, as `instance`.
     pub fn start(client: Client, instance: String) -> Self {
         let (queue, mut waiting) = mpsc::channel(QUEUE);
+        let client = as_field_manager(client);
         let reporter = Reporter { controller: "knative-operator".to_owned(), instance: Some(instance) };
         tokio::spawn(async move {
             let (mut notes, fresh) = (Notes(Vec::new()), || Recorder::new(client.clone(), reporter.clone()));
@@ -107,6 +131,17 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn field_manager_is_the_last_parameter() {
+        for (uri, expected) in [
+            ("/apis/events.k8s.io/v1/namespaces/a/events?", "/apis/events.k8s.io/v1/namespaces/a/events?fieldManager=knative-operator"),
+            ("https://h:1/a", "https://h:1/a?fieldManager=knative-operator"),
+            ("/a?b=c", "/a?b=c&fieldManager=knative-operator"),
+        ] {
+            assert_eq!(with_field_manager(&uri.parse().unwrap()).to_string(), expected);
+        }
+    }
 
     #[test]
     fn what_is_said_differently_is_told_apart_up_to_a_limit() {

@@ -95,7 +95,7 @@ impl GoOperator {
                     Some(Ok(Event::Delete(lease))) => drop(records.remove(&lease.name_any())),
                     Some(Ok(Event::InitDone)) => listed = true,
                     Some(Err(error)) => {
-                        tracing::debug!(error = words(&error), "the Leases in the operator's namespace cannot be watched");
+                        tracing::warn!(error = words(&error), "the Leases in the operator's namespace cannot be watched");
                         // Not being allowed to look must not stop the operator.
                         listed = true;
                     }

@@ -26,11 +26,12 @@ enum Format {
 }
 
 impl LogArgs {
-    /// Starts logging. kube's client logs whole bodies that it can't parse at level warn, Secrets among them, so it
-    /// is kept to errors unless the level names it.
+    /// Starts logging. kube's client logs whole bodies that it can't parse at level warn, Secrets among them, so it is kept to errors; its
+    /// watchers log errors in Rust's debug form, which whoever runs them logs as plain text. Both unless the level names them.
     pub fn start(&self) -> Result<(), tracing_subscriber::filter::ParseError> {
-        let directives =
-            if self.log_level.contains("kube_client") { self.log_level.clone() } else { format!("{},kube_client=error", self.log_level) };
+        let quieter = [("kube_client", "error"), ("kube_runtime", "off")];
+        let unnamed = quieter.iter().filter(|(target, _)| !self.log_level.contains(target));
+        let directives = unnamed.fold(self.log_level.clone(), |all, (target, level)| format!("{all},{target}={level}"));
         let filter: EnvFilter = directives.parse()?;
         let builder =
             tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());

@@ -126,3 +126,23 @@ fn both_formats_say_the_same_and_versions_are_listed() {
     let listed = outcome(&operator(&["versions", "--releases", small().to_str().unwrap()])).unwrap();
     assert!(listed.contains("knative-serving          1.0.0 1.1.0\n") && listed.contains("ingress/kourier          1.0 1.1\n"), "{listed}");
 }
+
+#[test]
+fn a_resource_without_spec_means_the_same_in_each_form() {
+    let directory = tempfile::tempdir().unwrap();
+    let releases = small();
+    for kind in ["KnativeServing", "KnativeEventing"] {
+        let mut all = Vec::new();
+        for spec in ["", "spec:\n", "spec: null\n", "spec: {}\n", "spec: {version: null, config: null}\n"] {
+            let file = directory.path().join("resource.yaml");
+            let head = format!("apiVersion: operator.knative.dev/v1beta1\nkind: {kind}\nmetadata: {{name: a, namespace: b}}\n");
+            std::fs::write(&file, format!("{head}{spec}")).unwrap();
+            let run =
+                |command: &str| outcome(&operator(&[command, "-f", file.to_str().unwrap(), "--releases", releases.to_str().unwrap()]));
+            let linted = run("lint").unwrap();
+            all.push((run("render").unwrap(), linted));
+        }
+        assert!(all[0].0.contains("kind: Deployment"), "{kind}: {}", all[0].0);
+        assert!(all.iter().all(|outcome| *outcome == all[0]), "{kind}");
+    }
+}

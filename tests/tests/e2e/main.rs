@@ -29,6 +29,7 @@ mod rotation;
 mod rules;
 mod support;
 mod takeover;
+mod terminating;
 mod trouble;
 mod upgrade;
 mod ways;

@@ -1,17 +1,21 @@
 //! The first example of Knative's documentation: a resource without a spec. And what is stored but can't be read.
 
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::Result;
 use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::product::{Product, values};
-use knative_operator_tests::releases;
-use kube::Api;
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::tools;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::support::{apply, delete, namespace, nothing_left, ready, resource, run, says};
+use crate::takeover;
 
 /// What Knative's manifests need of Istio.
 pub fn istio() -> Value {
@@ -58,6 +62,18 @@ fn resources_without_spec_are_admitted_and_installed() {
         let serving = bare(Component::Serving, None);
         ready(&hub, &bare(Component::Eventing, None)).await?;
         ready(&hub, &serving).await?;
+        let kubeconfig = hub.kubeconfig().display().to_string();
+        for component in Component::ALL {
+            let file = hub.dir().join("bare.json");
+            std::fs::write(&file, bare(component, None).to_string())?;
+            let mut diff = tokio::process::Command::new(tools::sibling("knative-operator")?);
+            diff.args(["diff", "--kubeconfig", &kubeconfig, "--kubernetes-min-version", "v1.25.0", "--releases"])
+                .arg(&releases.dir)
+                .arg("-f")
+                .arg(&file);
+            let done = diff.output().await?;
+            assert_eq!(done.status.code(), Some(0), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        }
         // From each form to each: they mean the same, and nothing is restarted.
         let deployments = Api::<Deployment>::namespaced(hub.client(), "knative-serving");
         let before = deployments.get("controller").await?.metadata.generation;
@@ -186,5 +202,82 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
             delete(&hub, &bare(component, None)).await?;
         }
         nothing_left(&hub, &before).await
+    });
+}
+
+/// A bundle of `releases` that has nothing newer than 1.22, beside `folder`.
+fn up_to_1_22(releases: &Releases, folder: &Path) -> Result<Releases> {
+    for component in std::fs::read_dir(&releases.dir)?.flatten().filter(|entry| entry.path().is_dir()) {
+        let into = folder.join(component.file_name());
+        std::fs::create_dir(&into)?;
+        for version in std::fs::read_dir(component.path())?.flatten().filter(|v| !v.file_name().to_string_lossy().starts_with("1.23")) {
+            std::os::unix::fs::symlink(version.path().canonicalize()?, into.join(version.file_name()))?;
+        }
+    }
+    Ok(Releases { dir: folder.to_owned(), ..releases.clone() })
+}
+
+#[test]
+fn resources_without_spec_take_over_what_the_go_operator_installed() {
+    run(async {
+        let same = |text| text;
+        let (Some(serving), Some(eventing)) = (takeover::left("local-objects.json", same)?, takeover::left("spoke-objects.json", same)?)
+        else {
+            return Ok(());
+        };
+        // Without admission webhooks: nobody would answer for Knative's own.
+        let (hub, plugins) = (Cluster::spoke("bare-takeover").await?, tempfile::tempdir()?);
+        let releases = up_to_1_22(&releases::best(), &hub.dir().join("releases-of-the-test"))?;
+        hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
+        let mut values = values(&[]);
+        values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
+        let mut product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        product.operator.process.signal(rustix::process::Signal::TERM)?;
+        product.operator.process.wait()?;
+        for (component, items, version) in [(Component::Serving, serving, "1.22.1"), (Component::Eventing, eventing, "1.22.2")] {
+            let place = component.canonical();
+            namespace(&hub, place).await?;
+            let mut resource = bare(component, None);
+            resource["metadata"]["finalizers"] = json!([format!("{}.operator.knative.dev", component.plural())]);
+            resource["status"] = json!({"version": version});
+            takeover::restore(&hub, &resource).await?;
+            let stored = hub.kubectl(&["get", component.plural(), place, "-n", place, "-o", "json"], "").await?;
+            let stored: Value = serde_json::from_str(&stored)?;
+            assert!(stored.get("spec").is_none(), "{stored}");
+            // Installed locally, so owned by the resource itself.
+            let owner = json!([{"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "name": place, "controller": true, "blockOwnerDeletion": true}]);
+            let its = |o: &Value| {
+                o["metadata"]["labels"]["app.kubernetes.io/name"] == place && o["kind"] != "Namespace" && o["kind"] != component.kind()
+            };
+            let mut items: Vec<Value> = items.into_iter().filter(its).collect();
+            for object in items.iter_mut().filter(|o| !o["metadata"]["ownerReferences"].is_null()) {
+                object["metadata"]["ownerReferences"] = owner.clone();
+            }
+            let uid = stored["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            takeover::load(&hub, items, [(place.to_owned(), uid)].into()).await?;
+            takeover::available(&Api::namespaced(hub.client(), place)).await?;
+        }
+        // Without spec the ingress is Istio: Kourier goes, and the rest stays as it is.
+        let pods = async || {
+            let all = takeover::uids(&Api::<Pod>::all(hub.client())).await?;
+            let core = |pod: &String| !["kourier", "istio", "operator"].iter().any(|part| pod.contains(part));
+            Result::Ok(all.into_iter().filter(core).collect::<Vec<_>>())
+        };
+        let before = pods().await?;
+        assert!(before.len() >= 12, "{before:?}");
+        product.start_operator(&hub).await?;
+        for component in Component::ALL {
+            ready(&hub, &bare(component, None)).await?;
+            let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
+            for deployment in deployments.list(&kube::api::ListParams::default()).await? {
+                let (name, taken) = (deployment.name_any(), deployment.annotations().contains_key("operator.knative.dev/digest"));
+                assert!(taken && !name.contains("kourier"), "{name} was not taken over");
+            }
+        }
+        assert_eq!(pods().await?, before, "pods were restarted");
+        for component in Component::ALL {
+            delete(&hub, &bare(component, None)).await?;
+        }
+        Ok(())
     });
 }

@@ -60,13 +60,24 @@ fn written() -> Vec<([&'static str; 2], &'static str)> {
     ]
 }
 
-/// Plays the writes of all controllers.
-async fn play(spoke: &Cluster) -> Result<()> {
+/// Plays the write of Eventing's controller to the adapter of PingSources.
+pub async fn play_adapter(spoke: &Cluster) -> Result<()> {
     write(spoke, ADAPTER, "controller", |adapter| {
         adapter["spec"]["replicas"] = json!(1);
         adapter["spec"]["template"]["spec"]["containers"][0]["env"] = environment("info");
     })
-    .await?;
+    .await
+}
+
+/// What it has written there: replicas and environment.
+pub async fn adapter(spoke: &Cluster) -> Result<(Value, Value)> {
+    let spec = get(spoke, ADAPTER).await?["spec"].clone();
+    Ok((spec["replicas"].clone(), spec["template"]["spec"]["containers"][0]["env"].clone()))
+}
+
+/// Plays the writes of all controllers.
+async fn play(spoke: &Cluster) -> Result<()> {
+    play_adapter(spoke).await?;
     let uid = get(spoke, ["namespace", PLACE]).await?["metadata"]["uid"].clone();
     // knative/pkg: webhook/resourcesemantics/{validation,defaulting}, webhook/configmaps, webhook/psbinding.
     let webhook = |mutating: bool, bindings: bool| {
