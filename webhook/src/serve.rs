@@ -9,6 +9,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use knative_operator_certs::Served;
+use knative_operator_runtime::words;
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -58,7 +59,7 @@ pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: 
             if let Some(stream) = open(&acceptor, stream).await {
                 let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
                 if let Err(error) = watcher.watch(connection).await {
-                    tracing::debug!(%error, "connection ended");
+                    tracing::debug!(error = words(&*error), "connection ended");
                 }
             }
         });
@@ -81,7 +82,7 @@ async fn open(acceptor: &TlsAcceptor, stream: TcpStream) -> Option<BufReader<Tls
         return None;
     }
     let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.ok()?;
-    let stream = stream.inspect_err(|error| tracing::debug!(%error, "handshake failed")).ok()?;
+    let stream = stream.inspect_err(|error| tracing::debug!(error = words(error), "handshake failed")).ok()?;
     let mut stream = BufReader::with_capacity(512, stream);
     let began = tokio::time::timeout(PATIENCE, stream.fill_buf()).await.ok()?.is_ok_and(|bytes| !bytes.is_empty());
     began.then_some(stream)

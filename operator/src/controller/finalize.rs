@@ -146,8 +146,8 @@ async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result
         // installed it, which keeps no inventory.
         let mut inventory = match stored {
             Some((_, inventory)) if !inventory.0.is_empty() => inventory,
-            Some(_) => inherited(cx, resource).await?,
-            None if resource.common().cluster_profile_ref.is_none() => inherited(cx, resource).await?,
+            Some(_) => inherited(cx, resource).await.map_err(Stuck::Failed)?,
+            None if resource.common().cluster_profile_ref.is_none() => inherited(cx, resource).await.map_err(Stuck::Failed)?,
             None => Inventory::default(),
         };
         inventory.0.retain(|id, _| !remove::kept(id));
@@ -180,10 +180,10 @@ async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result
     Ok(gone)
 }
 
-/// What the Go operator has installed: what its version is made of.
-async fn inherited(cx: &Context, resource: &Knative) -> Result<Inventory, Stuck> {
+/// What the Go operator has installed, which keeps no inventory: the objects of the version in the status. The error says why they can't be listed.
+pub async fn inherited(cx: &Context, resource: &Knative) -> Result<Inventory, String> {
     let Some(version) = resource.status().and_then(|s| s.version.as_deref()) else { return Ok(Inventory::default()) };
-    let failed = |why: String| Stuck::Failed(format!("what was installed by the Go operator can't be listed: {why}"));
+    let failed = |why: String| format!("what was installed by the Go operator can't be listed: {why}");
     let version: Version = version.parse().map_err(|_| failed(format!("status.version {version} is no version")))?;
     let release = cx.library.release(resource, &version).await.map_err(|e| failed(e.to_string()))?;
     let objects = render::objects(resource, &version, release.objects(), &cx.settings);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use knative_operator_runtime::words;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use kube::Client;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::actor::{Memory, Next};
-use super::finalize::add_finalizer;
+use super::finalize::{add_finalizer, inherited};
 use super::pass::{Installed, Outcome, tell};
 use super::resolve::Cluster;
 use super::verdict::{Installation, TERMINATING, Verdict};
@@ -48,7 +49,7 @@ const LONG: Duration = Duration::from_secs(1);
 pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
     match place::settle(cx, resource, memory, &cluster.client).await {
         Ok(resource) => settled(cx, &resource, memory, cluster, version).await,
-        Err(error) => Outcome::failed(resource, knative_operator_runtime::words(&error), Next::Retry),
+        Err(error) => Outcome::failed(resource, words(&error), Next::Retry),
     }
 }
 
@@ -78,20 +79,18 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         };
         // From now on there may be something to take away: not before, so that what was never installed goes at once.
         if let Err(error) = add_finalizer(cx, resource).await {
-            return Outcome::failed(
-                resource,
-                format!("the finalizer can't be added: {}", knative_operator_runtime::words(&error)),
-                Next::Retry,
-            );
+            return Outcome::failed(resource, format!("the finalizer can't be added: {}", words(&error)), Next::Retry);
         }
         // Remembered first: whatever happens, what is created is found again.
-        let mut meant = Inventory::default();
+        // What the Go operator installed of another version goes, as with any upgrade; unless the bundle doesn't have that version.
+        let upgraded = resource.status().and_then(|s| s.version.as_deref()).is_some_and(|installed| installed != version.to_string());
+        let mut meant = if upgraded { inherited(cx, resource).await.unwrap_or_default() } else { Inventory::default() };
         meant.add(applied(draft.clone()).items().iter());
         match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant.clone()).await {
             // An anchor without an inventory is the Go operator's: what it installed is there, and looked at first.
             Ok((uid, Found::Stored(stored))) if stored.0.is_empty() => {
                 if let Err(error) = home.store(&cluster.client, &meant).await {
-                    return Outcome::failed(resource, knative_operator_runtime::words(&error), Next::Retry);
+                    return Outcome::failed(resource, words(&error), Next::Retry);
                 }
                 memory.home = Some((uid, meant));
             }
@@ -101,7 +100,7 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
                 (memory.home, fresh) = (Some((uid, stored)), resource.status().is_none_or(|s| s.version.is_none()));
             }
             Err(error) if error.is_namespace_terminating() => return terminating(resource),
-            Err(error) => return Outcome::failed(resource, knative_operator_runtime::words(&error), Next::Retry),
+            Err(error) => return Outcome::failed(resource, words(&error), Next::Retry),
         }
     }
     // Taken out of the memory: if the pass breaks off, the inventory is read again from where it is stored.
@@ -342,7 +341,7 @@ impl Site<'_> {
         if self.inventory == *stored {
             return Ok(());
         }
-        self.home.store(self.client, &self.inventory).await.map_err(|e| knative_operator_runtime::words(&e))
+        self.home.store(self.client, &self.inventory).await.map_err(|e| words(&e))
     }
 
     /// Deletes what was applied once and is not in the plan any more.

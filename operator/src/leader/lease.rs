@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use knative_operator_runtime::identity::{patch_as, post_as};
+use knative_operator_runtime::words;
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::api::{ListParams, ObjectMeta, Patch};
 use kube::{Api, Client};
@@ -75,7 +76,7 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken, te
             }
         };
         if let Err(error) = turn.await {
-            tracing::warn!(error = knative_operator_runtime::words(&error), "Leases not read or renewed");
+            tracing::warn!(error = words(&error), "Leases not read or renewed");
         }
         if let Some((shard, _)) = candidate.held.iter().find(|(_, held)| held.renewed.elapsed() >= TIMING.deadline) {
             tracing::error!(shard, "the Lease could not be renewed for {:?}", TIMING.deadline);
@@ -251,7 +252,7 @@ impl Candidate {
             }
             // With the version that was written last: if that fails, it ends by itself.
             if let Err(error) = self.leases.replace(&self.name(shard), &post_as(FIELD_MANAGER), &lease).await {
-                tracing::debug!(%error, shard, "Lease not given back");
+                tracing::debug!(error = words(&error), shard, "Lease not given back");
             }
         }
     }

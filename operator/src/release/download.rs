@@ -1,6 +1,7 @@
 //! Manifests that a spec names by URL: downloaded with limits, kept by the digest of what came, asked for again with their validators.
 
 use knative_operator_runtime::identity::user_agent;
+use knative_operator_runtime::words;
 use knative_operator_shared::label::FIELD_MANAGER;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +63,7 @@ impl DownloadError {
 
 /// Why nothing can be downloaded at all.
 #[derive(Debug, thiserror::Error)]
-#[error("manifests can't be downloaded: {}", knative_operator_runtime::words(.0))]
+#[error("manifests can't be downloaded: {}", words(.0))]
 pub struct DownloadsError(reqwest::Error);
 
 /// What was downloaded.
@@ -111,7 +112,7 @@ impl Downloads {
                 Ok(objects)
             }
             (Err(error), Some(kept)) => {
-                tracing::warn!(url = %Source::Url(url.clone()), %error, "manifest not downloaded again; the one from before is used");
+                tracing::warn!(url = %Source::Url(url.clone()), error = words(&error), "manifest not downloaded again; the one from before is used");
                 let objects = Arc::clone(&kept.objects);
                 // Not in each pass: it may have taken long.
                 self.keep(url, Kept { asked: Instant::now(), ..kept });
@@ -200,5 +201,5 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 /// An error in words, without the URL: it may hold a credential.
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn failed(error: reqwest::Error) -> DownloadError {
-    DownloadError::Failed(knative_operator_runtime::words(&error.without_url()))
+    DownloadError::Failed(words(&error.without_url()))
 }

@@ -6,8 +6,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
-use knative_operator_shared::api::KnativeServing;
+use knative_operator_shared::api::{KnativeServing, KnativeStatus};
 use knative_operator_tests::cluster::{Cluster, objects};
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::tools::project;
@@ -16,7 +17,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, delete, gone, namespace, nothing_left, ready, run};
+use crate::support::{INSTALL, apply, condition, delete, gone, namespace, nothing_left, ready, run, status};
 use crate::writers;
 
 /// What the Go operator's pods had; a restart for another value would be no fault.
@@ -206,6 +207,47 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
             nothing_left(&hub, &before).await?;
         }
         Ok(())
+    });
+}
+
+#[test]
+fn upgrade_during_takeover_removes_objects_of_the_old_version() {
+    run(async {
+        let same = |text| text;
+        let (Some(items), Some(mut resources)) = (left("local-objects.json", same)?, left("hub-resources-local.json", same)?) else {
+            return Ok(());
+        };
+        // Without those that need a definition.
+        let plain = |o: &Value| {
+            o["kind"] == "Namespace"
+                || o["metadata"]["namespace"] == "knative-serving" && !o["apiVersion"].as_str().is_some_and(|v| v.contains("knative.dev"))
+        };
+        let items: Vec<_> = items.into_iter().filter(plain).collect();
+        let (hub, plugins) = (Cluster::spoke("late").await?, tempfile::tempdir()?);
+        let mut product = Product::install(&hub, &releases::best(), product::values(&[]), plugins.path()).await?;
+        product.operator.process.signal(rustix::process::Signal::TERM)?;
+        product.operator.process.wait()?;
+        load(&hub, items.iter().filter(|o| o["kind"] == "Namespace").cloned().collect(), BTreeMap::new()).await?;
+        // The Go operator had 1.22.1 as its newest version.
+        resources[0]["spec"]["version"] = json!("1.23.0");
+        restore(&hub, &resources[0]).await?;
+        let serving = Api::<KnativeServing>::namespaced(hub.client(), "knative-serving").get("knative-serving").await?;
+        let owner = [("knative-serving".to_owned(), serving.uid().unwrap_or_default())].into();
+        load(&hub, items.into_iter().filter(|o| o["kind"] != "Namespace").collect(), owner).await?;
+        let jobs = Api::<Job>::namespaced(hub.client(), "knative-serving");
+        let of_version = |version: &'static str| move |job: &Job| job.name_any().ends_with(version);
+        assert!(jobs.list(&ListParams::default()).await?.items.iter().any(of_version("1.22.1")));
+        product.start_operator(&hub).await?;
+        let upgraded =
+            |s: &KnativeStatus| s.version.as_deref() == Some("1.23.0") && condition(s, "Ready").is_some_and(|c| c.status == "True");
+        status(&hub, &resources[0], INSTALL, "upgraded", upgraded).await?;
+        let there = jobs.list(&ListParams::default()).await?.items;
+        assert!(
+            there.iter().any(of_version("1.23.0")) && !there.iter().any(of_version("1.22.1")),
+            "{:?}",
+            there.iter().map(Job::name_any).collect::<Vec<_>>()
+        );
+        delete(&hub, &resources[0]).await
     });
 }
 
