@@ -56,6 +56,8 @@ pub struct Memory {
     pub told: Option<Instant>,
     /// The generation that was seen last, and when it was new.
     pub generation: Option<(i64, Instant)>,
+    /// Since when the status is behind the spec.
+    pub behind: Option<Instant>,
     /// When the status was last made to say that the Go operator runs.
     pub reminded: Option<Instant>,
     /// Whether it stays in the namespace of its spoke that the Go operator had chosen, once that was asked.
@@ -80,6 +82,7 @@ impl Memory {
             written: None,
             told: None,
             generation: None,
+            behind: None,
             reminded: None,
             stays: None,
             removing: None,

@@ -34,6 +34,8 @@ const WORDS: Duration = Duration::from_secs(1);
 /// How long nothing is written after the spec has changed. Scripts and controllers often change it several times in a row, and a write in
 /// between would make theirs fail ("the object has been modified").
 const QUIET: Duration = Duration::from_millis(250);
+/// How long the status may be behind the spec for that reason: somebody may change it all the time.
+const BEHIND: Duration = Duration::from_secs(2);
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +56,14 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
     let old = memory.status(resource);
     let new = status(&old, resource.meta().generation, report, Timestamp::now());
     if new == old {
+        memory.behind = None;
         return Told::Yes;
     }
     // At the end there is no later.
     let quiet = memory.generation.filter(|(generation, _)| old.observed_generation != Some(*generation) && !cx.stop.is_cancelled());
-    if let Some(rest) = quiet.map(|(_, changed)| QUIET.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero()) {
+    if let Some(rest) = quiet.map(|(_, changed)| QUIET.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero())
+        && memory.behind.get_or_insert_with(Instant::now).elapsed() < BEHIND
+    {
         return Told::Quiet(rest);
     }
     let since = memory.told.map_or(WORDS, |told| told.elapsed());
@@ -68,7 +73,7 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
     match write(&cx.hub, resource, &new).await {
         Ok(meta) => {
             memory.written = Some((version(&meta), new));
-            memory.told = Some(Instant::now());
+            (memory.told, memory.behind) = (Some(Instant::now()), None);
             tell(&cx.events, resource, &verdict::stored(&old.conditions), &report.states);
             Told::Yes
         }

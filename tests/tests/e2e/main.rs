@@ -6,6 +6,7 @@
 
 mod abuse;
 mod admission;
+mod coalesce;
 mod crash;
 mod document;
 mod documents;

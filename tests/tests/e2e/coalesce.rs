@@ -1,0 +1,84 @@
+//! Whoever changes a resource several times in a row gets no conflict with the status, and still a status.
+
+use std::time::{Duration, Instant};
+
+use knative_operator_shared::api::{Component, KnativeStatus};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::measure::Audit;
+use knative_operator_tests::product::{HUB_USER, Product, values};
+use knative_operator_tests::{Result, releases};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::support::{INSTALL, apply, condition, delete, namespace, ready, resource, run, status};
+
+/// Sets ConfigMap key `number` by an update of what is there, as a client of Go does.
+async fn update(api: &Api<DynamicObject>, number: usize) -> Result<()> {
+    let mut found = api.get("knative-serving").await?;
+    found.data["spec"]["config"] = json!({"defaults": {"number": number.to_string()}});
+    api.replace("knative-serving", &PostParams::default(), &found).await?;
+    Ok(())
+}
+
+#[test]
+fn changes_in_a_row_meet_no_conflict_and_get_a_status() {
+    run(async {
+        let (hub, plugins, releases) = (Cluster::hub("coalesce").await?, tempfile::tempdir()?, releases::small());
+        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        namespace(&hub, "knative-serving").await?;
+        let serving = |version: &str| {
+            let spec = json!({"version": version, "ingress": {"kourier": {"enabled": true}}});
+            resource(Component::Serving, "knative-serving", "knative-serving", None, spec)
+        };
+        let mut audit = Audit::of(&hub, HUB_USER)?;
+        let mut statuses = async || {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            Result::Ok(audit.take()?.iter().filter(|r| r.writes() && r.target.ends_with("/status")).count())
+        };
+        apply(&hub, &serving("1.0.0")).await?;
+        ready(&hub, &serving("1.0.0")).await?;
+        let install = statuses().await?;
+
+        // In a row: each reads what is there and updates it, right after the one before.
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("operator.knative.dev", "v1beta1", "KnativeServing"));
+        let api = Api::<DynamicObject>::namespaced_with(hub.client(), "knative-serving", &kind);
+        for row in 0..10 {
+            for number in 0..3 {
+                update(&api, row * 10 + number).await.map_err(|error| format!("row {row}, update {number}: {error}"))?;
+            }
+            let observed = |s: &KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status == "True");
+            let generation = api.get("knative-serving").await?.metadata.generation;
+            let caught_up = |s: &KnativeStatus| s.observed_generation == generation && observed(s);
+            status(&hub, &serving("1.0.0"), INSTALL, "Ready at the newest generation", caught_up).await?;
+        }
+        let rows = statuses().await?;
+
+        // All the time, for five seconds: the status doesn't wait for the end of it.
+        let (began, mut number, mut newest) = (Instant::now(), 1000, 0);
+        let first = api.get("knative-serving").await?.metadata.generation.unwrap_or_default();
+        while began.elapsed() < Duration::from_secs(5) {
+            number += 1;
+            let patch = Patch::Merge(json!({"spec": {"config": {"defaults": {"number": number.to_string()}}}}));
+            let stored = api.patch("knative-serving", &PatchParams::default(), &patch).await?;
+            newest = stored.data["status"]["observedGeneration"].as_i64().unwrap_or_default();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(newest > first + 5, "the status is still at generation {newest}, {first} was first");
+        statuses().await?;
+
+        apply(&hub, &serving("1.1.0")).await?;
+        let upgraded =
+            |s: &KnativeStatus| s.version.as_deref() == Some("1.1.0") && condition(s, "Ready").is_some_and(|c| c.status == "True");
+        status(&hub, &serving("1.1.0"), INSTALL, "upgraded", upgraded).await?;
+        let upgrade = statuses().await?;
+        eprintln!("writes of the status: install {install}, ten rows of three changes {rows}, upgrade {upgrade}");
+        assert!(install <= 6 && upgrade <= 6 && rows <= 30, "install {install}, rows {rows}, upgrade {upgrade}");
+        let stored: Value = serde_json::from_str(
+            &hub.kubectl(&["get", "knativeserving", "knative-serving", "-n", "knative-serving", "-o", "json"], "").await?,
+        )?;
+        assert_eq!(stored["status"]["version"], "1.1.0");
+        delete(&hub, &serving("1.1.0")).await
+    });
+}
