@@ -165,8 +165,14 @@ fn why(condition: &Value) -> String {
     match (text(condition, "/reason"), text(condition, "/message")) {
         (reason, "") => reason.to_owned(),
         ("", message) => message.to_owned(),
-        (reason, message) => format!("{reason}: {}", message.trim_end_matches('.')),
+        (reason, message) => format!("{reason}: {}", unnamed(message.trim_end_matches('.'))),
     }
+}
+
+/// `message` without the generated name of the Pod that it is about: it differs for each Deployment, and nobody knows it.
+fn unnamed(message: &str) -> Cow<'_, str> {
+    let rest = message.strip_prefix("pods \"").and_then(|rest| rest.split_once("\" is forbidden: "));
+    rest.map_or(Cow::Borrowed(message), |(_, cause)| Cow::Owned(format!("its Pods are forbidden: {cause}")))
 }
 
 fn since(condition: &Value) -> Wait {

@@ -20,10 +20,21 @@ fn fault(text: &str) -> Option<String> {
             return Some(format!("contains {debug}"));
         }
     }
+    // What is listed one after the other may have parts in common; no clause is there twice, and no cause twice in one clause.
     let mut said = HashSet::new();
-    let sentences = text.split(['\n', ';']).flat_map(|part| part.split(". ")).flat_map(|part| part.split(": "));
-    let twice = sentences.map(str::trim).filter(|s| s.len() >= SENTENCE && s.contains(' ')).find(|sentence| !said.insert(*sentence));
-    twice.map(|sentence| format!("says twice: {sentence}"))
+    for clause in text.split(['\n', ';']).flat_map(|part| part.split(". ")).map(str::trim).filter(|c| is_sentence(c)) {
+        let mut causes = HashSet::new();
+        let again = clause.split(": ").map(str::trim).find(|cause| is_sentence(cause) && !causes.insert(*cause));
+        if let Some(twice) = again.or((!said.insert(clause)).then_some(clause)) {
+            return Some(format!("says twice: {twice}"));
+        }
+    }
+    None
+}
+
+/// Whether `text` is more than a name.
+fn is_sentence(text: &str) -> bool {
+    text.len() >= SENTENCE && text.contains(' ')
 }
 
 /// All texts in a value.
@@ -146,6 +157,7 @@ fn debug_forms_and_repetitions_are_faults() {
         "x: Error { code: 403 }",
         r#"invalid: \"a\" is not b"#,
         "deployments are forbidden by policy here: deployments are forbidden by policy here",
+        "deployments are forbidden by policy here; deployments are forbidden by policy here",
     ] {
         assert!(fault(bad).is_some(), "{bad}");
     }
