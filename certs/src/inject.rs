@@ -7,7 +7,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use kube::api::{Patch, PatchParams};
+use knative_operator_runtime::identity::patch_as;
+use kube::api::Patch;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -92,8 +93,7 @@ impl Configurations<'_> {
         let Some(found) = configurations.get_opt(name).await? else { return Ok(false) };
         let (suspended, patch) = inspect(&found);
         if let Some(patch) = patch {
-            let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
-            configurations.patch(name, &params, &patch).await?;
+            configurations.patch(name, &patch_as(self.manager), &patch).await?;
             tracing::info!(configuration = name, what, "webhook configuration written");
         }
         Ok(suspended)

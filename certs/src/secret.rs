@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use knative_operator_runtime::identity::post_as;
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 
 use crate::material::{Authority, Material};
 
@@ -56,7 +57,7 @@ pub async fn store(secrets: &Api<Secret>, name: &str, manager: &str, seen: Optio
     ];
     let data: BTreeMap<String, ByteString> =
         values.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
-    let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+    let params = post_as(manager);
     if let Some(mut secret) = seen {
         // The Go operator's webhook keeps its own keys in this Secret, and writes them again when they are gone: both may run for a while.
         let mut all = secret.data.take().unwrap_or_default();

@@ -73,6 +73,8 @@ impl Cluster {
         let admin = authority.issue("admin", Some("system:masters"), &[], &[])?;
         admin.write(path, "admin")?;
         pki::service_account_keys(path)?;
+        std::fs::write(path.join("audit-policy.json"), audit_policy().to_string())?;
+        texts::keep(&path.join("audit.log"))?;
         let url = format!("https://{server}:6443");
         let kubeconfig_path = path.join("kubeconfig");
         std::fs::write(&kubeconfig_path, kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)))?;
@@ -161,10 +163,6 @@ impl Cluster {
     }
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
-        if component == "kube-apiserver" && !self.dir.path().join("audit-policy.json").exists() {
-            texts::keep(&self.dir.path().join("audit.log"))?;
-            std::fs::write(self.dir.path().join("audit-policy.json"), audit_policy().to_string())?;
-        }
         let program = tools::control_plane(component)?;
         // Nobody runs this value's destructor when it is shared by a whole test binary: the first component tidies up.
         let remove = ("TETHER_REMOVE".to_owned(), self.dir.path().display().to_string());

@@ -110,10 +110,15 @@ impl Product {
         Ok(Self { operator, webhook, images })
     }
 
+    /// Ends the operator with `signal` and waits until it has ended.
+    pub fn stop_operator(&mut self, signal: rustix::process::Signal) -> Result<()> {
+        self.operator.process.signal(signal)?;
+        self.operator.process.wait().map(drop)
+    }
+
     /// Ends the operator with `signal` and starts it again.
     pub async fn restart_operator(&mut self, hub: &Cluster, signal: rustix::process::Signal) -> Result<()> {
-        self.operator.process.signal(signal)?;
-        self.operator.process.wait()?;
+        self.stop_operator(signal)?;
         self.start_operator(hub).await
     }
 

@@ -20,7 +20,11 @@ fn template(arguments: &[&str]) -> Result<String, String> {
 }
 
 fn objects(arguments: &[&str]) -> Vec<Value> {
-    let all: Vec<Value> = serde_saphyr::from_multiple(&template(arguments).unwrap()).unwrap();
+    parsed(&template(arguments).unwrap())
+}
+
+fn parsed(manifest: &str) -> Vec<Value> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(manifest).unwrap();
     all.into_iter().filter(|o| !o.is_null()).collect()
 }
 
@@ -198,9 +202,7 @@ fn changed(mut values: Value) -> Value {
 
 /// Checks that each setting in `values` is where the Go operator's chart puts it.
 fn check_settings(values: &Value) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), values.to_string()).unwrap();
-    let objects = objects(&["-f", file.path().to_str().unwrap()]);
+    let objects = parsed(&with_values(&values.to_string()).unwrap());
     let find = |kind: &str, name: &str| objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
     let deployment = |name: &str| find("Deployment", name).unwrap()["spec"]["template"]["spec"].clone();
     let (operator, webhook) = (deployment("knative-operator"), deployment("operator-webhook"));

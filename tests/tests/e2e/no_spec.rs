@@ -110,8 +110,7 @@ fn resources_without_spec_that_were_stored_before_the_webhook_are_installed() {
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
         }
-        product.operator.process.signal(rustix::process::Signal::TERM)?;
-        product.operator.process.wait()?;
+        product.stop_operator(rustix::process::Signal::TERM)?;
         for component in Component::ALL {
             apply(&hub, &bare(component, None)).await?;
         }
@@ -141,14 +140,20 @@ async fn definition(hub: &Cluster, component: Component, lax: bool) -> Result<()
         let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         *schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     }
-    hub.kubectl(&["replace", "-f", "-"], &with_version(hub, definition, component).await?.to_string()).await.map(drop)
-}
-
-async fn with_version(hub: &Cluster, mut definition: Value, component: Component) -> Result<Value> {
     let name = format!("{}.operator.knative.dev", component.plural());
     let live: Value = serde_json::from_str(&hub.kubectl(&["get", "crd", &name, "-o", "json"], "").await?)?;
     definition["metadata"] = live["metadata"].clone();
-    Ok(definition)
+    hub.kubectl(&["replace", "-f", "-"], &definition.to_string()).await.map(drop)
+}
+
+/// Applies `object` as soon as the API server takes it: a definition is in force a moment after it is written.
+async fn apply_soon(hub: &Cluster, object: &Value) -> Result<()> {
+    let started = std::time::Instant::now();
+    while let Err(error) = apply(hub, object).await {
+        assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
 }
 
 #[test]
@@ -171,12 +176,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
             definition(&hub, component, true).await?;
             let mut broken = readable.clone();
             broken["spec"]["workloads"] = json!("all of them");
-            // The definition is in force a moment after it is written.
-            let started = std::time::Instant::now();
-            while let Err(error) = apply(&hub, &broken).await {
-                assert!(started.elapsed() < Duration::from_secs(30), "{error}");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
+            apply_soon(&hub, &broken).await?;
             definition(&hub, component, false).await?;
             says(
                 &hub,
@@ -198,11 +198,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
         definition(&hub, Component::Serving, true).await?;
         let mut broken = bare(Component::Serving, Some(json!({"config": ["a"], "ingress": {"kourier": {"enabled": true}}})));
         broken["spec"]["version"] = json!(releases.serving);
-        let started = std::time::Instant::now();
-        while let Err(error) = apply(&hub, &broken).await {
-            assert!(started.elapsed() < Duration::from_secs(30), "{error}");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        apply_soon(&hub, &broken).await?;
         says(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.config: ").await?;
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
@@ -239,8 +235,7 @@ fn resources_without_spec_take_over_what_the_go_operator_installed() {
         let mut values = values(&[]);
         values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
         let mut product = Product::install(&hub, &releases, values, plugins.path()).await?;
-        product.operator.process.signal(rustix::process::Signal::TERM)?;
-        product.operator.process.wait()?;
+        product.stop_operator(rustix::process::Signal::TERM)?;
         for (component, items, version) in [(Component::Serving, serving, "1.22.1"), (Component::Eventing, eventing, "1.22.2")] {
             let place = component.canonical();
             namespace(&hub, place).await?;

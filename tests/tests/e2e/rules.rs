@@ -89,8 +89,7 @@ fn each_rule_is_told_at_apply() {
         let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
         let told = |map: Option<&ConfigMap>| map.is_some_and(|m| m.data.as_ref().is_some_and(|d| d.contains_key("releases.json")));
         wait::until(&maps, RELEASES_CONFIG_MAP, INSTALL, "told", told).await?;
-        product.operator.process.signal(Signal::TERM)?;
-        product.operator.process.wait()?;
+        product.stop_operator(Signal::TERM)?;
         namespace(&hub, "rules").await?;
         namespace(&hub, FLEET).await?;
         for (name, healthy) in [("healthy", "True"), ("other", "True"), ("unhealthy", "False"), ("taken", "True")] {

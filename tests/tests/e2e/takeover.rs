@@ -182,8 +182,7 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
         let (client, resource) = (hub.client(), &resources[0]);
         // Twice: taken over and then deleted; and deleted before it was ever looked at.
         for looked in [true, false] {
-            product.operator.process.signal(rustix::process::Signal::TERM)?;
-            product.operator.process.wait()?;
+            product.stop_operator(rustix::process::Signal::TERM)?;
             namespace(&hub, "knative-serving").await?;
             restore(&hub, resource).await?;
             let serving = Api::<KnativeServing>::namespaced(client.clone(), "knative-serving").get("knative-serving").await?;
@@ -225,8 +224,7 @@ fn upgrade_during_takeover_removes_objects_of_the_old_version() {
         let items: Vec<_> = items.into_iter().filter(plain).collect();
         let (hub, plugins) = (Cluster::spoke("late").await?, tempfile::tempdir()?);
         let mut product = Product::install(&hub, &releases::best(), product::values(&[]), plugins.path()).await?;
-        product.operator.process.signal(rustix::process::Signal::TERM)?;
-        product.operator.process.wait()?;
+        product.stop_operator(rustix::process::Signal::TERM)?;
         load(&hub, items.iter().filter(|o| o["kind"] == "Namespace").cloned().collect(), BTreeMap::new()).await?;
         // The Go operator had 1.22.1 as its newest version.
         resources[0]["spec"]["version"] = json!("1.23.0");
