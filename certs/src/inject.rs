@@ -25,7 +25,11 @@ struct Hook<'a> {
 }
 
 impl<'a> Hook<'a> {
-    fn new(name: &'a str, client_config: &'a WebhookClientConfig, match_conditions: Option<&'a [MatchCondition]>) -> Self {
+    fn new(
+        name: &'a str,
+        client_config: &'a WebhookClientConfig,
+        match_conditions: Option<&'a [MatchCondition]>,
+    ) -> Self {
         Self { name, client_config, match_conditions }
     }
 
@@ -55,7 +59,9 @@ impl Configurations<'_> {
         let wanted = authority.map(|authority| ByteString(authority.as_bytes().to_vec()));
         let change = |index: usize, hook: &Hook<'_>| {
             let wanted = wanted.as_ref().filter(|wanted| hook.client_config.ca_bundle.as_ref() != Some(*wanted))?;
-            Some(vec![json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted})])
+            Some(vec![
+                json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted}),
+            ])
         };
         self.both(change, "caBundle set").await
     }
@@ -85,7 +91,12 @@ impl Configurations<'_> {
     }
 
     /// Writes what `inspect` says of configuration `name`; whether it asks nobody yet.
-    async fn one<K>(&self, name: &str, what: &str, inspect: impl Fn(&K) -> (bool, Option<Patch<()>>)) -> kube::Result<bool>
+    async fn one<K>(
+        &self,
+        name: &str,
+        what: &str,
+        inspect: impl Fn(&K) -> (bool, Option<Patch<()>>),
+    ) -> kube::Result<bool>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
@@ -115,6 +126,7 @@ fn inspect<'a>(
         }
     }
     // Every operation above is well-formed, so the patch is.
-    let patch = (!operations.is_empty()).then(|| serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json));
+    let patch = (!operations.is_empty())
+        .then(|| serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json));
     (suspended, patch.flatten())
 }

@@ -1,6 +1,8 @@
 //! Issues authorities and the certificates of servers (ECDSA P-256). Pure but for randomness: the time is an argument.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use time::{Duration, OffsetDateTime};
 
 use crate::material::{Authority, Material};
@@ -38,7 +40,12 @@ pub fn authority(now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Authority,
 }
 
 /// A new certificate for a server with `names`, by `authority`, and its key, both in PEM.
-pub fn leaf(authority: &Authority, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<(String, String), rcgen::Error> {
+pub fn leaf(
+    authority: &Authority,
+    names: &[String],
+    now: OffsetDateTime,
+    lifetimes: Lifetimes,
+) -> Result<(String, String), rcgen::Error> {
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name.push(DnType::CommonName, names.first().cloned().unwrap_or_default());
@@ -60,7 +67,12 @@ pub fn all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Resul
 
 impl Material {
     /// The same with a new certificate of the server.
-    pub fn renewed(mut self, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
+    pub fn renewed(
+        mut self,
+        names: &[String],
+        now: OffsetDateTime,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, rcgen::Error> {
         (self.leaf, self.leaf_key) = leaf(&self.authority, names, now, lifetimes)?;
         Ok(self)
     }
@@ -72,7 +84,12 @@ impl Material {
     }
 
     /// The second step: the next authority issues, the one before is still trusted.
-    pub fn promoted(mut self, names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
+    pub fn promoted(
+        mut self,
+        names: &[String],
+        now: OffsetDateTime,
+        lifetimes: Lifetimes,
+    ) -> Result<Self, rcgen::Error> {
         if let Some(next) = self.next.take() {
             self.old = std::mem::replace(&mut self.authority, next).certificate;
         }

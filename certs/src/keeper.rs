@@ -117,7 +117,8 @@ impl Keeper {
             told(outcome.as_ref().map(|state| *state));
             // A change or the pause, whichever comes first; a burst of changes is one change.
             if tokio::time::timeout(pause, changes.next()).await.is_ok() {
-                while tokio::time::timeout(Duration::from_millis(50), changes.next()).await.is_ok_and(|c| c.is_some()) {}
+                while tokio::time::timeout(Duration::from_millis(50), changes.next()).await.is_ok_and(|c| c.is_some()) {
+                }
             }
         }
     }
@@ -255,10 +256,13 @@ fn is_rolled_out(deployment: &Deployment) -> bool {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     deployment.status.as_ref().is_some_and(|status| {
         let all = [status.replicas, status.updated_replicas, status.available_replicas];
-        status.observed_generation == deployment.metadata.generation && all.iter().all(|count| count.unwrap_or_default() == wanted)
+        status.observed_generation == deployment.metadata.generation
+            && all.iter().all(|count| count.unwrap_or_default() == wanted)
     })
 }
 
 fn until(next: OffsetDateTime) -> Duration {
-    Duration::try_from(next - OffsetDateTime::now_utc()).unwrap_or(Duration::ZERO).clamp(Duration::from_millis(100), LONGEST)
+    Duration::try_from(next - OffsetDateTime::now_utc())
+        .unwrap_or(Duration::ZERO)
+        .clamp(Duration::from_millis(100), LONGEST)
 }

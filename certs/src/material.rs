@@ -41,7 +41,11 @@ impl std::fmt::Debug for Authority {
 impl std::fmt::Debug for Material {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Material");
-        shown.field("authority", &self.authority).field("next", &self.next).field("old", &self.old).field("leaf", &self.leaf);
+        shown
+            .field("authority", &self.authority)
+            .field("next", &self.next)
+            .field("old", &self.old)
+            .field("leaf", &self.leaf);
         shown.finish_non_exhaustive()
     }
 }

@@ -43,7 +43,9 @@ pub fn plan(material: Option<&Material>, names: &[String], now: OffsetDateTime, 
         Err(why) => return Plan::Renew(why),
     };
     if let Some(next) = &material.next {
-        let Some(next) = certificate(next) else { return Plan::Announce("the authority that was announced is unreadable") };
+        let Some(next) = certificate(next) else {
+            return Plan::Announce("the authority that was announced is unreadable");
+        };
         let due = next.issued + lifetimes.settle();
         return if due <= now { Plan::Promote } else { Plan::Keep(due) };
     }
@@ -162,7 +164,10 @@ mod tests {
         assert_eq!(of(&material, start()), Plan::Keep(start() + Duration::days(20)));
         // Another clock that is a few minutes behind.
         assert_eq!(of(&material, start() - SKEW), Plan::Keep(start() + Duration::days(20)));
-        assert_eq!(of(&material, start() + Duration::days(20)), Plan::Renew("the server's certificate is past two thirds of its life"));
+        assert_eq!(
+            of(&material, start() + Duration::days(20)),
+            Plan::Renew("the server's certificate is past two thirds of its life")
+        );
         assert_eq!(of(&material, start() + Duration::days(91)), Plan::Replace("the authority has ended"));
     }
 
@@ -179,7 +184,10 @@ mod tests {
         assert_eq!(of(&announced, now), Plan::Promote);
         let promoted = announced.clone().promoted(&names(), now, LIVES).unwrap();
         // Both bundles have both.
-        assert!(promoted.bundle().contains(&old.authority.certificate) && announced.bundle().contains(&promoted.authority.certificate));
+        assert!(
+            promoted.bundle().contains(&old.authority.certificate)
+                && announced.bundle().contains(&promoted.authority.certificate)
+        );
         assert_eq!(of(&promoted, now), Plan::Keep(now + LIVES.settle()));
         now += LIVES.settle();
         assert_eq!(of(&promoted, now), Plan::Settle);

@@ -30,7 +30,8 @@ pub fn field(secret: &Secret, key: &str) -> Option<String> {
 /// What is in the Secret, if all of it is there.
 pub fn material(secret: &Secret) -> Option<Material> {
     let field = |key: &str| field(secret, key);
-    let authority = |certificate: &str, key: &str| Some(Authority { certificate: field(certificate)?, key: field(key)? });
+    let authority =
+        |certificate: &str, key: &str| Some(Authority { certificate: field(certificate)?, key: field(key)? });
     Some(Material {
         authority: authority(AUTHORITY, AUTHORITY_KEY)?,
         next: authority(NEXT, NEXT_KEY),
@@ -42,7 +43,13 @@ pub fn material(secret: &Secret) -> Option<Material> {
 
 /// Stores `material` in place of what `seen` holds. With two writers one gets a conflict (409) and reads again:
 /// the write carries the resourceVersion that was read, or creates.
-pub async fn store(secrets: &Api<Secret>, name: &str, manager: &str, seen: Option<Secret>, material: &Material) -> kube::Result<Secret> {
+pub async fn store(
+    secrets: &Api<Secret>,
+    name: &str,
+    manager: &str,
+    seen: Option<Secret>,
+    material: &Material,
+) -> kube::Result<Secret> {
     let (next, next_key) = material.next.as_ref().map_or(("", ""), |next| (&next.certificate, &next.key));
     let bundle = material.bundle();
     let values: [(&str, &str); 8] = [
@@ -55,8 +62,11 @@ pub async fn store(secrets: &Api<Secret>, name: &str, manager: &str, seen: Optio
         (LEAF, &material.leaf),
         (LEAF_KEY, &material.leaf_key),
     ];
-    let data: BTreeMap<String, ByteString> =
-        values.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec()))).collect();
+    let data: BTreeMap<String, ByteString> = values
+        .iter()
+        .filter(|(_, v)| !v.is_empty())
+        .map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec())))
+        .collect();
     let params = post_as(manager);
     if let Some(mut secret) = seen {
         // The Go operator's webhook keeps its own keys in this Secret, and writes them again when they are gone: both may run for a while.

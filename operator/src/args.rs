@@ -128,7 +128,11 @@ impl ReleaseArgs {
 impl RunArgs {
     /// The poll interval in force.
     pub fn poll_interval(&self) -> Duration {
-        if self.remote_deployments_poll_interval < Duration::from_secs(1) { POLL_INTERVAL } else { self.remote_deployments_poll_interval }
+        if self.remote_deployments_poll_interval < Duration::from_secs(1) {
+            POLL_INTERVAL
+        } else {
+            self.remote_deployments_poll_interval
+        }
     }
 }
 
@@ -168,15 +172,22 @@ mod tests {
 
     #[test]
     fn the_go_operators_flags_are_understood() {
-        let args =
-            Args::try_parse_from(["x", "--clusterprofile-provider-file=/etc/x.json", "--remote-deployments-poll-interval=1m30s"]).unwrap();
+        let args = Args::try_parse_from([
+            "x",
+            "--clusterprofile-provider-file=/etc/x.json",
+            "--remote-deployments-poll-interval=1m30s",
+        ])
+        .unwrap();
         assert_eq!(args.run.poll_interval(), Duration::from_secs(90));
         for (given, expected) in [("500ms", 10), ("0s", 10), ("1s", 1), ("1h", 3600), ("1.5s", 1)] {
             let args = Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={given}")]).unwrap();
             assert_eq!(args.run.poll_interval().as_secs(), expected, "{given}");
         }
         for wrong in ["10", "s", "", "ten seconds", "-1s"] {
-            assert!(Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={wrong}")]).is_err(), "{wrong}");
+            assert!(
+                Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={wrong}")]).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

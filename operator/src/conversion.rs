@@ -20,7 +20,11 @@ pub async fn remove(client: Client) {
     for component in Component::ALL {
         let name = format!("{}.{GROUP}", component.plural());
         if let Err(error) = remove_from(&definitions, &name).await {
-            tracing::warn!(definition = name, error = words(&error), "the Go operator's conversion webhook is not removed");
+            tracing::warn!(
+                definition = name,
+                error = words(&error),
+                "the Go operator's conversion webhook is not removed"
+            );
         }
     }
 }

@@ -118,7 +118,9 @@ impl Resource for Watched {
 pub fn has_health(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
-        ("apps", "Deployment" | "StatefulSet") | ("batch", "Job") | ("apiextensions.k8s.io", "CustomResourceDefinition")
+        ("apps", "Deployment" | "StatefulSet")
+            | ("batch", "Job")
+            | ("apiextensions.k8s.io", "CustomResourceDefinition")
     )
 }
 
@@ -138,7 +140,9 @@ pub fn of(kind: &str, object: &Watched) -> Option<Health> {
 
 /// Whether `object` of `kind` works, as far as its metadata tells.
 pub fn of_metadata(kind: &str, object: &Watched) -> Option<Health> {
-    (kind == "Namespace").then(|| if object.metadata.deletion_timestamp.is_some() { Health::Waiting(GOING.into()) } else { Health::Ready })
+    (kind == "Namespace").then(|| {
+        if object.metadata.deletion_timestamp.is_some() { Health::Waiting(GOING.into()) } else { Health::Ready }
+    })
 }
 
 impl Watched {
@@ -156,7 +160,8 @@ impl Watched {
 
     fn unobserved(&self) -> Option<Health> {
         let newest = self.metadata.generation.unwrap_or_default();
-        (self.number("observedGeneration") < newest).then(|| Health::Waiting("its newest generation is not observed yet".into()))
+        (self.number("observedGeneration") < newest)
+            .then(|| Health::Waiting("its newest generation is not observed yet".into()))
     }
 }
 
@@ -220,7 +225,11 @@ fn stateful_set(object: &Watched) -> Health {
         return unobserved;
     }
     let (wanted, ready) = (object.spec.replicas.unwrap_or(1), object.number("readyReplicas"));
-    if ready < wanted { Health::Waiting(format!("{ready} of {wanted} replicas are ready").as_str().into()) } else { Health::Ready }
+    if ready < wanted {
+        Health::Waiting(format!("{ready} of {wanted} replicas are ready").as_str().into())
+    } else {
+        Health::Ready
+    }
 }
 
 fn job(object: &Watched) -> Health {
@@ -289,7 +298,10 @@ mod tests {
                 available("False", 2, 2, 1, 1),
                 "MinimumReplicasUnavailable: does not have minimum availability, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:10:05Z",
             ),
-            (available("True", 2, 2, 2, 1), "1 of 1 replicas are updated, 1 old ones remain, deadline 2026-01-01T10:10:05Z"),
+            (
+                available("True", 2, 2, 2, 1),
+                "1 of 1 replicas are updated, 1 old ones remain, deadline 2026-01-01T10:10:05Z",
+            ),
             (json!({"metadata": {}}), "it has no condition Available yet"),
         ] {
             assert_eq!(told("Deployment", object), expected);
@@ -311,14 +323,15 @@ mod tests {
     #[test]
     fn a_definition_is_established_or_says_why_not() {
         let kind = "CustomResourceDefinition";
-        let crd =
-            |conditions: Value| json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": conditions}});
+        let crd = |conditions: Value| json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": conditions}});
         assert_eq!(health(kind, crd(json!([{"type": "Established", "status": "True"}]))), Some(Health::Ready));
         let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [{"type": "Established", "status": "True"}]}});
         assert_eq!(told(kind, going), GOING);
-        let refused =
-            json!([{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": "\"xs\" is already in use"}]);
+        let refused = json!([{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": "\"xs\" is already in use"}]);
         assert_eq!(health(kind, crd(refused)), Some(Health::Broken("PluralConflict: \"xs\" is already in use".into())));
-        assert_eq!(told(kind, crd(json!([]))), "it is not Established yet, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z");
+        assert_eq!(
+            told(kind, crd(json!([]))),
+            "it is not Established yet, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z"
+        );
     }
 }

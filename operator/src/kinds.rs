@@ -58,7 +58,8 @@ impl Kinds {
         if let Some(kind) = self.learnt.get(gvk) {
             return Some(kind.clone());
         }
-        let (_, _, plural, namespaced) = BUILT_IN.iter().find(|(group, kind, ..)| *group == gvk.group && *kind == gvk.kind)?;
+        let (_, _, plural, namespaced) =
+            BUILT_IN.iter().find(|(group, kind, ..)| *group == gvk.group && *kind == gvk.kind)?;
         Some(Kind { resource: ApiResource::from_gvk_with_plural(gvk, plural), namespaced: *namespaced })
     }
 }

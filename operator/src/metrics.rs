@@ -155,11 +155,19 @@ impl Metrics {
         registry.register("reconciles_queued", "Passes that wait for their turn", m.queued.clone());
         registry.register("reconciles_running", "Passes that are made now", m.running.clone());
         registry.register("objects_written", "Objects applied, by cause: plan or drift", m.writes.clone());
-        registry.register("objects", "Objects of an installation: planned, refused, unavailable, pending", m.objects.clone());
+        registry.register(
+            "objects",
+            "Objects of an installation: planned, refused, unavailable, pending",
+            m.objects.clone(),
+        );
         registry.register("reconcile_panics", "Passes that panicked", m.panics.clone());
         // From the start: an alert needs a zero to see an increase.
         Component::ALL.iter().for_each(|component| drop(m.panics.get_or_create(&Kind { kind: component.kind() })));
-        registry.register("orphaned", "Custom resources that were let go with everything left on their cluster", m.orphaned.clone());
+        registry.register(
+            "orphaned",
+            "Custom resources that were let go with everything left on their cluster",
+            m.orphaned.clone(),
+        );
         registry.register("ready", "Whether a custom resource is ready", m.ready.clone());
         let told = "Whether the target cluster of a custom resource is resolved, and the reason if not";
         registry.register("target_cluster_resolved", told, m.resolved.clone());
@@ -169,8 +177,17 @@ impl Metrics {
             m.connected.clone(),
         );
         registry.register("credential_requests", "Credentials asked for, by how that ended", m.credentials.clone());
-        registry.register_with_unit("credential_request_duration", "How long that took", Unit::Seconds, m.credential_durations.clone());
-        registry.register("provider_file_valid", "Whether the access provider configuration could be read last", m.provider_file.clone());
+        registry.register_with_unit(
+            "credential_request_duration",
+            "How long that took",
+            Unit::Seconds,
+            m.credential_durations.clone(),
+        );
+        registry.register(
+            "provider_file_valid",
+            "Whether the access provider configuration could be read last",
+            m.provider_file.clone(),
+        );
         registry.register("leader", "Whether this replica leads", m.leading.clone());
         registry.register("shards_held", "Shards of the fleet that this replica looks after", m.shards.clone());
         (metrics, registry)
@@ -209,7 +226,9 @@ impl Metrics {
     /// How many objects of `resource` are how.
     pub fn counted(&self, resource: &Knative, counts: Counts) {
         let of = Key::of(resource);
-        for (state, count) in STATES.into_iter().zip([counts.planned, counts.refused, counts.unavailable, counts.pending]) {
+        for (state, count) in
+            STATES.into_iter().zip([counts.planned, counts.refused, counts.unavailable, counts.pending])
+        {
             let labels = objects(&of, cluster(resource), state);
             self.objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
@@ -228,7 +247,13 @@ impl Metrics {
             State::True => String::new(),
             State::False { reason, .. } | State::Unknown { reason, .. } => reason.clone(),
         };
-        let resolved = Resolved { kind: key.component.kind(), namespace: key.namespace.clone(), name: key.name.clone(), cluster, reason };
+        let resolved = Resolved {
+            kind: key.component.kind(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            cluster,
+            reason,
+        };
         let before = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(key, resolved.clone());
         if let Some(before) = before.filter(|before| *before != resolved) {
             self.resolved.remove(&before);
@@ -248,8 +273,12 @@ impl Metrics {
 
     /// A credential was asked for.
     pub fn credential(&self, reference: &ClusterProfileReference, provider: &str, took: Duration, had: bool) {
-        self.credentials.get_or_create(&Run { cluster: reference.to_string(), outcome: OUTCOMES[usize::from(!had)] }).inc();
-        self.credential_durations.get_or_create(&Provider { provider: provider.to_owned() }).observe(took.as_secs_f64());
+        self.credentials
+            .get_or_create(&Run { cluster: reference.to_string(), outcome: OUTCOMES[usize::from(!had)] })
+            .inc();
+        self.credential_durations
+            .get_or_create(&Provider { provider: provider.to_owned() })
+            .observe(took.as_secs_f64());
     }
 
     /// Whether the provider file could be read.

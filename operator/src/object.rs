@@ -67,7 +67,8 @@ impl ObjectId {
 
     /// An object of `kind` in API group `group` (empty for the core group) and `namespace` (empty for what lives in none).
     pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        Id { group: group.to_owned(), kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }.into()
+        Id { group: group.to_owned(), kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
+            .into()
     }
 }
 

@@ -39,7 +39,10 @@ async fn once(client: &Client, namespace: &str, root: &Path) -> Result<(), Strin
         return Ok(());
     }
     let bundle = Bundle::at(root.to_owned());
-    let releases = tokio::task::spawn_blocking(move || releases(&bundle)).await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+    let releases = tokio::task::spawn_blocking(move || releases(&bundle))
+        .await
+        .map_err(|e| e.to_string())?
+        .map_err(|e| e.to_string())?;
     let text = serde_json::to_string(&releases).map_err(|e| e.to_string())?;
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -92,7 +95,8 @@ fn mark(root: &Path) -> String {
 }
 
 fn files(directory: &Path, depth: usize, tell: &mut dyn FnMut(&Path, u64)) {
-    let mut entries: Vec<_> = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|e| e.path()).collect();
+    let mut entries: Vec<_> =
+        std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|e| e.path()).collect();
     entries.sort();
     for path in entries {
         match path.metadata() {
@@ -119,11 +123,21 @@ mod tests {
         ] {
             let directory = root.path().join(path);
             std::fs::create_dir_all(&directory).unwrap();
-            std::fs::write(directory.join("1.yaml"), format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}")).unwrap();
+            std::fs::write(
+                directory.join("1.yaml"),
+                format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}"),
+            )
+            .unwrap();
         }
         let releases = releases(&Bundle::at(root.path().to_owned())).unwrap();
-        assert_eq!(releases.versions["KnativeServing"].iter().map(ToString::to_string).collect::<Vec<_>>(), ["1.22.0", "1.22.1"]);
-        assert_eq!(releases.names["KnativeServing"]["1.22"].services.iter().collect::<Vec<_>>(), ["activator-service", "kourier"]);
+        assert_eq!(
+            releases.versions["KnativeServing"].iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["1.22.0", "1.22.1"]
+        );
+        assert_eq!(
+            releases.names["KnativeServing"]["1.22"].services.iter().collect::<Vec<_>>(),
+            ["activator-service", "kourier"]
+        );
         assert!(releases.names["KnativeEventing"]["1.21"].configs.contains_key("config-br-defaults"));
         let before = mark(root.path());
         std::fs::write(root.path().join("ingress/1.22/kourier/2.yaml"), "x").unwrap();

@@ -26,7 +26,13 @@ impl Owner {
         let namespace = resource.target_namespace().to_owned();
         if resource.common().cluster_profile_ref.is_some() {
             let name = name::anchor(resource.component(), resource.name());
-            return Self { api_version: "v1".to_owned(), kind: "ConfigMap".to_owned(), name, uid: anchor.to_owned(), namespace };
+            return Self {
+                api_version: "v1".to_owned(),
+                kind: "ConfigMap".to_owned(),
+                name,
+                uid: anchor.to_owned(),
+                namespace,
+            };
         }
         Self {
             api_version: format!("{GROUP}/{VERSION}"),

@@ -76,7 +76,8 @@ impl Packed {
 
 impl Definition {
     fn of(crd: &Value) -> Self {
-        let (group, kind, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"), text(crd, "/spec/names/plural"));
+        let (group, kind, plural) =
+            (text(crd, "/spec/group"), text(crd, "/spec/names/kind"), text(crd, "/spec/names/plural"));
         let namespaced = text(crd, "/spec/scope") == "Namespaced";
         let versions = crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
         let kinds = versions.map(|version| {
@@ -86,7 +87,11 @@ impl Definition {
         });
         let conversion = crd.pointer("/spec/conversion/webhook/clientConfig/service/namespace");
         let part_of = crd["metadata"]["labels"][APP_NAME].as_str().unwrap_or_default().to_owned();
-        Self { kinds: kinds.collect(), part_of, conversion: conversion.map(|n| n.as_str().unwrap_or_default().to_owned()) }
+        Self {
+            kinds: kinds.collect(),
+            part_of,
+            conversion: conversion.map(|n| n.as_str().unwrap_or_default().to_owned()),
+        }
     }
 }
 
@@ -116,6 +121,9 @@ mod tests {
         let definition = packed.definition().unwrap();
         assert_eq!((definition.part_of.as_str(), definition.conversion.as_deref()), ("knative-serving", Some("n")));
         let (gvk, kind) = &definition.kinds[1];
-        assert_eq!((gvk, kind.resource.plural.as_str(), kind.namespaced), (&GroupVersionKind::gvk("g", "v2", "X"), "xs", true));
+        assert_eq!(
+            (gvk, kind.resource.plural.as_str(), kind.namespaced),
+            (&GroupVersionKind::gvk("g", "v2", "X"), "xs", true)
+        );
     }
 }

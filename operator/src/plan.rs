@@ -70,7 +70,9 @@ impl Phase {
             ("networking.internal.knative.dev", _) => Self::Dependents,
             ("batch", "Job") => Self::Jobs,
             // Groups of Kubernetes' own have no dot, or end so.
-            _ if !group.contains('.') || group.ends_with(".k8s.io") && group != "gateway.networking.k8s.io" => Self::Workloads,
+            _ if !group.contains('.') || group.ends_with(".k8s.io") && group != "gateway.networking.k8s.io" => {
+                Self::Workloads
+            }
             _ => Self::Customs,
         }
     }
@@ -158,7 +160,11 @@ impl Plan {
 
     /// The item for `id`, if it has one.
     pub fn find(&self, id: &Id) -> Option<&Item> {
-        self.rendered.places.get(id).filter(|place| **place >= self.first).and_then(|place| self.rendered.items.get(*place))
+        self.rendered
+            .places
+            .get(id)
+            .filter(|place| **place >= self.first)
+            .and_then(|place| self.rendered.items.get(*place))
     }
 
     /// The object of `item` as it is applied.
@@ -186,7 +192,12 @@ impl Plan {
     /// The definition of `kind`, if the plan has it.
     pub fn definition(&self, kind: &Kind) -> Option<&Item> {
         let name = format!("{}.{}", kind.resource.plural, kind.resource.group);
-        self.find(&Id { group: DEFINITIONS.0.to_owned(), kind: DEFINITIONS.1.to_owned(), namespace: String::new(), name })
+        self.find(&Id {
+            group: DEFINITIONS.0.to_owned(),
+            kind: DEFINITIONS.1.to_owned(),
+            namespace: String::new(),
+            name,
+        })
     }
 
     /// The definition of the kind of `item`, if the plan has it.
@@ -218,7 +229,8 @@ mod tests {
 
     #[test]
     fn what_others_need_comes_first() {
-        let object = |api: &str, kind: &str| Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}}));
+        let object =
+            |api: &str, kind: &str| Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}}));
         let rendered = Rendered::new(vec![
             object("batch/v1", "Job"),
             object("networking.internal.knative.dev/v1alpha1", "Certificate"),
@@ -232,8 +244,13 @@ mod tests {
             object("v1", "Service"),
             object("v1", "Namespace"),
         ]);
-        let owner =
-            Owner { api_version: "v1".into(), kind: "ConfigMap".into(), name: "anchor".into(), uid: "1".into(), namespace: "n".into() };
+        let owner = Owner {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            name: "anchor".into(),
+            uid: "1".into(),
+            namespace: "n".into(),
+        };
         let plan = Plan::new(Arc::new(rendered), &owner);
         let phases: Vec<_> = plan.items().iter().map(Item::phase).collect();
         assert_eq!(phases, Phase::ALL);

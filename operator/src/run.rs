@@ -93,7 +93,12 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     let address = SocketAddr::new(bind_address, metrics_port);
     let served = admin::serve(address, readiness.clone(), Arc::new(registry), stop.clone());
     let lead = async {
-        let settings = leader::Settings { namespace: namespace.clone(), name: LEASE.to_owned(), identity: identity.clone(), shards };
+        let settings = leader::Settings {
+            namespace: namespace.clone(),
+            name: LEASE.to_owned(),
+            identity: identity.clone(),
+            shards,
+        };
         // A replica that waits for its turn is ready: nothing is sent to it, and a rollout must not wait for the Lease.
         readiness.set("custom resources", true);
         let (tell, mut told) = mpsc::channel(1);
@@ -121,7 +126,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 stop: stop.clone(),
             });
             let offer = offer::tell(client.clone(), offered.clone(), releases.releases.clone());
-            let (fleet, go_operator) = (fleet::run(Arc::clone(&context), readiness.clone(), first, told), &context.go_operator);
+            let (fleet, go_operator) =
+                (fleet::run(Arc::clone(&context), readiness.clone(), first, told), &context.go_operator);
             tokio::select! {
                 () = fleet => {}
                 () = go_operator.follow(client.clone(), &offered) => {}

@@ -30,7 +30,10 @@ mod tests {
 
     #[test]
     fn text_stays_text_there_and_back() {
-        assert_eq!(read::<Value>("{y: n, on: [yes, 1, '1', true]}").unwrap(), json!({"y": "n", "on": ["yes", 1, "1", true]}));
+        assert_eq!(
+            read::<Value>("{y: n, on: [yes, 1, '1', true]}").unwrap(),
+            json!({"y": "n", "on": ["yes", 1, "1", true]})
+        );
         let long = "word ".repeat(40);
         let awkward = json!([
             "y",

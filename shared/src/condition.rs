@@ -6,8 +6,13 @@ use crate::api::Condition;
 use crate::text::{MAX_MESSAGE, clip};
 
 /// The five conditions that `Ready` depends on, in the order in which they are reached.
-pub const DEPENDENTS: [&str; 5] =
-    [VERSION_MIGRATION_ELIGIBLE, TARGET_CLUSTER_RESOLVED, INSTALL_SUCCEEDED, DEPENDENCIES_INSTALLED, DEPLOYMENTS_AVAILABLE];
+pub const DEPENDENTS: [&str; 5] = [
+    VERSION_MIGRATION_ELIGIBLE,
+    TARGET_CLUSTER_RESOLVED,
+    INSTALL_SUCCEEDED,
+    DEPENDENCIES_INSTALLED,
+    DEPLOYMENTS_AVAILABLE,
+];
 
 /// All five others are True.
 pub const READY: &str = "Ready";
@@ -85,7 +90,9 @@ pub fn tell(old: &[Condition], states: &States, now: Timestamp) -> Vec<Condition
 /// What `Ready` is: the first False, else the first Unknown, else True.
 pub fn ready(states: &States) -> State {
     let first = |f: fn(&State) -> bool| states.iter().find(|s| f(s)).cloned();
-    first(|s| matches!(s, State::False { .. })).or_else(|| first(|s| matches!(s, State::Unknown { .. }))).unwrap_or(State::True)
+    first(|s| matches!(s, State::False { .. }))
+        .or_else(|| first(|s| matches!(s, State::Unknown { .. })))
+        .unwrap_or(State::True)
 }
 
 fn condition(old: &[Condition], type_: &str, state: &State, now: Timestamp) -> Condition {
@@ -93,7 +100,9 @@ fn condition(old: &[Condition], type_: &str, state: &State, now: Timestamp) -> C
     let since = before.filter(|c| c.status == state.word()).and_then(|c| c.last_transition_time.clone());
     let (reason, message) = match state {
         State::True => (None, None),
-        State::False { reason, message } | State::Unknown { reason, message } => (some(reason), some(&clip(message, MAX_MESSAGE))),
+        State::False { reason, message } | State::Unknown { reason, message } => {
+            (some(reason), some(&clip(message, MAX_MESSAGE)))
+        }
     };
     Condition {
         type_: type_.to_owned(),

@@ -8,7 +8,8 @@ use crate::api::{Component, KnativeEventing, KnativeServing};
 use crate::defaults::SOURCES;
 
 /// Kubernetes' own types whose descriptions are left out: with them a CRD outgrows what `kubectl apply` can annotate.
-const UNDESCRIBED: [&str; 7] = ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
+const UNDESCRIBED: [&str; 7] =
+    ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
 
 /// Types of Kubernetes that are replaced as a whole, by the field that holds them.
 const ATOMIC_MAPS: [&str; 11] = [
@@ -42,7 +43,8 @@ pub fn definition(component: Component) -> Value {
     let version = &mut crd["spec"]["versions"][0];
     version["additionalPrinterColumns"] = columns();
     let root = &mut version["schema"]["openAPIV3Schema"];
-    root["description"] = json!(format!("{} installs Knative {} and keeps it as asked for.", component.kind(), component.word()));
+    root["description"] =
+        json!(format!("{} installs Knative {} and keeps it as asked for.", component.kind(), component.word()));
     if let Some(root) = root.as_object_mut() {
         root.remove("required");
         root.remove("title");
@@ -130,7 +132,8 @@ fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
             schema.insert("x-kubernetes-list-type".into(), json!("atomic"));
         }
     }
-    if (name == "imagePullSecrets[]" || kubernetes && ATOMIC_MAPS.contains(&name)) && schema.contains_key("properties") {
+    if (name == "imagePullSecrets[]" || kubernetes && ATOMIC_MAPS.contains(&name)) && schema.contains_key("properties")
+    {
         schema.insert("x-kubernetes-map-type".into(), json!("atomic"));
     }
     if schema.get("x-kubernetes-int-or-string").is_some() {
@@ -144,7 +147,9 @@ fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
             polish(child, property, kubernetes);
         }
     }
-    if let Some(optional) = schema.get_mut("properties").filter(|_| name == "fileKeyRef").and_then(|p| p.get_mut("optional")) {
+    if let Some(optional) =
+        schema.get_mut("properties").filter(|_| name == "fileKeyRef").and_then(|p| p.get_mut("optional"))
+    {
         optional["default"] = json!(false);
     }
     if name == "imagePullSecrets[]" || matches!(name, "configMapKeyRef" | "secretKeyRef") {

@@ -51,7 +51,11 @@ mod tests {
                 json!({"spec": {"source": {"ceph": {"enabled": false}, "github": {"enabled": false}, "gitlab": {"enabled": false}, "kafka": {"enabled": true},
                     "rabbitmq": {"enabled": false}, "redis": {"enabled": false}}, "version": "1.22"}}),
             ),
-            (Component::Serving, json!({"spec": {"security": {}}}), json!({"spec": {"security": {"securityGuard": {"enabled": false}}}})),
+            (
+                Component::Serving,
+                json!({"spec": {"security": {}}}),
+                json!({"spec": {"security": {"securityGuard": {"enabled": false}}}}),
+            ),
             (Component::Serving, json!({"spec": {"source": {}}}), json!({"spec": {"source": {}}})),
             (Component::Eventing, json!({"spec": {}}), json!({"spec": {}})),
             (Component::Eventing, json!({"spec": {"source": [1], "a": 1}}), json!({"spec": {"source": [1], "a": 1}})),

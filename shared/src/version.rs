@@ -19,7 +19,9 @@ pub struct Version {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     /// Not a version at all.
-    #[error("target version v{0} is not in a valid semantic versioning format; set spec.version to one such as 1.22.1, 1.22 or latest")]
+    #[error(
+        "target version v{0} is not in a valid semantic versioning format; set spec.version to one such as 1.22.1, 1.22 or latest"
+    )]
     Syntax(String),
     /// The bundle doesn't have it.
     #[error("the manifests of the target version {wanted} are not available to this release; available are {}; set spec.version to one of them", list(.available))]
@@ -196,7 +198,9 @@ mod tests {
         for (asked, expected) in [("1.22", "1.22"), ("v1.30.7", "1.30.7"), ("latest", "1.22.1")] {
             assert_eq!(Version::verbatim(Some(asked), &bundle).unwrap().to_string(), expected);
         }
-        assert!(Version::verbatim(None, &bundle).unwrap_err().to_string().starts_with("target version v is not in a valid"));
+        assert!(
+            Version::verbatim(None, &bundle).unwrap_err().to_string().starts_with("target version v is not in a valid")
+        );
         assert!(versions(&["1.22"])[0].same_minor(&bundle[1]));
     }
 
@@ -209,7 +213,12 @@ mod tests {
             "the manifests of the target version 1.99 are not available to this release; available are 1.22.0, 1.22.1; set spec.version to one of them"
         );
         assert!(Version::resolve(None, &[]).unwrap_err().to_string().contains("available are none"));
-        assert!(Version::resolve(Some("abc"), &bundle).unwrap_err().to_string().starts_with("target version vabc is not in a valid"));
+        assert!(
+            Version::resolve(Some("abc"), &bundle)
+                .unwrap_err()
+                .to_string()
+                .starts_with("target version vabc is not in a valid")
+        );
     }
 
     #[test]
@@ -224,11 +233,17 @@ mod tests {
             ("1.23.0", "1.21.0", false),
             ("0.26.0", "1.0.0", false),
         ] {
-            assert_eq!(v(target).may_follow(Some(&v(installed)), "KnativeServing").is_ok(), fine, "{installed} to {target}");
+            assert_eq!(
+                v(target).may_follow(Some(&v(installed)), "KnativeServing").is_ok(),
+                fine,
+                "{installed} to {target}"
+            );
         }
         let error = v("1.22.1").may_follow(Some(&v("1.20.0")), "KnativeServing").unwrap_err().to_string();
         assert!(
-            error.ends_with("The installed KnativeServing version is v1.20.0; set spec.version to 1.21 first, then to 1.22.1"),
+            error.ends_with(
+                "The installed KnativeServing version is v1.20.0; set spec.version to 1.21 first, then to 1.22.1"
+            ),
             "{error}"
         );
     }

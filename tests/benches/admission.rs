@@ -76,19 +76,31 @@ async fn run() -> Result<()> {
     pin(id, "0")?;
     let body = Bytes::from(review().to_string());
     println!("one replica on one core, {CONNECTIONS} connections, reviews of {} bytes", body.len());
-    println!("{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>10}", "reviews", "a second", "CPU a review", "p50", "p99", "resident");
+    println!(
+        "{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>10}",
+        "reviews", "a second", "CPU a review", "p50", "p99", "resident"
+    );
     let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS).build(tls::anybody());
     let url: hyper::Uri = format!("https://{}:8443/validate", pod.address).parse()?;
     let (mut done, mut before) = (0, Histogram::default());
-    println!("{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>7.1} MB", 0, "-", "-", "-", "-", measure::resident(id)? as f64 / 1e3);
+    println!(
+        "{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>7.1} MB",
+        0,
+        "-",
+        "-",
+        "-",
+        "-",
+        measure::resident(id)? as f64 / 1e3
+    );
     for _ in 0..PARTS {
         let (left, started, used) = (Arc::new(AtomicUsize::new(all / PARTS)), Instant::now(), measure::cpu(id)?);
         let workers = (0..CONNECTIONS).map(|_| {
             let (client, url, body, left) = (client.clone(), url.clone(), body.clone(), Arc::clone(&left));
             tokio::spawn(async move {
                 while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
-                    let request =
-                        hyper::Request::post(url.clone()).header("content-type", "application/json").body(Full::new(body.clone()))?;
+                    let request = hyper::Request::post(url.clone())
+                        .header("content-type", "application/json")
+                        .body(Full::new(body.clone()))?;
                     let answer = client.request(request).await?;
                     let status = answer.status();
                     let text = answer.into_body().collect().await?.to_bytes();
@@ -131,7 +143,9 @@ struct Histogram(Vec<(f64, f64)>);
 
 impl Histogram {
     fn read(text: &str) -> Self {
-        let rows = text.lines().filter(|l| l.starts_with("admission_request_duration_seconds_bucket") && l.contains("\"validate\""));
+        let rows = text
+            .lines()
+            .filter(|l| l.starts_with("admission_request_duration_seconds_bucket") && l.contains("\"validate\""));
         let row = |line: &str| {
             let bound = line.split("le=\"").nth(1)?.split('"').next()?;
             Some((bound.parse().unwrap_or(f64::INFINITY), line.rsplit(' ').next()?.parse().ok()?))

@@ -48,7 +48,10 @@ async fn main() -> Result<()> {
     let audits = (Audit::of(&spoke, product::SPOKE_USER)?, Audit::of(&hub, product::HUB_USER)?);
     let mut bench = Bench { releases, hub, spoke, product, audits, installed: 0 };
     println!("releases: {}\n", bench.releases.dir.display());
-    println!("{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub; of these, writes of the status)", "", "time", "CPU", "peak");
+    println!(
+        "{:<34} {:>7} {:>8} {:>9}  requests to the spoke (to the hub; of these, writes of the status)",
+        "", "time", "CPU", "peak"
+    );
     for component in Component::ALL {
         bench.component(component, &floor).await?;
     }
@@ -96,7 +99,10 @@ impl Bench {
         );
         self.phase("forced reconcile", async |b| {
             let trigger = format!("reconcile.knative.dev/trigger={}", std::process::id());
-            b.hub.kubectl(&["annotate", "--overwrite", component.kind(), "-n", "bench", "bench", &trigger], "").await.map(drop)
+            b.hub
+                .kubectl(&["annotate", "--overwrite", component.kind(), "-n", "bench", "bench", &trigger], "")
+                .await
+                .map(drop)
         })
         .await?;
         let idle = std::env::var("BENCH_IDLE").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
@@ -109,8 +115,11 @@ impl Bench {
         self.phase("one ConfigMap key", async |b| {
             store(&b.hub.client(), component, &resource).await?;
             let maps = Api::<ConfigMap>::namespaced(b.spoke.client(), component.canonical());
-            let there = |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("bench").is_some_and(|v| v == "1"));
-            let name = if b.releases.real || component == Component::Eventing { "config-features" } else { "config-defaults" };
+            let there = |m: Option<&ConfigMap>| {
+                m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("bench").is_some_and(|v| v == "1"))
+            };
+            let name =
+                if b.releases.real || component == Component::Eventing { "config-features" } else { "config-defaults" };
             wait::until(&maps, name, LIMIT, "changed", there).await.map(drop)
         })
         .await?;
@@ -126,7 +135,8 @@ impl Bench {
 
     /// The version after the one that is installed.
     fn next(&self, component: Component) -> Result<Option<String>> {
-        let installed = if component == Component::Serving { self.releases.serving } else { self.releases.eventing }.parse()?;
+        let installed =
+            if component == Component::Serving { self.releases.serving } else { self.releases.eventing }.parse()?;
         let versions = Bundle::at(self.releases.dir.clone()).versions(component)?;
         Ok(versions.into_iter().filter(|v| *v > installed).min().map(|v| v.to_string()))
     }
@@ -144,7 +154,9 @@ impl Bench {
         store(&self.hub.client(), component, resource).await?;
         let version = resource["spec"]["version"].as_str();
         let ready = |status: Option<&KnativeStatus>| {
-            status.is_some_and(|s| s.version.as_deref() == version && s.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+            status.is_some_and(|s| {
+                s.version.as_deref() == version && s.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+            })
         };
         match component {
             Component::Serving => {
@@ -159,7 +171,11 @@ impl Bench {
     }
 
     /// Does `work`, waits for what comes after, and prints what all of it cost; how long the work took, and the requests to the spoke.
-    async fn phase(&mut self, name: &str, work: impl AsyncFnOnce(&mut Self) -> Result<()>) -> Result<(Duration, Vec<Request>)> {
+    async fn phase(
+        &mut self,
+        name: &str,
+        work: impl AsyncFnOnce(&mut Self) -> Result<()>,
+    ) -> Result<(Duration, Vec<Request>)> {
         let pid = self.product.operator.process.pid()?;
         let _ = (self.audits.0.take()?, self.audits.1.take()?);
         measure::forget_peak(pid)?;
@@ -180,8 +196,21 @@ impl Bench {
             hub.iter().filter(|r| r.writes() && r.target.ends_with("/status")).count(),
         );
         if std::env::var_os("BENCH_REQUESTS").is_some() {
-            println!("{}", self.product.operator.process.log().lines().filter(|l| l.contains("event")).collect::<Vec<_>>().join("\n"));
-            spoke.iter().chain(&hub).for_each(|r| println!("      {} {} {} {} {}", r.verb, r.target, r.code, r.times.0, r.times.1));
+            println!(
+                "{}",
+                self.product
+                    .operator
+                    .process
+                    .log()
+                    .lines()
+                    .filter(|l| l.contains("event"))
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            );
+            spoke
+                .iter()
+                .chain(&hub)
+                .for_each(|r| println!("      {} {} {} {} {}", r.verb, r.target, r.code, r.times.0, r.times.1));
         }
         Ok((time, spoke))
     }
@@ -193,10 +222,16 @@ async fn store(hub: &Client, component: Component, resource: &Value) -> Result<(
     let params = PatchParams::apply("bench").force();
     match component {
         Component::Serving => {
-            Api::<KnativeServing>::namespaced(hub.clone(), "bench").patch("bench", &params, &Patch::Apply(resource)).await.map(drop)?;
+            Api::<KnativeServing>::namespaced(hub.clone(), "bench")
+                .patch("bench", &params, &Patch::Apply(resource))
+                .await
+                .map(drop)?;
         }
         Component::Eventing => {
-            Api::<KnativeEventing>::namespaced(hub.clone(), "bench").patch("bench", &params, &Patch::Apply(resource)).await.map(drop)?;
+            Api::<KnativeEventing>::namespaced(hub.clone(), "bench")
+                .patch("bench", &params, &Patch::Apply(resource))
+                .await
+                .map(drop)?;
         }
     }
     Ok(())
@@ -236,7 +271,9 @@ async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()
                 match api.patch(&item.id.name, params, &Patch::Apply(&object)).await {
                     Ok(_) => return Result::Ok(()),
                     // A kind that was defined a moment ago.
-                    Err(kube::Error::Api(status)) if status.code == 404 => tokio::time::sleep(Duration::from_millis(20)).await,
+                    Err(kube::Error::Api(status)) if status.code == 404 => {
+                        tokio::time::sleep(Duration::from_millis(20)).await
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -43,8 +43,7 @@ async fn main() -> Result<()> {
         &plugins.join("token"),
         "#!/bin/sh\necho '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\"}}'\n",
     )?;
-    let provider =
-        json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
+    let provider = json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
     let mut values = product::values(&[provider]);
     values["knative_operator"]["knative_operator"]["logLevel"] = json!("info");
     let product = Product::install(&hub, &releases, values, &plugins).await?;
@@ -150,7 +149,8 @@ impl Bench {
         let mut held = 0;
         while Instant::now() < deadline {
             if let Ok((200, text)) = http::get(self.product.metrics(), "/metrics").await {
-                held = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.ends_with(" 1")).count();
+                held =
+                    text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.ends_with(" 1")).count();
                 if held == spokes {
                     return Ok(());
                 }
@@ -183,7 +183,11 @@ impl Bench {
 }
 
 async fn each<F: Future<Output = Result<()>>>(all: &[usize], work: impl Fn(usize) -> F) -> Result<()> {
-    futures::stream::iter(all.iter().map(|n| Ok(work(*n)))).try_buffer_unordered(CONCURRENCY).try_collect::<Vec<()>>().await.map(drop)
+    futures::stream::iter(all.iter().map(|n| Ok(work(*n))))
+        .try_buffer_unordered(CONCURRENCY)
+        .try_collect::<Vec<()>>()
+        .await
+        .map(drop)
 }
 
 fn name(number: usize) -> String {

@@ -48,7 +48,8 @@ impl Case {
 fn main() {
     knative_operator_runtime::install_crypto();
     let Releases { dir, serving, eventing, .. } = releases::best();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime starts");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime starts");
     let everything = json!({
         "high-availability": {"replicas": 3},
         "registry": {"default": "registry.example.com/${NAME}:v1", "override": {"activator": "a"}, "imagePullSecrets": [{"name": "s"}]},
@@ -68,12 +69,17 @@ fn main() {
 
     println!("releases: {}", dir.display());
     let before = resident();
-    let library =
-        Library { bundle: Bundle::at(dir.clone()), downloads: Downloads::new(Duration::from_secs(1)).expect("a client is built") };
-    let load = |case: &Case| runtime.block_on(library.release(&case.resource, &case.version)).expect("the release is there");
+    let library = Library {
+        bundle: Bundle::at(dir.clone()),
+        downloads: Downloads::new(Duration::from_secs(1)).expect("a client is built"),
+    };
+    let load =
+        |case: &Case| runtime.block_on(library.release(&case.resource, &case.version)).expect("the release is there");
     let (first, second) = (load(&cases[0]), load(&cases[2]));
     let loaded = resident();
-    println!("resident memory: {before} KiB before, {loaded} KiB with {serving} of Serving and {eventing} of Eventing loaded");
+    println!(
+        "resident memory: {before} KiB before, {loaded} KiB with {serving} of Serving and {eventing} of Eventing loaded"
+    );
     drop((first, second));
 
     for component in Component::ALL {
@@ -85,7 +91,11 @@ fn main() {
         let objects = release.objects().count();
         let time = median(|| case.render(&release));
         let warnings = median(|| render::names(release.objects()).unmatched(&case.resource));
-        println!("render {}: {objects} objects in, {} out, {time:?}; names checked in {warnings:?}", case.name, case.render(&release));
+        println!(
+            "render {}: {objects} objects in, {} out, {time:?}; names checked in {warnings:?}",
+            case.name,
+            case.render(&release)
+        );
     }
     println!("choose a version: {:?}", median(|| release::version(&library.bundle, &cases[0].resource).is_ok()));
     println!("resident memory at the end: {} KiB", resident());

@@ -77,10 +77,21 @@ impl Cluster {
         texts::keep(&path.join("audit.log"))?;
         let url = format!("https://{server}:6443");
         let kubeconfig_path = path.join("kubeconfig");
-        std::fs::write(&kubeconfig_path, kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)))?;
+        std::fs::write(
+            &kubeconfig_path,
+            kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)),
+        )?;
         let client = client(&kubeconfig_path).await?;
-        let mut cluster =
-            Self { name: name.to_owned(), subnet, authority: authority.pem(), client, components: BTreeMap::new(), setup, door: None, dir };
+        let mut cluster = Self {
+            name: name.to_owned(),
+            subnet,
+            authority: authority.pem(),
+            client,
+            components: BTreeMap::new(),
+            setup,
+            door: None,
+            dir,
+        };
         cluster.run("etcd", &cluster.etcd())?;
         cluster.run("kube-apiserver", &cluster.apiserver())?;
         cluster.ready().await?;
@@ -92,7 +103,8 @@ impl Cluster {
     }
 
     fn etcd(&self) -> Vec<String> {
-        let (client, peer) = (format!("http://{}:2379", self.subnet.address(2)), format!("http://{}:2380", self.subnet.address(2)));
+        let (client, peer) =
+            (format!("http://{}:2379", self.subnet.address(2)), format!("http://{}:2380", self.subnet.address(2)));
         vec![
             format!("--data-dir={}", self.dir.path().join("etcd").display()),
             format!("--listen-client-urls={client}"),
@@ -149,7 +161,10 @@ impl Cluster {
                     "--concurrent-gc-syncs=10".to_owned(),
                 ],
             ),
-            ("kube-scheduler", vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")]),
+            (
+                "kube-scheduler",
+                vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")],
+            ),
             (
                 "kwok",
                 vec![
@@ -268,8 +283,10 @@ impl Cluster {
     /// A token of ServiceAccount `name`, valid for `seconds`.
     pub async fn token(&self, namespace: &str, name: &str, seconds: i64) -> Result<String> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let request =
-            TokenRequest { spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }), ..Default::default() };
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }),
+            ..Default::default()
+        };
         let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
         answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
     }
@@ -344,7 +361,10 @@ fn http_get(path: &str) -> http::Request<Vec<u8>> {
 /// What is on a cluster, as `Kind.group namespace/name`: everything that can be listed but CRDs and the APIServices that
 /// they bring, events and leases, and what the API server keeps for itself (addresses of Services).
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
-    let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
+    let discovery = kube::discovery::Discovery::new(client.clone())
+        .exclude(&["events.k8s.io", "coordination.k8s.io"])
+        .run()
+        .await?;
     let mut objects = BTreeSet::new();
     for (resource, capabilities) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
         if !capabilities.supports_operation(kube::discovery::verbs::LIST)
@@ -352,16 +372,20 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
         {
             continue;
         }
-        let api: Api<kube::core::PartialObjectMeta<kube::core::DynamicObject>> = Api::all_with(client.clone(), &resource);
+        let api: Api<kube::core::PartialObjectMeta<kube::core::DynamicObject>> =
+            Api::all_with(client.clone(), &resource);
         let listed = loop {
             match api.list_metadata(&kube::api::ListParams::default()).await {
                 // A kind that was defined a moment ago.
-                Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(Duration::from_millis(200)).await,
+                Err(kube::Error::Api(status)) if status.code == 429 => {
+                    tokio::time::sleep(Duration::from_millis(200)).await
+                }
                 other => break other?,
             }
         };
         for object in listed {
-            let (namespace, name) = (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
+            let (namespace, name) =
+                (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
             objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
         }
     }

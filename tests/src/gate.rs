@@ -111,10 +111,12 @@ impl Gate {
         let (server, trap) = (cluster.url(), Arc::clone(trap));
         let accept = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, server, http, trap) = (acceptor.clone(), server.clone(), http.clone(), Arc::clone(&trap));
+                let (acceptor, server, http, trap) =
+                    (acceptor.clone(), server.clone(), http.clone(), Arc::clone(&trap));
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = service_fn(move |request| pass(server.clone(), http.clone(), Arc::clone(&trap), request));
+                    let service =
+                        service_fn(move |request| pass(server.clone(), http.clone(), Arc::clone(&trap), request));
                     // A connection that ends early ended with its process.
                     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
                 });
@@ -136,17 +138,24 @@ fn client(cluster: &Cluster) -> Result<Http> {
         roots.add(certificate?)?;
     }
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().enable_http2().build();
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().enable_http2().build();
     Ok(HttpClient::builder(TokioExecutor::new()).build(connector))
 }
 
 /// Whether `request` writes what an operator is for: not its Lease, and not what it tells.
 fn writes(request: &Request<Incoming>) -> bool {
     let path = request.uri().path();
-    *request.method() != Method::GET && !["/leases", "/events", "selfsubjectaccessreviews"].iter().any(|part| path.contains(part))
+    *request.method() != Method::GET
+        && !["/leases", "/events", "selfsubjectaccessreviews"].iter().any(|part| path.contains(part))
 }
 
-async fn pass(server: String, http: Http, trap: Arc<Trap>, request: Request<Incoming>) -> std::result::Result<Response<Incoming>, Error> {
+async fn pass(
+    server: String,
+    http: Http,
+    trap: Arc<Trap>,
+    request: Request<Incoming>,
+) -> std::result::Result<Response<Incoming>, Error> {
     let write = format!("{} {}", request.method(), request.uri().path());
     let due = if writes(&request) { trap.step(&write) } else { None };
     if let Some(When::Before) = due {

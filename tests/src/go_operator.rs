@@ -15,7 +15,11 @@ pub const LEASE: &str = "knative-operator.knative.dev.operator.pkg.reconciler.kn
 /// All objects of an installation; `multicluster`: of one with multi-cluster support.
 pub fn objects(multicluster: bool) -> Result<Vec<Value>> {
     let shared = tools::project().join("../shared");
-    let rendered = shared.join("peer-chart").join(if multicluster { "rendered-multicluster.yaml" } else { "rendered-default.yaml" });
+    let rendered = shared.join("peer-chart").join(if multicluster {
+        "rendered-multicluster.yaml"
+    } else {
+        "rendered-default.yaml"
+    });
     if !rendered.is_file() {
         return Ok(sketched(multicluster));
     }
@@ -43,8 +47,7 @@ pub fn chart(folder: &Path, multicluster: bool) -> Result<()> {
 /// The objects, without what no migration meets.
 fn sketched(multicluster: bool) -> Vec<Value> {
     let object = |api: &str, kind: &str, name: &str, namespaced: bool, rest: Value| {
-        let mut object =
-            json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "knative-operator"}}});
+        let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "knative-operator"}}});
         if namespaced {
             object["metadata"]["namespace"] = json!(NAMESPACE);
         }
@@ -64,7 +67,13 @@ fn sketched(multicluster: bool) -> Vec<Value> {
         )
     };
     let role = |kind: &str, name: &str| {
-        object(rbac, kind, name, kind == "Role", json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}))
+        object(
+            rbac,
+            kind,
+            name,
+            kind == "Role",
+            json!({"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]}),
+        )
     };
     let deployment = |name: &str, selector: Value, image: &str, probe: Option<Value>| {
         let mut container = json!({"name": name, "image": format!("gcr.io/knative-releases/knative.dev/operator/cmd/{image}:v1.23.0"), "ports": [{"name": "metrics", "containerPort": 9090}]});
@@ -105,16 +114,30 @@ fn sketched(multicluster: bool) -> Vec<Value> {
         role("Role", "knative-operator-webhook"),
         role("ClusterRole", "knative-operator-webhook"),
         binding("RoleBinding", "operator-webhook", "Role", "knative-operator-webhook", "operator-webhook"),
-        binding("ClusterRoleBinding", "operator-webhook", "ClusterRole", "knative-operator-webhook", "operator-webhook"),
+        binding(
+            "ClusterRoleBinding",
+            "operator-webhook",
+            "ClusterRole",
+            "knative-operator-webhook",
+            "operator-webhook",
+        ),
     ];
     for part in ["serving", "eventing"] {
-        for name in ["operator", "operator-aggregated", "operator-aggregated-stable"].map(|end| format!("knative-{part}-{end}")) {
+        for name in
+            ["operator", "operator-aggregated", "operator-aggregated-stable"].map(|end| format!("knative-{part}-{end}"))
+        {
             all.push(role("ClusterRole", &name));
             all.push(binding("ClusterRoleBinding", &name, "ClusterRole", &name, "knative-operator"));
         }
     }
     if multicluster {
-        all.push(object("v1", "ConfigMap", "clusterprofile-provider-file", true, json!({"data": {"config.json": "{\"providers\":[]}"}})));
+        all.push(object(
+            "v1",
+            "ConfigMap",
+            "clusterprofile-provider-file",
+            true,
+            json!({"data": {"config.json": "{\"providers\":[]}"}}),
+        ));
     }
     for component in Component::ALL {
         let mut definition = knative_operator_shared::crd::definition(component);

@@ -42,13 +42,20 @@ pub struct Server {
 impl Server {
     /// Starts a server whose certificate `authority` issues. `answer` is given each request and how many there were before
     /// for the same path.
-    pub fn start(authority: &Authority, answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Result<Self> {
+    pub fn start(
+        authority: &Authority,
+        answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static,
+    ) -> Result<Self> {
         Self::start_with(&authority.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?, answer)
     }
 
     /// Starts a server with certificate `issued`.
-    pub fn start_with(issued: &Issued, answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Result<Self> {
-        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+    pub fn start_with(
+        issued: &Issued,
+        answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let chain =
+            CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
@@ -77,7 +84,12 @@ impl Server {
     }
 }
 
-fn serve(stream: TcpStream, config: Arc<ServerConfig>, log: &Mutex<Vec<Asked>>, answer: &dyn Fn(&Asked, usize) -> Answer) -> Option<()> {
+fn serve(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    log: &Mutex<Vec<Asked>>,
+    answer: &dyn Fn(&Asked, usize) -> Answer,
+) -> Option<()> {
     let mut stream = StreamOwned::new(ServerConnection::new(config).ok()?, stream);
     let asked = read(&mut stream)?;
     let before = {
@@ -88,14 +100,17 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, log: &Mutex<Vec<Asked>>, 
     match answer(&asked, before) {
         Answer::With(status, headers, body) => {
             let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
-            let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let head =
+                format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
             stream.write_all(head.as_bytes()).ok()?;
             stream.write_all(&body).ok()?;
             stream.conn.send_close_notify();
             stream.flush().ok()
         }
         Answer::Cut(body) => {
-            stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len() * 2).as_bytes()).ok()?;
+            stream
+                .write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len() * 2).as_bytes())
+                .ok()?;
             stream.write_all(&body).ok()?;
             stream.flush().ok()
         }
@@ -113,6 +128,10 @@ fn serve(stream: TcpStream, config: Arc<ServerConfig>, log: &Mutex<Vec<Asked>>, 
 fn read(stream: &mut impl Read) -> Option<Asked> {
     let mut lines = BufReader::new(stream).lines();
     let path = lines.next()?.ok()?.split(' ').nth(1)?.to_owned();
-    let headers = lines.map_while(std::result::Result::ok).take_while(|line| !line.is_empty()).map(|line| line.to_lowercase()).collect();
+    let headers = lines
+        .map_while(std::result::Result::ok)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.to_lowercase())
+        .collect();
     Some(Asked { path, headers })
 }

@@ -90,7 +90,8 @@ impl Generator {
 
     fn object(&mut self, schema: &Value) -> Value {
         let mut fields = Map::new();
-        let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         for (name, child) in schema["properties"].as_object().into_iter().flatten() {
             let optional = self.budget > 0 && self.one_in(if self.budget > FIELDS / 2 { 2 } else { 5 });
             if required.contains(&name.as_str()) || optional {
@@ -131,7 +132,11 @@ impl Generator {
         }
         let least = schema["minLength"].as_u64().unwrap_or_default();
         let word = self.pick(&WORDS);
-        if (word.chars().count() as u64) < least { json!("a".repeat(usize::try_from(least).unwrap_or(1))) } else { json!(word) }
+        if (word.chars().count() as u64) < least {
+            json!("a".repeat(usize::try_from(least).unwrap_or(1)))
+        } else {
+            json!(word)
+        }
     }
 
     fn anything(&mut self) -> Value {

@@ -45,7 +45,13 @@ fn address(cluster: &Cluster, number: u16) -> Ipv4Addr {
 
 /// Starts one Pod of Deployment `name`. `images` tells the executable of its container's image and the folder of
 /// each image volume; `extra` is added to its environment.
-pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Images, extra: &[(&str, &str)]) -> Result<Pod> {
+pub async fn start(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    images: &Images,
+    extra: &[(&str, &str)],
+) -> Result<Pod> {
     let deployment = Api::<Deployment>::namespaced(cluster.client(), namespace).get(name).await?;
     let pod = deployment.spec.template.spec.ok_or("a Deployment without Pods")?;
     let container = pod.containers.first().ok_or("a Pod without containers")?;
@@ -77,19 +83,23 @@ pub async fn start(cluster: &Cluster, namespace: &str, name: &str, images: &Imag
             Some("metadata.name") => pod_name.clone(),
             Some("metadata.namespace") => namespace.to_owned(),
             Some("status.podIP") => address.to_string(),
-            Some(other) => return Err(format!("environment variable {} from {other} is not known here", variable.name).into()),
+            Some(other) => {
+                return Err(format!("environment variable {} from {other} is not known here", variable.name).into());
+            }
             None => variable.value.clone().unwrap_or_default(),
         };
         environment.insert(variable.name.clone(), rewrite(&value, &mounts));
     }
-    let arguments: Vec<String> = container.args.iter().flatten().map(|a| rewrite(&expand(a, &environment), &mounts)).collect();
+    let arguments: Vec<String> =
+        container.args.iter().flatten().map(|a| rewrite(&expand(a, &environment), &mounts)).collect();
     environment.insert("KUBECONFIG".to_owned(), config.display().to_string());
     environment.insert("BIND_ADDRESS".to_owned(), address.to_string());
     environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
 
     let program = image(container.image.as_deref().unwrap_or_default(), images)?;
     texts::keep(&dir.join(format!("{pod_name}.log")))?;
-    let process = Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), GRACE)?;
+    let process =
+        Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), GRACE)?;
     Ok(Pod { address, process, dir })
 }
 
@@ -103,7 +113,8 @@ async fn mount(
     images: &Images,
 ) -> Result<BTreeMap<String, PathBuf>> {
     let mut mounts = BTreeMap::new();
-    let volume = |name: &str| pod.volumes.iter().flatten().find(|v| v.name == name).ok_or_else(|| format!("no volume {name}"));
+    let volume =
+        |name: &str| pod.volumes.iter().flatten().find(|v| v.name == name).ok_or_else(|| format!("no volume {name}"));
     for at in container.volume_mounts.iter().flatten() {
         // An image is where it is, the same for each Pod.
         let to = match &volume(&at.name)?.image {
@@ -119,7 +130,8 @@ async fn mount(
         }
         std::fs::create_dir_all(to)?;
         for (file, bytes) in contents(cluster, namespace, volume).await? {
-            let text = String::from_utf8(bytes).map_or_else(std::string::FromUtf8Error::into_bytes, |t| rewrite(&t, &mounts).into_bytes());
+            let text = String::from_utf8(bytes)
+                .map_or_else(std::string::FromUtf8Error::into_bytes, |t| rewrite(&t, &mounts).into_bytes());
             std::fs::write(to.join(file), text)?;
         }
     }
@@ -160,7 +172,8 @@ fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
 /// The images of the chart: both binaries of this project, and the official credential plugin. `BENCH_OPERATOR` names
 /// another operator to be measured.
 pub fn images(plugins: &Path) -> Result<Images> {
-    let operator = std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::sibling("knative-operator"), |other| Ok(other.into()));
+    let operator =
+        std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::sibling("knative-operator"), |other| Ok(other.into()));
     Ok([
         (OPERATOR_IMAGE.to_owned(), operator?),
         (WEBHOOK_IMAGE.to_owned(), tools::sibling("knative-operator-webhook")?),

@@ -73,7 +73,10 @@ impl Audit {
             let event: Value = serde_json::from_str(line)?;
             // A watch is told of when it starts, and when it ends: that was counted.
             let ended_watch = event["verb"] == "watch" && event["stage"] == "ResponseComplete";
-            if event["user"]["username"] != self.user.as_str() || ended_watch || !known.insert(event["auditID"].to_string()) {
+            if event["user"]["username"] != self.user.as_str()
+                || ended_watch
+                || !known.insert(event["auditID"].to_string())
+            {
                 continue;
             }
             let request = request(&event);
@@ -110,7 +113,8 @@ fn request(event: &Value) -> Request {
 pub fn cpu(pid: i32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks: u64 = fields.get(11..13).ok_or("a stat without times")?.iter().map(|t| t.parse::<u64>().unwrap_or_default()).sum();
+    let ticks: u64 =
+        fields.get(11..13).ok_or("a stat without times")?.iter().map(|t| t.parse::<u64>().unwrap_or_default()).sum();
     // A tick is a hundredth of a second on every Linux that there is.
     Ok(Duration::from_millis(ticks * 10))
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType,
 };
 
 use rustls::ServerConfig;
@@ -50,7 +51,8 @@ impl Authority {
     /// What accepts TLS connections on the loopback network, for HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
         let issued = self.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
-        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let chain =
+            CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
         let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

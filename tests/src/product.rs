@@ -205,8 +205,7 @@ pub async fn register(hub: &Cluster, spoke: &Cluster, name: &str) -> Result<()> 
     ]});
     spoke.kubectl(&["apply", "-f", "-"], &rights.to_string()).await?;
     let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
-    let secret =
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": {"token": token}});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": {"token": token}});
     hub.kubectl(&["apply", "-f", "-"], &secret.to_string()).await?;
     profile(hub, name, &access(spoke, name)).await
 }
@@ -236,6 +235,15 @@ pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) ->
     let patch = json!({"status": {"accessProviders": access, "conditions": [{
         "type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
-    let arguments = ["patch", "clusterprofile", name, "-n", FLEET, "--subresource=status", "--type=merge", "--patch-file=/dev/stdin"];
+    let arguments = [
+        "patch",
+        "clusterprofile",
+        name,
+        "-n",
+        FLEET,
+        "--subresource=status",
+        "--type=merge",
+        "--patch-file=/dev/stdin",
+    ];
     hub.kubectl(&arguments, &patch.to_string()).await.map(drop)
 }

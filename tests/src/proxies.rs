@@ -41,7 +41,8 @@ pub enum Speaks {
 impl Speaks {
     /// CONNECT over HTTPS with the certificate `issued`.
     pub fn https(issued: &Issued) -> Result<Self> {
-        let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
+        let chain =
+            CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
         Ok(Self::Https(TlsAcceptor::from(Arc::new(config))))
@@ -100,8 +101,11 @@ async fn connect(mut stream: impl AsyncRead + AsyncWrite + Unpin, passed: &Atomi
     }
     let head = String::from_utf8(head)?;
     let login = format!("Basic {}", BASE64_STANDARD.encode(LOGIN));
-    if !head.lines().any(|line| line.to_ascii_lowercase().starts_with("proxy-authorization:") && line.ends_with(&login)) {
-        return Ok(stream.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n").await?);
+    if !head.lines().any(|line| line.to_ascii_lowercase().starts_with("proxy-authorization:") && line.ends_with(&login))
+    {
+        return Ok(stream
+            .write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+            .await?);
     }
     let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).ok_or("no CONNECT")?.to_owned();
     stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;

@@ -31,7 +31,9 @@ static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
 /// end-to-end tests.
 pub fn keep(path: &Path) -> Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let (Some(own), Some(name)) = (OWN.as_ref(), path.file_name().and_then(|name| name.to_str())) else { return Ok(()) };
+    let (Some(own), Some(name)) = (OWN.as_ref(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Ok(std::os::unix::fs::symlink(own.join(format!("{number}-{name}")), path)?)
 }

@@ -22,7 +22,10 @@ pub fn sibling(name: &str) -> Result<PathBuf> {
 pub fn control_plane(name: &str) -> Result<PathBuf> {
     static FOLDER: LazyLock<std::result::Result<PathBuf, String>> = LazyLock::new(|| {
         let script = project().join("tests/tools/install.sh");
-        let output = Command::new(&script).stderr(Stdio::inherit()).output().map_err(|e| format!("{}: {e}", script.display()))?;
+        let output = Command::new(&script)
+            .stderr(Stdio::inherit())
+            .output()
+            .map_err(|e| format!("{}: {e}", script.display()))?;
         if !output.status.success() {
             return Err(format!("{} failed", script.display()));
         }

@@ -13,7 +13,13 @@ use crate::Result;
 
 /// Watches object `name` until `holds` of it (`None` while it isn't there); the object then. After `limit` the error
 /// says what was waited for, and the object's last state.
-pub async fn until<K>(api: &Api<K>, name: &str, limit: Duration, what: &str, holds: impl Fn(Option<&K>) -> bool) -> Result<Option<K>>
+pub async fn until<K>(
+    api: &Api<K>,
+    name: &str,
+    limit: Duration,
+    what: &str,
+    holds: impl Fn(Option<&K>) -> bool,
+) -> Result<Option<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -33,18 +39,28 @@ where
         }
         Err("the watch ended".into())
     };
-    tokio::time::timeout(limit, watch).await.unwrap_or_else(|_| Err(format!("{name}: not {what} after {limit:?}").into())).map_err(
-        |error: crate::Error| format!("{error}\nlast seen: {}", last.as_ref().map_or("absent".to_owned(), |o| format!("{o:#?}"))).into(),
-    )
+    tokio::time::timeout(limit, watch)
+        .await
+        .unwrap_or_else(|_| Err(format!("{name}: not {what} after {limit:?}").into()))
+        .map_err(|error: crate::Error| {
+            format!("{error}\nlast seen: {}", last.as_ref().map_or("absent".to_owned(), |o| format!("{o:#?}"))).into()
+        })
 }
 
 /// Watches what `api` lists with `labels` until `holds` of all of it.
-pub async fn until_all<K>(api: &Api<K>, labels: &str, limit: Duration, what: &str, holds: impl Fn(&[K]) -> bool) -> Result<Vec<K>>
+pub async fn until_all<K>(
+    api: &Api<K>,
+    labels: &str,
+    limit: Duration,
+    what: &str,
+    holds: impl Fn(&[K]) -> bool,
+) -> Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (reader, writer) = kube::runtime::reflector::store();
-    let stream = kube::runtime::reflector(writer, watcher(api.clone(), watcher::Config::default().labels(labels))).default_backoff();
+    let stream = kube::runtime::reflector(writer, watcher(api.clone(), watcher::Config::default().labels(labels)))
+        .default_backoff();
     pin_mut!(stream);
     let all = || reader.state().iter().map(|o| K::clone(o)).collect::<Vec<_>>();
     let watch = async {
@@ -69,6 +85,7 @@ where
 /// Whether a Deployment is available, or not asked to run.
 pub fn available(deployment: Option<&Deployment>) -> bool {
     let conditions = deployment.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
-    let holds = |c: &DeploymentCondition| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True");
+    let holds =
+        |c: &DeploymentCondition| c.type_.as_deref() == Some("Available") && c.status.as_deref() == Some("True");
     deployment.is_some_and(|d| d.spec.replicas == Some(0)) || conditions.is_some_and(|all| all.iter().any(holds))
 }

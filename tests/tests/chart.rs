@@ -16,7 +16,11 @@ fn template(arguments: &[&str]) -> Result<String, String> {
         .args(arguments)
         .output()
         .unwrap();
-    if output.status.success() { Ok(String::from_utf8(output.stdout).unwrap()) } else { Err(String::from_utf8(output.stderr).unwrap()) }
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout).unwrap())
+    } else {
+        Err(String::from_utf8(output.stderr).unwrap())
+    }
 }
 
 fn objects(arguments: &[&str]) -> Vec<Value> {
@@ -48,7 +52,8 @@ fn the_crds_are_fresh() {
 #[test]
 fn a_default_install_knows_no_spokes() {
     let objects = objects(&[]);
-    let operator = objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
+    let operator =
+        objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
     let container = &operator["spec"]["template"]["spec"]["containers"][0];
     let args: Vec<_> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
     assert_eq!(
@@ -64,7 +69,8 @@ fn a_default_install_knows_no_spokes() {
     );
     assert!(container.get("volumeMounts").is_none() && operator["spec"]["template"]["spec"].get("volumes").is_none());
     assert!(!objects.iter().any(|o| o["metadata"]["name"] == "clusterprofile-provider-file"));
-    let configurations: Vec<_> = objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("WebhookConfiguration")).collect();
+    let configurations: Vec<_> =
+        objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("WebhookConfiguration")).collect();
     assert_eq!(configurations.len(), 2);
     for webhook in configurations.iter().map(|c| &c["webhooks"][0]) {
         assert_eq!(webhook["failurePolicy"], "Fail");
@@ -79,17 +85,24 @@ fn plugins_are_image_volumes_and_the_provider_file_a_config_map() {
     let file = objects.iter().find(|o| o["metadata"]["name"] == "clusterprofile-provider-file").unwrap();
     let config: Value = serde_json::from_str(file["data"]["config.json"].as_str().unwrap()).unwrap();
     assert_eq!(config["providers"][0]["execConfig"]["command"], "/plugins/p/bin");
-    let operator = objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
+    let operator =
+        objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
     let pod = &operator["spec"]["template"]["spec"];
     assert_eq!(pod["containers"][0]["args"][0], "--clusterprofile-provider-file=/etc/cluster-inventory/config.json");
-    assert_eq!(pod["containers"][0]["volumeMounts"][1], json!({"name": "p", "mountPath": "/plugins/p", "readOnly": true}));
+    assert_eq!(
+        pod["containers"][0]["volumeMounts"][1],
+        json!({"name": "p", "mountPath": "/plugins/p", "readOnly": true})
+    );
     assert_eq!(pod["volumes"][1], json!({"name": "p", "image": {"reference": "registry.example/p:v1"}}));
 }
 
 #[test]
 fn bad_values_are_told() {
-    let plugin = |path: &str| format!(r#"knative_operator.multicluster.plugins=[{{"name":"p","image":"i","mountPath":"{path}"}}]"#);
-    let (relative, elsewhere, root, clash) = (plugin("plugins"), plugin("/plugin"), plugin("/"), plugin("/etc/cluster-inventory"));
+    let plugin = |path: &str| {
+        format!(r#"knative_operator.multicluster.plugins=[{{"name":"p","image":"i","mountPath":"{path}"}}]"#)
+    };
+    let (relative, elsewhere, root, clash) =
+        (plugin("plugins"), plugin("/plugin"), plugin("/"), plugin("/etc/cluster-inventory"));
     for (arguments, expected) in [
         (vec!["--set", "knative_operator.multicluster.enabled=true"], "accessProvidersConfig is empty"),
         (multicluster(&[]), "is not under any plugins[].mountPath"),
@@ -98,10 +111,16 @@ fn bad_values_are_told() {
         (multicluster(&["--set-json", &root]), "is not under any plugins[].mountPath"),
         (multicluster(&["--set-json", &clash]), "must not be below /etc/cluster-inventory"),
         (vec!["--set", "knative_operator.operator_webhook.replicas=many"], "replicas"),
-        (vec!["--set", "knative_operator.operator_webhook.certificates.source=secret"], "name the Secret that holds tls.crt"),
+        (
+            vec!["--set", "knative_operator.operator_webhook.certificates.source=secret"],
+            "name the Secret that holds tls.crt",
+        ),
         (vec!["--set", "knative_operator.operator_webhook.certificates.source=vault"], "certificates"),
         (vec!["--set", "knative_operator.operator_webhook.drainDelay=long"], "drainDelay"),
-        (vec!["--set", "knative_operator.multicluster.remoteDeploymentsPollInterval=soon"], "remoteDeploymentsPollInterval"),
+        (
+            vec!["--set", "knative_operator.multicluster.remoteDeploymentsPollInterval=soon"],
+            "remoteDeploymentsPollInterval",
+        ),
         (vec!["--set", "knativeOperator.multicluster.enabled=true"], "knativeOperator"),
     ] {
         let error = template(&arguments).unwrap_err();
@@ -136,8 +155,9 @@ fn less_refused(text: &str) -> String {
         .map(|(_, v)| v)
         .collect();
     assert_eq!(refused.len(), 4, "{error}");
-    let keep =
-        |line: &&str| !refused.iter().any(|value| line.trim() == format!("image: {value}") || line.trim() == format!("tag: {value}"));
+    let keep = |line: &&str| {
+        !refused.iter().any(|value| line.trim() == format!("image: {value}") || line.trim() == format!("tag: {value}"))
+    };
     text.lines().filter(keep).collect::<Vec<_>>().join("\n")
 }
 
@@ -185,7 +205,8 @@ fn changed(mut values: Value) -> Value {
     ko["multicluster"]["remoteDeploymentsPollInterval"] = json!("45s");
     ko["multicluster"]["accessProvidersConfig"] = json!({"providers": [{"name": "a<b", "execConfig": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "/access/a/bin", "interactiveMode": "Never", "provideClusterInfo": true}}]});
-    ko["multicluster"]["plugins"] = json!([{"name": "a", "image": "registry.example/a:v1", "mountPath": "/access/./a/"}]);
+    ko["multicluster"]["plugins"] =
+        json!([{"name": "a", "image": "registry.example/a:v1", "mountPath": "/access/./a/"}]);
     ko["kubernetes_min_version"] = json!("v1.30.0");
     for (part, more) in [("knative_operator", 1), ("operator_webhook", 2)] {
         // Helm merges mappings into the defaults, in either chart; lists are replaced.
@@ -206,15 +227,20 @@ fn check_settings(values: &Value) {
     let find = |kind: &str, name: &str| objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
     let deployment = |name: &str| find("Deployment", name).unwrap()["spec"]["template"]["spec"].clone();
     let (operator, webhook) = (deployment("knative-operator"), deployment("operator-webhook"));
-    let has = |pod: &Value, argument: &str| pod["containers"][0]["args"].as_array().unwrap().iter().any(|a| a == argument);
+    let has =
+        |pod: &Value, argument: &str| pod["containers"][0]["args"].as_array().unwrap().iter().any(|a| a == argument);
     let mut checked = 0;
     for (path, value) in leaves(values) {
-        let (part, setting) = path.strip_prefix("knative_operator.").and_then(|p| p.split_once('.')).unwrap_or(("", &path));
+        let (part, setting) =
+            path.strip_prefix("knative_operator.").and_then(|p| p.split_once('.')).unwrap_or(("", &path));
         let pod = if part == "operator_webhook" { &webhook } else { &operator };
         match setting {
-            "enabled" => assert_eq!(json!(has(pod, "--clusterprofile-provider-file=/etc/cluster-inventory/config.json")), value),
+            "enabled" => {
+                assert_eq!(json!(has(pod, "--clusterprofile-provider-file=/etc/cluster-inventory/config.json")), value)
+            }
             "accessProvidersConfig" => {
-                let file = find("ConfigMap", "clusterprofile-provider-file").map(|c| c["data"]["config.json"].as_str().unwrap());
+                let file = find("ConfigMap", "clusterprofile-provider-file")
+                    .map(|c| c["data"]["config.json"].as_str().unwrap());
                 assert_eq!(file.map_or(json!({}), |file| serde_json::from_str(file).unwrap()), value);
             }
             "plugins" => {
@@ -222,7 +248,8 @@ fn check_settings(values: &Value) {
                     let volume = json!({"name": plugin["name"], "image": {"reference": plugin["image"]}});
                     assert!(pod["volumes"].as_array().unwrap().contains(&volume), "{volume}");
                     let folder = plugin["mountPath"].as_str().unwrap().replace("/./", "/");
-                    let mount = json!({"name": plugin["name"], "mountPath": folder.trim_end_matches('/'), "readOnly": true});
+                    let mount =
+                        json!({"name": plugin["name"], "mountPath": folder.trim_end_matches('/'), "readOnly": true});
                     assert!(pod["containers"][0]["volumeMounts"].as_array().unwrap().contains(&mount), "{mount}");
                 }
             }
@@ -230,7 +257,8 @@ fn check_settings(values: &Value) {
                 assert!(has(pod, &format!("--remote-deployments-poll-interval={}", value.as_str().unwrap())));
             }
             "affinity" | "tolerations" => {
-                let empty = value.as_object().is_some_and(serde_json::Map::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+                let empty = value.as_object().is_some_and(serde_json::Map::is_empty)
+                    || value.as_array().is_some_and(Vec::is_empty);
                 assert_eq!(pod[setting], if empty { Value::Null } else { value }, "{path}");
             }
             "containerSecurityContext" => {
@@ -255,9 +283,12 @@ fn check_settings(values: &Value) {
 fn leaves(values: &Value) -> Vec<(String, Value)> {
     let mut all = Vec::new();
     for (key, value) in values.as_object().unwrap() {
-        let parts = matches!(key.as_str(), "knative_operator" | "multicluster" | "operator_webhook") && value.is_object();
+        let parts =
+            matches!(key.as_str(), "knative_operator" | "multicluster" | "operator_webhook") && value.is_object();
         let inner = if parts { leaves(value) } else { vec![(String::new(), value.clone())] };
-        all.extend(inner.into_iter().map(|(path, v)| (if path.is_empty() { key.clone() } else { format!("{key}.{path}") }, v)));
+        all.extend(
+            inner.into_iter().map(|(path, v)| (if path.is_empty() { key.clone() } else { format!("{key}.{path}") }, v)),
+        );
     }
     all
 }

@@ -49,7 +49,9 @@ fn strings<'a>(value: &'a Value, all: &mut Vec<&'a str>) {
 
 /// What people read of one line: a request in an audit log, or a line of a process' own log.
 fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
-    let Ok(value) = serde_json::from_str::<Value>(line) else { return if audit { Vec::new() } else { vec![("log", line.to_owned())] } };
+    let Ok(value) = serde_json::from_str::<Value>(line) else {
+        return if audit { Vec::new() } else { vec![("log", line.to_owned())] };
+    };
     if !audit {
         // What libraries log for their developers is not of the product.
         let ours = value["target"].as_str().is_some_and(|target| target.starts_with("knative_operator"));
@@ -60,7 +62,9 @@ fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
         strings(&value, &mut all);
         return all.into_iter().map(|text| ("log", text.to_owned())).collect();
     }
-    let by_us = value["user"]["username"].as_str().is_some_and(|user| user.starts_with("system:serviceaccount:knative-operator:"));
+    let by_us = value["user"]["username"]
+        .as_str()
+        .is_some_and(|user| user.starts_with("system:serviceaccount:knative-operator:"));
     if !by_us {
         return Vec::new();
     }
@@ -73,12 +77,19 @@ fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
 /// Calls `each` with every line of every file that the end-to-end tests kept, and whether it is of an audit log. Whether there is any.
 fn lines(mut each: impl FnMut(&str, bool)) -> bool {
     let folders = texts::folder().and_then(|folder| std::fs::read_dir(folder).ok());
-    let files = folders.into_iter().flatten().flatten().flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
+    let files = folders
+        .into_iter()
+        .flatten()
+        .flatten()
+        .flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
     let mut found = false;
     for file in files {
         found = true;
         let audit = file.file_name().to_string_lossy().ends_with("audit.log");
-        BufReader::new(File::open(file.path()).unwrap()).lines().map_while(Result::ok).for_each(|line| each(&line, audit));
+        BufReader::new(File::open(file.path()).unwrap())
+            .lines()
+            .map_while(Result::ok)
+            .for_each(|line| each(&line, audit));
     }
     if !found {
         eprintln!("skipped: no texts are there; run the end-to-end tests first (cargo test --test e2e)");
@@ -88,7 +99,8 @@ fn lines(mut each: impl FnMut(&str, bool)) -> bool {
 
 #[test]
 fn conditions_events_and_logs_are_plain_text() {
-    let (mut counts, mut faults, mut seen) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, (usize, String)>::new(), HashSet::new());
+    let (mut counts, mut faults, mut seen) =
+        (BTreeMap::<&str, usize>::new(), BTreeMap::<String, (usize, String)>::new(), HashSet::new());
     let found = lines(|line, audit| {
         for (kind, text) in read(line, audit) {
             *counts.entry(kind).or_default() += 1;

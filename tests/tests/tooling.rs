@@ -24,7 +24,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (log, breaks) = (Arc::clone(&asked), Mutex::new(breaks.iter().map(|b| (*b).to_owned()).collect::<Vec<_>>()));
+        let (log, breaks) =
+            (Arc::clone(&asked), Mutex::new(breaks.iter().map(|b| (*b).to_owned()).collect::<Vec<_>>()));
         // Ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -63,7 +64,8 @@ fn answer(
         return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     };
     if from > body.len() {
-        return stream.write_all(b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        return stream
+            .write_all(b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     }
     let rest = &body[from..];
     let status = if from > 0 {
@@ -72,7 +74,11 @@ fn answer(
         "200 OK".to_owned()
     };
     stream.write_all(
-        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nAccept-Ranges: bytes\r\nConnection: close\r\n\r\n", rest.len()).as_bytes(),
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nAccept-Ranges: bytes\r\nConnection: close\r\n\r\n",
+            rest.len()
+        )
+        .as_bytes(),
     )?;
     let mut breaks = breaks.lock().unwrap();
     if let Some(place) = breaks.iter().position(|b| *b == path) {
@@ -83,7 +89,11 @@ fn answer(
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    let mut child = Command::new("sha256sum").stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new("sha256sum")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.take().unwrap().write_all(bytes).unwrap();
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
 }
@@ -113,7 +123,8 @@ fn a_bundle_is_built_verified_and_resumed() {
         ("ingress/1.1/kourier/kourier.yaml", "/k/kourier.yaml"),
         ("knative-serving/1.0.0/1-old.yaml", "/k/serving/old.yaml"),
     ];
-    let rows: String = places.iter().map(|(place, path)| format!("{}  {place}  {}\n", sha256(&file(path)), &path[1..])).collect();
+    let rows: String =
+        places.iter().map(|(place, path)| format!("{}  {place}  {}\n", sha256(&file(path)), &path[1..])).collect();
     std::fs::write(&lock, format!("# comment\n{rows}")).unwrap();
     let mut files: HashMap<String, Vec<u8>> = places.iter().map(|(_, path)| ((*path).to_owned(), file(path))).collect();
 
@@ -155,7 +166,8 @@ fn the_locked_checksums_are_those_of_the_releases() {
         return;
     }
     let lock = std::fs::read_to_string(project().join("operator/bundle/releases.lock")).unwrap();
-    let rows: Vec<Vec<&str>> = lock.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        lock.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().collect()).collect();
     assert!(rows.len() > 150);
     for row in rows.iter().step_by(20) {
         assert_eq!(sha256(&std::fs::read(releases.join(row[1])).unwrap()), row[0], "{}", row[1]);
@@ -208,7 +220,8 @@ fn a_control_plane_binary_is_downloaded_only_if_its_checksum_is_right() {
     let path = format!("/dl.k8s.io/release/v1.36.3/bin/linux/{arch}/kubectl");
     let binary = b"#!/bin/sh\necho kubectl\n".to_vec();
 
-    let right = HashMap::from([(path.clone(), binary.clone()), (format!("{path}.sha256"), sha256(&binary).into_bytes())]);
+    let right =
+        HashMap::from([(path.clone(), binary.clone()), (format!("{path}.sha256"), sha256(&binary).into_bytes())]);
     let output = install("right", &Server::of(right, &[]));
     assert!(output.status.success(), "{}", told(&output));
     let kubectl = Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("kubectl");
@@ -218,7 +231,12 @@ fn a_control_plane_binary_is_downloaded_only_if_its_checksum_is_right() {
     let wrong = HashMap::from([(path.clone(), binary), (format!("{path}.sha256"), sha256(b"another").into_bytes())]);
     let output = install("wrong", &Server::of(wrong, &[]));
     let said = told(&output);
-    assert!(!output.status.success() && said.contains("does not match its published checksum") && said.contains("install Go"), "{said}");
+    assert!(
+        !output.status.success()
+            && said.contains("does not match its published checksum")
+            && said.contains("install Go"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -228,7 +246,12 @@ fn what_is_started_ends_with_whoever_started_it() {
     std::fs::create_dir(&ended).unwrap();
     // The shell that starts the tether is killed: it can't tidy up.
     let tether = knative_operator_tests::tools::sibling("tether").unwrap();
-    let script = format!("sleep 600 | TETHER_REMOVE={} {} {} 0 sleep 601", ended.display(), tether.display(), pid_file.display());
+    let script = format!(
+        "sleep 600 | TETHER_REMOVE={} {} {} 0 sleep 601",
+        ended.display(),
+        tether.display(),
+        pid_file.display()
+    );
     let mut shell = Command::new("sh").args(["-c", &script]).process_group(0).spawn().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     let within = |what: &str| assert!(std::time::Instant::now() < deadline, "{what}");

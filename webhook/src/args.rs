@@ -92,7 +92,9 @@ enum RunError {
     Hub(#[from] HubError),
     #[error("{0} can't be listened on")]
     Bind(SocketAddr, #[source] std::io::Error),
-    #[error("--authority-lifetime {0:?} is less than twice --certificate-lifetime {1:?}: a certificate must not outlive its authority")]
+    #[error(
+        "--authority-lifetime {0:?} is less than twice --certificate-lifetime {1:?}: a certificate must not outlive its authority"
+    )]
     Lives(Duration, Duration),
     #[error("signals can't be received")]
     Signal(#[source] std::io::Error),
@@ -128,7 +130,8 @@ impl Args {
         }
         let stop = signal::stop().map_err(RunError::Signal)?;
         let client = hub.client(WEBHOOK_FIELD_MANAGER).await?;
-        let readiness = Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
+        let readiness =
+            Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
         let (metrics, registry) = Metrics::registered();
 
         let address = SocketAddr::new(bind_address, port);
@@ -136,7 +139,9 @@ impl Args {
         let names = [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
         let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::DAY);
         let source = match certificates {
-            Certificates::Own => Source::Own(Lifetimes { authority: life(authority_lifetime), leaf: life(certificate_lifetime) }),
+            Certificates::Own => {
+                Source::Own(Lifetimes { authority: life(authority_lifetime), leaf: life(certificate_lifetime) })
+            }
             Certificates::Provided => Source::Provided,
         };
         let settings = Settings {
@@ -215,9 +220,15 @@ mod tests {
 
     #[test]
     fn a_certificate_lives_neither_too_short_nor_too_long() {
-        for (text, fine) in
-            [("5s", true), ("720h", true), ("876000h", true), ("0s", false), ("4s", false), ("99999999h", false), ("soon", false)]
-        {
+        for (text, fine) in [
+            ("5s", true),
+            ("720h", true),
+            ("876000h", true),
+            ("0s", false),
+            ("4s", false),
+            ("99999999h", false),
+            ("soon", false),
+        ] {
             assert_eq!(super::lifetime(text).is_ok(), fine, "{text}");
         }
     }

@@ -64,7 +64,10 @@ fn what_comes_when_there_is_no_room_is_sent_back_with_its_uid() {
     let review = app.decide(Webhook::Validate, &update("KnativeServing", &Value::Null, &Value::Null), false).unwrap();
     let answer = serde_json::to_value(review).unwrap();
     assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("1"), &json!(false)));
-    assert_eq!((&answer["response"]["status"]["code"], &answer["response"]["status"]["reason"]), (&json!(429), &json!("TooManyRequests")));
+    assert_eq!(
+        (&answer["response"]["status"]["code"], &answer["response"]["status"]["reason"]),
+        (&json!(429), &json!("TooManyRequests"))
+    );
 }
 
 /// Whether both webhooks let it pass.

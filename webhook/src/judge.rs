@@ -29,7 +29,9 @@ pub fn judge(request: &Request, known: &Known) -> Vec<Problem> {
             Ok(new) => update(component, new, request, known),
             Err(problem) => vec![problem],
         },
-        "DELETE" => rules::read(component, &request.old_object).ok().and_then(|old| rules::deletion(&old)).into_iter().collect(),
+        "DELETE" => {
+            rules::read(component, &request.old_object).ok().and_then(|old| rules::deletion(&old)).into_iter().collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -73,7 +75,11 @@ fn told(new: &Knative, old: Option<&Knative>, known: &Known) -> Vec<Problem> {
     let (releases, reference) = (known.releases(), &new.common().cluster_profile_ref);
     let name = (new.namespace().to_owned(), new.name().to_owned());
     let rival = if old.is_none() { known.rival(new.component(), reference, &name) } else { None };
-    rules::judge(new, old, &Surroundings { releases: releases.as_deref(), profile: profile(new, known), rival: rival.as_deref() })
+    rules::judge(
+        new,
+        old,
+        &Surroundings { releases: releases.as_deref(), profile: profile(new, known), rival: rival.as_deref() },
+    )
 }
 
 fn is_untouched(request: &Request) -> bool {
@@ -139,7 +145,11 @@ mod tests {
                 (reference("a"), object(&json!({})), false),
                 (object(&json!({})), reference("a"), false),
                 (reference("a"), reference("a"), true),
-                (reference("a"), object(&json!({"clusterProfileRef": {"name": "a", "namespace": "fleet"}, "version": "1.22"})), true),
+                (
+                    reference("a"),
+                    object(&json!({"clusterProfileRef": {"name": "a", "namespace": "fleet"}, "version": "1.22"})),
+                    true,
+                ),
             ] {
                 let problems = judge(&request(kind, "UPDATE", new.clone(), old.clone()));
                 assert_eq!(problems.is_empty(), fine, "{kind}: {old} to {new}: {problems:?}");
@@ -166,11 +176,20 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused_not_dropped() {
-        let problems =
-            judge(&request("KnativeServing", "CREATE", object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})), Value::Null));
+        let problems = judge(&request(
+            "KnativeServing",
+            "CREATE",
+            object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})),
+            Value::Null,
+        ));
         assert_eq!(problems.len(), 1);
         assert!(problems[0].message.contains("invalid type"), "{problems:?}");
-        let early = request("KnativeServing", "CREATE", object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})), Value::Null);
+        let early = request(
+            "KnativeServing",
+            "CREATE",
+            object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})),
+            Value::Null,
+        );
         assert!(judge_early(&early).is_empty());
     }
 }

@@ -91,7 +91,12 @@ impl Known {
     /// There are no others of `component` than `names`.
     pub fn only_targets(&self, component: Component, names: &HashSet<Name>) {
         let mut facts = self.write();
-        let gone: Vec<Name> = facts.targets.keys().filter(|(c, n)| *c == component && !names.contains(n)).map(|(_, n)| n.clone()).collect();
+        let gone: Vec<Name> = facts
+            .targets
+            .keys()
+            .filter(|(c, n)| *c == component && !names.contains(n))
+            .map(|(_, n)| n.clone())
+            .collect();
         gone.iter().for_each(|name| facts.forget(component, name));
     }
 }

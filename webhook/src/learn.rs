@@ -23,12 +23,14 @@ pub async fn run(client: Client, namespace: String, known: Known) {
 }
 
 async fn resources(client: &Client, component: Component, known: &Known) {
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let name = |resource: &DynamicObject| -> Name { (resource.namespace().unwrap_or_default(), resource.name_any()) };
     // Untyped: one resource that can't be read must not stop the list of all.
-    let target =
-        |resource: &DynamicObject| Option::<ClusterProfileReference>::deserialize(&resource.data["spec"]["clusterProfileRef"]).ok()?;
+    let target = |resource: &DynamicObject| {
+        Option::<ClusterProfileReference>::deserialize(&resource.data["spec"]["clusterProfileRef"]).ok()?
+    };
     let set = |resource: DynamicObject| match resource.metadata.deletion_timestamp {
         Some(_) => known.remove_target(component, &name(&resource)),
         None => known.set_target(component, name(&resource), target(&resource)),
@@ -54,7 +56,10 @@ async fn resources(client: &Client, component: Component, known: &Known) {
 }
 
 async fn profiles(client: &Client, known: &Known) {
-    let name = |p: &ClusterProfile| ClusterProfileReference { name: p.name_any(), namespace: p.namespace().unwrap_or_default() };
+    let name = |p: &ClusterProfile| ClusterProfileReference {
+        name: p.name_any(),
+        namespace: p.namespace().unwrap_or_default(),
+    };
     let mut listed = HashMap::new();
     watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
         .default_backoff()
@@ -90,7 +95,9 @@ async fn releases(client: &Client, namespace: &str, known: &Known) {
     let only = watcher::Config::default().fields(&format!("metadata.name={RELEASES_CONFIG_MAP}"));
     let read = |map: &ConfigMap| {
         let text = map.data.as_ref().and_then(|data| data.get("releases.json"))?;
-        serde_json::from_str(text).inspect_err(|error| tracing::warn!(%error, "{RELEASES_CONFIG_MAP} can't be read")).ok()
+        serde_json::from_str(text)
+            .inspect_err(|error| tracing::warn!(%error, "{RELEASES_CONFIG_MAP} can't be read"))
+            .ok()
     };
     watcher(Api::<ConfigMap>::namespaced(client.clone(), namespace), only)
         .default_backoff()

@@ -88,13 +88,28 @@ impl Metrics {
         registry.register("webhook_certificate_expiry_timestamp_seconds", ends, metrics.certificate_ends.clone());
         let ends = "When the authority of the certificate ends, as Unix time";
         registry.register("webhook_authority_expiry_timestamp_seconds", ends, metrics.authority_ends.clone());
-        registry.register("webhook_certificate_reloads", "How often another certificate was served from then on", metrics.reloads.clone());
-        registry.register("webhook_certificate_failures", "How often the certificates could not be put right", metrics.failures.clone());
+        registry.register(
+            "webhook_certificate_reloads",
+            "How often another certificate was served from then on",
+            metrics.reloads.clone(),
+        );
+        registry.register(
+            "webhook_certificate_failures",
+            "How often the certificates could not be put right",
+            metrics.failures.clone(),
+        );
         (metrics, registry)
     }
 
     /// Counts a review. `rule` is the first that refused or warned, empty if none did.
-    pub fn reviewed(&self, webhook: Webhook, kind: &'static str, operation: &'static str, outcome: Outcome, rule: &'static str) {
+    pub fn reviewed(
+        &self,
+        webhook: Webhook,
+        kind: &'static str,
+        operation: &'static str,
+        outcome: Outcome,
+        rule: &'static str,
+    ) {
         let outcome = match outcome {
             Outcome::Allowed => "allowed",
             Outcome::Warned => "warned",

@@ -148,7 +148,8 @@ struct Cause {
 
 impl Review {
     fn new(uid: String, status: Option<Status>) -> Self {
-        let response = Response { uid, allowed: status.is_none(), status, warnings: Vec::new(), patch_type: None, patch: None };
+        let response =
+            Response { uid, allowed: status.is_none(), status, warnings: Vec::new(), patch_type: None, patch: None };
         Self { api_version: API, kind: KIND, response }
     }
 
@@ -163,7 +164,8 @@ impl Review {
         if !patch.is_empty() {
             // A patch is plain data with string keys: serialising it can't fail.
             let text = serde_json::to_vec(patch).unwrap_or_default();
-            (review.response.patch_type, review.response.patch) = (Some("JSONPatch"), Some(BASE64_STANDARD.encode(text)));
+            (review.response.patch_type, review.response.patch) =
+                (Some("JSONPatch"), Some(BASE64_STANDARD.encode(text)));
         }
         review
     }
@@ -179,19 +181,36 @@ impl Review {
     pub fn refuse(request: Request, problems: &[Problem]) -> Self {
         let problems: Vec<&Problem> = problems.iter().filter(|p| p.is_error()).collect();
         let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        let cause =
-            |p: &&Problem| Cause { reason: "FieldValueInvalid", message: format!("{}; {}", p.message, p.fix), field: p.field.clone() };
+        let cause = |p: &&Problem| Cause {
+            reason: "FieldValueInvalid",
+            message: format!("{}; {}", p.message, p.fix),
+            field: p.field.clone(),
+        };
         let causes = problems.iter().map(cause).collect();
-        let details = Details { group: request.kind.group, kind: request.kind.kind, name: request.name, causes, retry_after_seconds: 0 };
+        let details = Details {
+            group: request.kind.group,
+            kind: request.kind.kind,
+            name: request.name,
+            causes,
+            retry_after_seconds: 0,
+        };
         Self::new(request.uid, Some(Status { status: "Failure", code: 422, reason: "Invalid", message, details }))
     }
 
     /// The request comes while too many others are under way.
     pub fn busy(request: Request) -> Self {
-        let details =
-            Details { group: request.kind.group, kind: request.kind.kind, name: request.name, causes: Vec::new(), retry_after_seconds: 1 };
+        let details = Details {
+            group: request.kind.group,
+            kind: request.kind.kind,
+            name: request.name,
+            causes: Vec::new(),
+            retry_after_seconds: 1,
+        };
         let message = "too many requests are under way; try again in a second".to_owned();
-        Self::new(request.uid, Some(Status { status: "Failure", code: 429, reason: "TooManyRequests", message, details }))
+        Self::new(
+            request.uid,
+            Some(Status { status: "Failure", code: 429, reason: "TooManyRequests", message, details }),
+        )
     }
 }
 
@@ -208,7 +227,10 @@ mod tests {
             ("{", "the body is not JSON"),
             ("[]", "no AdmissionReview"),
             ("{}", "no AdmissionReview"),
-            (r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}"#, "no AdmissionReview"),
+            (
+                r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}"#,
+                "no AdmissionReview",
+            ),
             (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no AdmissionReview"),
             (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no AdmissionReview"),
         ] {
@@ -219,15 +241,16 @@ mod tests {
 
     #[test]
     fn a_request_with_strange_parts_keeps_its_uid() {
-        let review =
-            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
         assert_eq!(read(review.to_string().as_bytes()).unwrap().uid, "42");
     }
 
     #[test]
     fn a_refusal_lists_its_causes() {
         let problem = knative_operator_shared::rules::READABLE.at("spec.x", "is wrong", "make it right");
-        let answer = serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[problem])).unwrap();
+        let answer =
+            serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[problem]))
+                .unwrap();
         assert_eq!(answer["response"]["uid"], "1");
         assert_eq!(answer["response"]["allowed"], false);
         assert_eq!(answer["response"]["status"]["code"], 422);

@@ -42,14 +42,22 @@ pub struct App {
 /// The routes of the webhook. Once `draining`, each answer is the last on its connection.
 pub fn router(metrics: Metrics, known: Known, draining: CancellationToken) -> Router {
     let app = App::new(metrics, known, draining);
-    let of = |webhook| post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await });
+    let of = |webhook| {
+        post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await })
+    };
     Router::new().route("/validate", of(Webhook::Validate)).route("/mutate", of(Webhook::Mutate)).with_state(app)
 }
 
 impl App {
     /// Answers with what is `known`.
     pub fn new(metrics: Metrics, known: Known, draining: CancellationToken) -> Self {
-        Self { metrics, known, reviews: Arc::new(Semaphore::new(REVIEWS)), bytes: Arc::new(Semaphore::new(BYTES)), draining }
+        Self {
+            metrics,
+            known,
+            reviews: Arc::new(Semaphore::new(REVIEWS)),
+            bytes: Arc::new(Semaphore::new(BYTES)),
+            draining,
+        }
     }
 
     async fn answer(&self, webhook: Webhook, request: HttpRequest) -> Response {
@@ -85,13 +93,17 @@ impl App {
         }
         let room = u32::try_from(length).unwrap_or(u32::MAX);
         let Ok(_room) = self.bytes.try_acquire_many(room) else {
-            return Err((StatusCode::TOO_MANY_REQUESTS, format!("{BYTES} bytes of other requests are under way; try again")));
+            return Err((
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("{BYTES} bytes of other requests are under way; try again"),
+            ));
         };
         let body = axum::body::to_bytes(request.into_body(), BODY_LIMIT);
         match tokio::time::timeout(PATIENCE, body).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error))
-                if std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) =>
+                if std::error::Error::source(&error)
+                    .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) =>
             {
                 Err(too_large())
             }
@@ -120,7 +132,11 @@ impl App {
             // theirs say less.
             Webhook::Mutate => {
                 let problems = judge_early(&request, &self.known);
-                if self.refusal(webhook, &request, &problems) { Review::refuse(request, &problems) } else { Self::filled_in(request) }
+                if self.refusal(webhook, &request, &problems) {
+                    Review::refuse(request, &problems)
+                } else {
+                    Self::filled_in(request)
+                }
             }
         };
         Ok(review)

@@ -53,11 +53,13 @@ pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: 
             continue;
         };
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let (acceptor, builder, watcher, router) = (acceptor.clone(), Arc::clone(&builder), graceful.watcher(), router.clone());
+        let (acceptor, builder, watcher, router) =
+            (acceptor.clone(), Arc::clone(&builder), graceful.watcher(), router.clone());
         tokio::spawn(async move {
             let _permit = permit;
             if let Some(stream) = open(&acceptor, stream).await {
-                let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+                let connection =
+                    builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
                 if let Err(error) = watcher.watch(connection).await {
                     tracing::debug!(error = words(&*error), "connection ended");
                 }

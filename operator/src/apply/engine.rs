@@ -122,7 +122,8 @@ pub async fn run(
                 if action == Action::Repair {
                     if item.phase() == Phase::Definitions {
                         // What is of a kind goes with its definition, and comes back after it.
-                        throttle.pardon(|id| target.plan.find(id).is_some_and(|other| target.plan.defines(item, other)));
+                        throttle
+                            .pardon(|id| target.plan.find(id).is_some_and(|other| target.plan.defines(item, other)));
                     }
                     outcome.repaired.push((item.id.clone(), thief));
                     continue;
@@ -145,7 +146,8 @@ async fn side_by_side<'i>(target: &Target<'_>, due: &[(&'i Item, Action)]) -> Ve
     let of = |phases: &[Phase]| -> Vec<_> {
         phases.iter().flat_map(|phase| due.iter().copied().filter(move |(item, _)| item.phase() == *phase)).collect()
     };
-    let (awaited, definitions) = of(&[Phase::Definitions]).into_iter().partition(|(item, _)| target.plan.is_awaited(item));
+    let (awaited, definitions) =
+        of(&[Phase::Definitions]).into_iter().partition(|(item, _)| target.plan.is_awaited(item));
     let mut written = all(target, of(&[Phase::Namespaces])).await;
     let together = if target.first { FIRST } else { TOGETHER };
     // An API server establishes definitions one by one: what is waited for is begun first.
@@ -160,7 +162,12 @@ async fn side_by_side<'i>(target: &Target<'_>, due: &[(&'i Item, Action)]) -> Ve
 }
 
 /// What of `todo` may be written: not what was refused a moment ago, or what is fought over.
-fn due<'i>(target: &Target<'_>, todo: Vec<(&'i Item, Action)>, throttle: &mut Throttle, outcome: &mut Applied) -> Vec<(&'i Item, Action)> {
+fn due<'i>(
+    target: &Target<'_>,
+    todo: Vec<(&'i Item, Action)>,
+    throttle: &mut Throttle,
+    outcome: &mut Applied,
+) -> Vec<(&'i Item, Action)> {
     let mut due = Vec::with_capacity(todo.len());
     for (item, action) in todo {
         // What is made while its definition goes is taken along with it: it waits for the next one, and that is no fight.
@@ -218,7 +225,11 @@ async fn all<'i>(target: &Target<'_>, due: Vec<(&'i Item, Action)>) -> Vec<Writt
 async fn attempt<'i>(target: &Target<'_>, (item, action): (&'i Item, Action)) -> Written<'i> {
     // Asked before: a watch may tell of the write earlier than its answer comes.
     let (ours, thief) = (target.seen.is_ours(&item.id), target.seen.thief(&item.id));
-    let written = if target.lost.load(Ordering::Relaxed) { Err("the cluster has gone away".to_owned()) } else { write(target, item).await };
+    let written = if target.lost.load(Ordering::Relaxed) {
+        Err("the cluster has gone away".to_owned())
+    } else {
+        write(target, item).await
+    };
     let adopted = written.as_ref().ok().and_then(ownership::other).filter(|_| !ours);
     let result = written.map(|meta| target.seen.written(&item.id, &meta));
     if result.is_err() {
@@ -234,10 +245,13 @@ async fn write(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
         Some(kind) => Some(kind),
         None => address(target.client, target.kinds, &item.gvk).await.ok().flatten(),
     };
-    let kind = found.ok_or_else(|| format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version()))?;
+    let kind = found.ok_or_else(|| {
+        format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version())
+    })?;
     let api = api(target.client, &kind, &item.id);
     let contended = preserve::is_contended(&item.id.kind, &item.id.name);
-    let mut request = request(&api, target.plan, item, if contended { Claim::Free } else { Claim::All }).map_err(|e| words(&e))?;
+    let mut request =
+        request(&api, target.plan, item, if contended { Claim::Free } else { Claim::All }).map_err(|e| words(&e))?;
     if item.phase().is_custom() {
         served::established(target, &kind).await?;
     }

@@ -82,7 +82,8 @@ impl Home {
         let component = resource.component();
         let remote = resource.common().cluster_profile_ref.is_some();
         let namespace = resource.target_namespace().to_owned();
-        let name = if remote { name::anchor(component, resource.name()) } else { name::inventory(component, resource.name()) };
+        let name =
+            if remote { name::anchor(component, resource.name()) } else { name::inventory(component, resource.name()) };
         let mut metadata = json!({
             "name": name,
             "namespace": namespace,
@@ -133,7 +134,9 @@ impl Home {
 
     /// What is stored, and the uid of the ConfigMap; none if it isn't there.
     pub async fn load(&self, client: &Client) -> Result<Option<(String, Inventory)>, HomeError> {
-        let Some(map) = self.maps(client).get_opt(&self.name).await.map_err(self.failed("read"))? else { return Ok(None) };
+        let Some(map) = self.maps(client).get_opt(&self.name).await.map_err(self.failed("read"))? else {
+            return Ok(None);
+        };
         let text = map.data.as_ref().and_then(|d| d.get(KEY));
         let inventory = text.map(|t| Inventory::decode(t)).transpose();
         let inventory = inventory.map_err(|e| HomeError::Unreadable(format!("{}/{}", self.namespace, self.name), e))?;
@@ -142,7 +145,12 @@ impl Home {
 
     /// Makes sure that the home is there; its uid and what is stored: `inventory` where nothing was. On a spoke the
     /// namespace is created first where it is missing, as `namespace` says, and left as it is where it exists.
-    pub async fn ensure(&self, client: &Client, namespace: &Value, inventory: Inventory) -> Result<(String, Found), HomeError> {
+    pub async fn ensure(
+        &self,
+        client: &Client,
+        namespace: &Value,
+        inventory: Inventory,
+    ) -> Result<(String, Found), HomeError> {
         if let Some((uid, stored)) = self.load(client).await? {
             return Ok((uid, Found::Stored(stored)));
         }
@@ -157,17 +165,27 @@ impl Home {
     /// Two resources, or two hubs, may reach the same cluster by different ways: the first one stays.
     async fn ensure_alone(&self, client: &Client) -> Result<(), HomeError> {
         let labels = &self.base["metadata"]["labels"];
-        let selector = format!("{MANAGED_BY}={FIELD_MANAGER},{APP_NAME}={}", labels[APP_NAME].as_str().unwrap_or_default());
+        let selector =
+            format!("{MANAGED_BY}={FIELD_MANAGER},{APP_NAME}={}", labels[APP_NAME].as_str().unwrap_or_default());
         let found = self
             .maps(client)
             .list_metadata(&ListParams::default().labels(&selector))
             .await
             .map_err(self.failed("look for others beside"))?;
-        let anchor =
-            |meta: &ObjectMeta| meta.annotations.as_ref().is_some_and(|a| a.contains_key(ANCHOR)) && meta.deletion_timestamp.is_none();
-        let other = found.items.into_iter().map(|m| m.metadata).find(|meta| meta.name.as_deref() != Some(&self.name) && anchor(meta));
+        let anchor = |meta: &ObjectMeta| {
+            meta.annotations.as_ref().is_some_and(|a| a.contains_key(ANCHOR)) && meta.deletion_timestamp.is_none()
+        };
+        let other = found
+            .items
+            .into_iter()
+            .map(|m| m.metadata)
+            .find(|meta| meta.name.as_deref() != Some(&self.name) && anchor(meta));
         let Some(other) = other else { return Ok(()) };
-        Err(HomeError::Occupied { namespace: self.namespace.clone(), anchor: other.name.unwrap_or_default(), kind: self.kind.to_owned() })
+        Err(HomeError::Occupied {
+            namespace: self.namespace.clone(),
+            anchor: other.name.unwrap_or_default(),
+            kind: self.kind.to_owned(),
+        })
     }
 
     /// Creates the namespace; false if it is there already.
@@ -209,9 +227,14 @@ impl Home {
         let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(true) };
         // Only the resource that it was created for takes it away, or that the Go operator had created it for.
         let labels = found.metadata.labels.unwrap_or_default();
-        let created = found.metadata.annotations.is_some_and(|a| a.get(takeover::CREATED.0).is_some_and(|v| v == takeover::CREATED.1));
+        let created = found
+            .metadata
+            .annotations
+            .is_some_and(|a| a.get(takeover::CREATED.0).is_some_and(|v| v == takeover::CREATED.1));
         let ours = created
-            || [MANAGED_BY, CR_NAME].iter().all(|l| labels.get(*l).map(String::as_str) == self.base["metadata"]["labels"][*l].as_str());
+            || [MANAGED_BY, CR_NAME]
+                .iter()
+                .all(|l| labels.get(*l).map(String::as_str) == self.base["metadata"]["labels"][*l].as_str());
         if !ours {
             return Ok(true);
         }

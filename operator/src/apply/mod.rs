@@ -34,7 +34,9 @@ pub async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> 
         return Ok(Some(kind));
     }
     match kube::discovery::pinned_kind(client, gvk).await {
-        Ok((resource, capabilities)) => Ok(Some(Kind { resource, namespaced: capabilities.scope == Scope::Namespaced })),
+        Ok((resource, capabilities)) => {
+            Ok(Some(Kind { resource, namespaced: capabilities.scope == Scope::Namespaced }))
+        }
         Err(kube::Error::Discovery(_)) => Ok(None),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),

@@ -44,7 +44,14 @@ impl Drop for Observer {
 impl Observer {
     /// Watches nothing yet. `selector` selects the component's objects; `poll`: how often those are listed that can't be watched.
     pub fn new(client: Client, selector: &str, poll: Duration) -> Self {
-        Self { client, selector: selector.into(), poll, seen: Arc::default(), watches: HashMap::new(), found: Kinds::default() }
+        Self {
+            client,
+            selector: selector.into(),
+            poll,
+            seen: Arc::default(),
+            watches: HashMap::new(),
+            found: Kinds::default(),
+        }
     }
 
     /// Watches `kind` from now on, if it isn't yet: in `namespace`, if it lives in one.
@@ -56,7 +63,11 @@ impl Observer {
     /// Watches the Namespace called `name` from now on, if it isn't yet, whatever its labels are.
     pub fn watch_namespace(&mut self, name: &str) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-        self.follow(Place { kind: Kind { resource, namespaced: false }, namespace: String::new(), name: name.to_owned() });
+        self.follow(Place {
+            kind: Kind { resource, namespaced: false },
+            namespace: String::new(),
+            name: name.to_owned(),
+        });
     }
 
     fn follow(&mut self, place: Place) {
@@ -203,8 +214,13 @@ impl Watch {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        let health =
-            |object| if self.whole { health::of(&kind.resource.kind, object) } else { health::of_metadata(&kind.resource.kind, object) };
+        let health = |object| {
+            if self.whole {
+                health::of(&kind.resource.kind, object)
+            } else {
+                health::of_metadata(&kind.resource.kind, object)
+            }
+        };
         match told {
             Told::Listed(object) => {
                 let id = of(&object.metadata);
@@ -214,7 +230,9 @@ impl Watch {
                 }
                 return;
             }
-            Told::All(version) => self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default(), version),
+            Told::All(version) => {
+                self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default(), version)
+            }
             Told::Changed(object) => self.seen.told(&of(&object.metadata), &object.metadata, health(&object), false),
             Told::Gone(object) => self.seen.gone(&of(&object.metadata), &object.metadata),
         }

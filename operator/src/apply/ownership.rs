@@ -33,7 +33,8 @@ pub fn fingerprint(meta: &ObjectMeta) -> u64 {
 
 /// Who wrote last to the object with `meta` beside us, its status left out.
 pub fn other(meta: &ObjectMeta) -> Option<String> {
-    let others = meta.managed_fields.iter().flatten().filter(|e| e.subresource.as_deref() != Some("status") && !is_ours(e));
+    let others =
+        meta.managed_fields.iter().flatten().filter(|e| e.subresource.as_deref() != Some("status") && !is_ours(e));
     let last = others.max_by_key(|e| e.time.as_ref().map(|t| t.0));
     last.and_then(|e| e.manager.clone()).filter(|m| !m.is_empty())
 }
@@ -68,9 +69,9 @@ fn within(fields: &Value, desired: &Value) -> bool {
         return true;
     }
     match desired {
-        Value::Object(parts) => {
-            parts.iter().all(|(key, part)| part.is_null() || fields.get(format!("f:{key}")).is_some_and(|f| within(f, part)))
-        }
+        Value::Object(parts) => parts
+            .iter()
+            .all(|(key, part)| part.is_null() || fields.get(format!("f:{key}")).is_some_and(|f| within(f, part))),
         Value::Array(items) => items.iter().all(|item| listed(fields, item)),
         _ => true,
     }
@@ -83,7 +84,9 @@ fn listed(fields: &Value, item: &Value) -> bool {
             return serde_json::from_str::<Value>(value).is_ok_and(|v| v == *item);
         }
         // Keys that were filled in (a port's protocol) are not in what was applied.
-        let Some(keys) = key.strip_prefix("k:").and_then(|k| serde_json::from_str::<Value>(k).ok()) else { return false };
+        let Some(keys) = key.strip_prefix("k:").and_then(|k| serde_json::from_str::<Value>(k).ok()) else {
+            return false;
+        };
         let same = keys.as_object().into_iter().flatten().all(|(k, v)| item.get(k).is_none_or(|own| own == v));
         same && within(fields, item)
     })
@@ -138,7 +141,12 @@ mod tests {
     fn who_wrote_last_beside_us_is_known() {
         let entry = |manager: &str, subresource: &str, second: u8| json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": format!("2026-01-01T10:00:0{second}Z")});
         let ours = json!({"manager": FIELD_MANAGER, "operation": "Apply", "time": "2026-01-01T10:00:09Z"});
-        let fields = json!([entry("kubectl", "scale", 2), entry("someone", "", 1), entry("kube-controller-manager", "status", 8), ours]);
+        let fields = json!([
+            entry("kubectl", "scale", 2),
+            entry("someone", "", 1),
+            entry("kube-controller-manager", "status", 8),
+            ours
+        ]);
         let meta: ObjectMeta = serde_json::from_value(json!({"managedFields": fields})).unwrap();
         assert_eq!(other(&meta).as_deref(), Some("kubectl"));
         assert_eq!(other(&ObjectMeta::default()), None);
@@ -148,9 +156,16 @@ mod tests {
     fn what_others_may_write_is_not_missed() {
         let covers = |fields: Value, desired: &Value| covers(&fields, desired.clone(), &BTreeSet::new());
         let webhook = json!({"kind": "ValidatingWebhookConfiguration", "webhooks": [{"name": "w", "rules": [], "failurePolicy": "Fail"}]});
-        assert!(covers(json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:failurePolicy": {}}}}), &webhook));
+        assert!(covers(
+            json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}, "f:failurePolicy": {}}}}),
+            &webhook
+        ));
         assert!(!covers(json!({"f:webhooks": {"k:{\"name\":\"w\"}": {".": {}, "f:name": {}}}}), &webhook));
         let taken = [vec!["f:spec".to_owned(), "f:template".to_owned()]].into();
-        assert!(super::covers(&json!({"f:spec": {"f:a": {}}}), json!({"spec": {"a": 1, "template": {"b": 2}}}), &taken));
+        assert!(super::covers(
+            &json!({"f:spec": {"f:a": {}}}),
+            json!({"spec": {"a": 1, "template": {"b": 2}}}),
+            &taken
+        ));
     }
 }

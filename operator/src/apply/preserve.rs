@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 use super::{ownership, takeover};
 
 /// Workloads whose replicas a controller sets: Eventing's own, and the scheduler of eventing-kafka-broker.
-const SCALED: [&str; 4] = ["pingsource-mt-adapter", "kafka-source-dispatcher", "kafka-channel-dispatcher", "kafka-broker-dispatcher"];
+const SCALED: [&str; 4] =
+    ["pingsource-mt-adapter", "kafka-source-dispatcher", "kafka-channel-dispatcher", "kafka-broker-dispatcher"];
 /// The workload whose environment Eventing's controller writes as a whole list.
 const ADAPTER: &str = "pingsource-mt-adapter";
 /// What Knative's webhooks write to their own configurations, beside `caBundle`.
-const WEBHOOK_FIELDS: [&str; 6] = ["rules", "namespaceSelector", "objectSelector", "matchPolicy", "reinvocationPolicy", "clientConfig"];
+const WEBHOOK_FIELDS: [&str; 6] =
+    ["rules", "namespaceSelector", "objectSelector", "matchPolicy", "reinvocationPolicy", "clientConfig"];
 
 /// One step to a field, from its parent.
 #[derive(Clone, Copy)]
@@ -27,7 +29,8 @@ enum Step {
 use Step::{Each, Field};
 
 const REPLICAS: &[Step] = &[Field("spec"), Field("replicas")];
-const ENVIRONMENT: &[Step] = &[Field("spec"), Field("template"), Field("spec"), Field("containers"), Each, Field("env")];
+const ENVIRONMENT: &[Step] =
+    &[Field("spec"), Field("template"), Field("spec"), Field("containers"), Each, Field("env")];
 const RULES: &[Step] = &[Field("webhooks"), Each, Field("rules")];
 const NAMESPACES: &[Step] = &[Field("webhooks"), Each, Field("namespaceSelector")];
 const OBJECTS: &[Step] = &[Field("webhooks"), Each, Field("objectSelector")];
@@ -38,7 +41,9 @@ const PATH: &[Step] = &[Field("webhooks"), Each, Field("clientConfig"), Field("s
 /// The fields of an object of `kind` called `name` that a controller may write.
 fn contended(kind: &str, name: &str) -> &'static [&'static [Step]] {
     match kind {
-        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => &[RULES, NAMESPACES, OBJECTS, MATCHING, REINVOCATION, PATH],
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            &[RULES, NAMESPACES, OBJECTS, MATCHING, REINVOCATION, PATH]
+        }
         "Deployment" if name == ADAPTER => &[REPLICAS, ENVIRONMENT],
         "Deployment" | "StatefulSet" if is_scaled(name) => &[REPLICAS],
         _ => &[],
@@ -97,7 +102,9 @@ fn find(fields: &Value, pattern: &[Step], way: &mut Path, found: &mut BTreeSet<P
 pub fn disown(meta: &ObjectMeta, paths: &BTreeSet<Path>) -> Option<Value> {
     let mut entries = meta.managed_fields.clone()?;
     let mut changed = false;
-    for fields in entries.iter_mut().filter(|entry| ownership::is_ours(entry)).filter_map(|entry| entry.fields_v1.as_mut()) {
+    for fields in
+        entries.iter_mut().filter(|entry| ownership::is_ours(entry)).filter_map(|entry| entry.fields_v1.as_mut())
+    {
         for path in paths {
             let (last, parents) = path.split_last()?;
             let parent = parents.iter().try_fold(&mut fields.0, |at, key| at.get_mut(key));
@@ -174,8 +181,12 @@ pub fn shown(path: &Path) -> String {
             (Some(name), _) => text = if text.is_empty() { name.to_owned() } else { format!("{text}.{name}") },
             (_, Some(keys)) => {
                 let keys: Value = serde_json::from_str(keys).unwrap_or_else(|_| json!({}));
-                let keys: Vec<_> =
-                    keys.as_object().into_iter().flatten().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+                let keys: Vec<_> = keys
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
+                    .collect();
                 text = format!("{text}[{}]", keys.join(","));
             }
             _ => {}
@@ -195,8 +206,10 @@ mod tests {
     }
 
     fn environment(names: &[&str]) -> Value {
-        let variables: serde_json::Map<_, _> =
-            names.iter().map(|name| (format!("k:{{\"name\":\"{name}\"}}"), json!({".": {}, "f:name": {}, "f:value": {}}))).collect();
+        let variables: serde_json::Map<_, _> = names
+            .iter()
+            .map(|name| (format!("k:{{\"name\":\"{name}\"}}"), json!({".": {}, "f:name": {}, "f:value": {}})))
+            .collect();
         json!({"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {"f:containers": {CONTAINER: {".": {}, "f:name": {}, "f:env": variables}}}}}})
     }
 
@@ -209,7 +222,10 @@ mod tests {
         let ours = entry(FIELD_MANAGER, "Apply", &environment(&["NAMESPACE"]));
         let meta = adapter(&[ours.clone(), entry("controller", "Update", &environment(&["K_LOGGING_CONFIG"]))]);
         let taken = taken("Deployment", &meta);
-        assert_eq!(taken.iter().map(shown).collect::<Vec<_>>(), ["spec.replicas", "spec.template.spec.containers[name=dispatcher].env"]);
+        assert_eq!(
+            taken.iter().map(shown).collect::<Vec<_>>(),
+            ["spec.replicas", "spec.template.spec.containers[name=dispatcher].env"]
+        );
         let mut desired = json!({"spec": {"replicas": 0, "paused": false, "template": {"spec": {"containers": [{"name": "dispatcher", "image": "i", "env": [{"name": "POD_NAME"}]}]}}}});
         let before = desired.clone();
         leave_out(&mut desired, &taken);
@@ -232,7 +248,10 @@ mod tests {
         assert_eq!((&patch[0]["value"][1]["manager"], &patch[1]["value"]), (&json!("controller"), &json!("7")));
         // Nobody else has written it.
         assert_eq!(
-            super::taken("Deployment", &adapter(&[ours.clone(), entry("manifestival", "Update", &environment(&["A"]))])),
+            super::taken(
+                "Deployment",
+                &adapter(&[ours.clone(), entry("manifestival", "Update", &environment(&["A"]))])
+            ),
             BTreeSet::new()
         );
         assert_eq!(disown(&adapter(&[entry("controller", "Update", &environment(&["A"]))]), &taken), None);
@@ -241,12 +260,12 @@ mod tests {
     #[test]
     fn rules_of_webhooks_are_never_missed() {
         let webhook = |fields: Value| json!({"kind": "MutatingWebhookConfiguration", "metadata": {"name": "w"}, "webhooks": [fields]});
-        let mut desired =
-            webhook(json!({"name": "w", "rules": [], "matchPolicy": "Exact", "reinvocationPolicy": "Never", "failurePolicy": "Fail"}));
+        let mut desired = webhook(
+            json!({"name": "w", "rules": [], "matchPolicy": "Exact", "reinvocationPolicy": "Never", "failurePolicy": "Fail"}),
+        );
         disclaim(&mut desired);
         assert_eq!(desired, webhook(json!({"name": "w", "failurePolicy": "Fail"})));
-        let mut scaled =
-            json!({"kind": "StatefulSet", "metadata": {"name": "kafka-source-dispatcher"}, "spec": {"replicas": 0, "paused": true}});
+        let mut scaled = json!({"kind": "StatefulSet", "metadata": {"name": "kafka-source-dispatcher"}, "spec": {"replicas": 0, "paused": true}});
         disclaim(&mut scaled);
         assert_eq!(scaled["spec"], json!({"paused": true}));
     }

@@ -52,7 +52,11 @@ fn turn((id, entry): (&ObjectId, &Entry)) -> (Phase, bool) {
 }
 
 /// Deletes `objects`; true for each that is gone.
-pub async fn delete(client: &Client, kinds: &Kinds, objects: Vec<(ObjectId, Entry)>) -> Vec<(ObjectId, Result<bool, String>)> {
+pub async fn delete(
+    client: &Client,
+    kinds: &Kinds,
+    objects: Vec<(ObjectId, Entry)>,
+) -> Vec<(ObjectId, Result<bool, String>)> {
     let deletes = objects.into_iter().map(|(id, entry)| async move {
         let outcome = one(client, kinds, &id, &entry).await;
         (id, outcome)
@@ -63,9 +67,15 @@ pub async fn delete(client: &Client, kinds: &Kinds, objects: Vec<(ObjectId, Entr
 async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Result<bool, String> {
     let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
     // Where there is no such kind there is no such object.
-    let Some(kind) = address(client, kinds, &gvk).await.map_err(|e| knative_operator_runtime::words(&e))? else { return Ok(true) };
+    let Some(kind) = address(client, kinds, &gvk).await.map_err(|e| knative_operator_runtime::words(&e))? else {
+        return Ok(true);
+    };
     // Pods go before their Deployment does, so that what is gone is really gone.
-    let policy = if matches!(id.group.as_str(), "apps" | "batch") { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
+    let policy = if matches!(id.group.as_str(), "apps" | "batch") {
+        PropagationPolicy::Foreground
+    } else {
+        PropagationPolicy::Background
+    };
     let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
     let deleted = api(client, &kind, id).delete(&id.name, &params).await;
     match deleted {

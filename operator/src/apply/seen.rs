@@ -103,7 +103,9 @@ impl Seen {
     pub fn sight(&self, id: &ObjectId) -> Sight {
         let sights = self.lock();
         match sights.objects.get(id) {
-            Some(seen) => Sight::Present { digest: seen.digest, intact: seen.covered || seen.written == Some(seen.fingerprint) },
+            Some(seen) => {
+                Sight::Present { digest: seen.digest, intact: seen.covered || seen.written == Some(seen.fingerprint) }
+            }
             None if sights.known(id) => Sight::Missing { lost: sights.ever.contains(id) },
             None => Sight::Unknown,
         }
@@ -178,7 +180,8 @@ impl Seen {
     /// Which of the kinds that `of` is true for, given group and kind, may not be watched, and why: one sentence each.
     pub fn blind(&self, of: impl Fn(&str, &str) -> bool) -> Vec<String> {
         let sights = self.lock();
-        let mut told: Vec<_> = sights.blind.iter().filter(|((group, kind), _)| of(group, kind)).map(|(_, why)| why.clone()).collect();
+        let mut told: Vec<_> =
+            sights.blind.iter().filter(|((group, kind), _)| of(group, kind)).map(|(_, why)| why.clone()).collect();
         told.sort();
         told
     }
@@ -241,7 +244,8 @@ impl Seen {
             observed.covered = sights.expected.as_ref().is_some_and(covers);
             observed.other = ownership::other(meta).map(String::into_boxed_str);
         }
-        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed)) {
+        if sights.objects.get(&id).is_none_or(|have| have.version <= observed.version || (listed && !have.unconfirmed))
+        {
             let established = id.kind == DEFINITIONS.1 && observed.health.as_deref() == Some(&Health::Ready);
             sights.insert(id, observed);
             if established {
@@ -273,19 +277,22 @@ impl Sights {
     /// Whether `id` would be seen if it were there.
     fn known(&self, id: &ObjectId) -> bool {
         let (group, kind) = (id.group.clone(), id.kind.clone());
-        self.unserved.contains(&(group.clone(), kind.clone())) || self.listed.contains_key(&(group, kind, id.namespace.clone()))
+        self.unserved.contains(&(group.clone(), kind.clone()))
+            || self.listed.contains_key(&(group, kind, id.namespace.clone()))
     }
 
     /// Whether `id`, which was as `written`, was gone when its kind was listed later.
     fn is_unlisted(&self, id: &ObjectId, written: &Observed) -> bool {
         let listed = self.listed.get(&(id.group.clone(), id.kind.clone(), id.namespace.clone()));
-        listed.is_some_and(|listed| *listed >= written.version) && self.objects.get(id).is_none_or(|have| have.uid != written.uid)
+        listed.is_some_and(|listed| *listed >= written.version)
+            && self.objects.get(id).is_none_or(|have| have.uid != written.uid)
     }
 
     /// The identity that everybody shares, if it is one that is asked for.
     fn wanted(&self, id: &Id) -> Option<ObjectId> {
         let planned = self.expected.as_ref().and_then(|plan| plan.find(id)).map(|item| item.id.clone());
-        planned.or_else(|| [&self.home, &self.namespace].into_iter().flatten().find(|besides| ***besides == *id).cloned())
+        planned
+            .or_else(|| [&self.home, &self.namespace].into_iter().flatten().find(|besides| ***besides == *id).cloned())
     }
 
     /// The uid of the definition of `kind`, if the plan has one and it is established.
@@ -358,7 +365,8 @@ mod tests {
     #[test]
     fn what_a_list_lacks_that_is_newer_than_the_write_is_missing() {
         let seen = Seen::default();
-        let kind = Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true };
+        let kind =
+            Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true };
         let (listed, none) = (|at| seen.all(&kind, "a", &HashSet::new(), at), Sight::Missing { lost: true });
         seen.lock().home = Some(id());
         // Nobody watched when it was written, nor when it was deleted.

@@ -21,7 +21,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub fn is_not_served(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     match status.code {
-        404 => status.message.contains("could not find the requested resource") || status.message == "404 page not found",
+        404 => {
+            status.message.contains("could not find the requested resource") || status.message == "404 page not found"
+        }
         _ => is_initializing(status),
     }
 }
@@ -39,7 +41,9 @@ pub async fn established(target: &Target<'_>, kind: &Kind) -> Result<(), String>
         match target.seen.health(&definition.id) {
             // Why is told of the definition itself.
             Some(Health::Broken(_)) => return Err(format!("its {} is not established", definition.id)),
-            None if target.is_refused(definition) => return Err(format!("{} is not there, because it was refused", definition.id)),
+            None if target.is_refused(definition) => {
+                return Err(format!("{} is not there, because it was refused", definition.id));
+            }
             Some(Health::Waiting(_)) | None if started.elapsed() < LIMIT => tokio::time::sleep(LOOK).await,
             Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),
             Some(Health::Ready) | None => break,
@@ -64,12 +68,17 @@ pub async fn wait(client: &Client, kind: &Kind, since: Instant) -> Result<(), St
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions: Api<Watched> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
     let Ok(Some(found)) = definitions.get_opt(&name).await else {
-        return Err(format!("no matches for kind \"{}\" in version \"{}\"", kind.resource.kind, kind.resource.api_version));
+        return Err(format!(
+            "no matches for kind \"{}\" in version \"{}\"",
+            kind.resource.kind, kind.resource.api_version
+        ));
     };
     match health::of("CustomResourceDefinition", &found) {
         Some(Health::Broken(why)) => Err(format!("CustomResourceDefinition {name} is not established: {why}")),
         Some(Health::Waiting(wait)) if now >= LIMIT => Err(format!("CustomResourceDefinition {name}: {wait}")),
-        _ if now >= LIMIT => Err(format!("version {} of {name} is not served after {} s", kind.resource.version, LIMIT.as_secs())),
+        _ if now >= LIMIT => {
+            Err(format!("version {} of {name} is not served after {} s", kind.resource.version, LIMIT.as_secs()))
+        }
         _ => Ok(()),
     }
 }

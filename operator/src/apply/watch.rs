@@ -98,7 +98,14 @@ impl Place {
     }
 
     /// Watches what has `labels`, with its status if `whole`; from `version` on, or, if that is empty, from what is there. `version` moves on.
-    pub async fn watch(&self, client: &Client, labels: &str, whole: bool, version: &mut String, mut tell: impl FnMut(Told)) -> Ended {
+    pub async fn watch(
+        &self,
+        client: &Client,
+        labels: &str,
+        whole: bool,
+        version: &mut String,
+        mut tell: impl FnMut(Told),
+    ) -> Ended {
         let mut params = api::WatchParams::default().timeout(WATCH_SECONDS);
         params = if self.name.is_empty() { params.labels(labels) } else { params.fields(&self.only()) };
         params.send_initial_events = version.is_empty();
@@ -142,14 +149,23 @@ impl Place {
     }
 
     /// Lists what has `labels`; the version to watch from.
-    pub async fn list(&self, client: &Client, labels: &str, whole: bool, mut tell: impl FnMut(Told)) -> Result<String, Ended> {
+    pub async fn list(
+        &self,
+        client: &Client,
+        labels: &str,
+        whole: bool,
+        mut tell: impl FnMut(Told),
+    ) -> Result<String, Ended> {
         let params = params::ListParams::default();
         let params = if self.name.is_empty() { params.labels(labels) } else { params.fields(&self.only()) };
         let request = kube::core::Request::new(self.url());
         let request = if whole { request.list(&params) } else { request.list_metadata(&params) };
-        let body =
-            Limited::new(answer(client, request).await?.into_body(), LIST).collect().await.map_err(|e| Ended::Lost(e.to_string()))?;
-        let list: List = serde_json::from_slice(&body.to_bytes()).map_err(|e| Ended::Lost(format!("a list makes no sense: {e}")))?;
+        let body = Limited::new(answer(client, request).await?.into_body(), LIST)
+            .collect()
+            .await
+            .map_err(|e| Ended::Lost(e.to_string()))?;
+        let list: List =
+            serde_json::from_slice(&body.to_bytes()).map_err(|e| Ended::Lost(format!("a list makes no sense: {e}")))?;
         list.items.into_iter().for_each(|object| tell(Told::Listed(object)));
         tell(Told::All(object::version(&list.metadata)));
         Ok(list.metadata.resource_version.unwrap_or_default())
@@ -168,7 +184,8 @@ fn event(line: &[u8], initial: &mut bool, version: &mut String, tell: &mut impl 
         return Err(if matches!(object.code, 410 | 504) { Ended::Expired } else { Ended::Refused(Box::new(object)) });
     }
     // What a watch begins with comes in any order: only its end says how far it is.
-    let ends = matches!(type_, Type::Bookmark) && object.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(INITIAL_END));
+    let ends = matches!(type_, Type::Bookmark)
+        && object.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(INITIAL_END));
     if (!*initial || ends)
         && let Some(newer) = &object.metadata.resource_version
     {
@@ -188,16 +205,21 @@ fn event(line: &[u8], initial: &mut bool, version: &mut String, tell: &mut impl 
 }
 
 /// The answer to `request`, if it is a good one.
-async fn answer(client: &Client, request: Result<Request<Vec<u8>>, kube::core::request::Error>) -> Result<Response<Body>, Ended> {
+async fn answer(
+    client: &Client,
+    request: Result<Request<Vec<u8>>, kube::core::request::Error>,
+) -> Result<Response<Body>, Ended> {
     let request = request.map_err(|e| Ended::Lost(e.to_string()))?;
-    let answer = client.send(request.map(Body::from)).await.map_err(|e| Ended::Lost(knative_operator_runtime::words(&e)))?;
+    let answer =
+        client.send(request.map(Body::from)).await.map_err(|e| Ended::Lost(knative_operator_runtime::words(&e)))?;
     let code = answer.status();
     if code.is_success() {
         return Ok(answer);
     }
     let body = Limited::new(answer.into_body(), EVENT).collect().await.map_err(|e| Ended::Lost(e.to_string()))?;
     let status = serde_json::from_slice::<Status>(&body.to_bytes());
-    let mut status = status.unwrap_or_else(|_| Status::failure(&format!("the API server answers {code} with no Status"), "Unknown"));
+    let mut status =
+        status.unwrap_or_else(|_| Status::failure(&format!("the API server answers {code} with no Status"), "Unknown"));
     status.code = code.as_u16();
     Err(if code.as_u16() == 410 { Ended::Expired } else { Ended::Refused(Box::new(status)) })
 }

@@ -60,7 +60,8 @@ pub fn server(url: &str) -> Result<Uri, String> {
 
 /// The proxy at `url`.
 pub fn proxy(url: &str) -> Result<Proxy, String> {
-    let wrong = || format!("\"{}\" is no URL such as http://host:3128, https://host:3129 or socks5://host:1080", veiled(url));
+    let wrong =
+        || format!("\"{}\" is no URL such as http://host:3128, https://host:3129 or socks5://host:1080", veiled(url));
     let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
     let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
         "http" => (Scheme::Http, 80),
@@ -122,8 +123,11 @@ mod tests {
 
     #[test]
     fn a_proxy_may_want_a_login_and_has_a_port_of_its_own() {
-        let read =
-            |url: &str| proxy(url).map(|p| (p.scheme, p.url.to_string(), p.login.map(|l| (l.user, l.password.expose_secret().to_owned()))));
+        let read = |url: &str| {
+            proxy(url).map(|p| {
+                (p.scheme, p.url.to_string(), p.login.map(|l| (l.user, l.password.expose_secret().to_owned())))
+            })
+        };
         assert_eq!(read("http://h:3128").unwrap(), (Scheme::Http, "http://h:3128/".to_owned(), None));
         let login = Some(("u@x".to_owned(), "p:q".to_owned()));
         assert_eq!(read("https://u%40x:p%3Aq@h/").unwrap(), (Scheme::Https, "https://h:443/".to_owned(), login));

@@ -51,7 +51,11 @@ pub enum BodyError {
 impl Bounded {
     /// Bounds `from`.
     pub fn new(from: Incoming, watch: bool) -> Self {
-        if watch { Self::Watch(from) } else { Self::Answer { from, left: LENGTH, until: Box::pin(tokio::time::sleep(TIME)) } }
+        if watch {
+            Self::Watch(from)
+        } else {
+            Self::Answer { from, left: LENGTH, until: Box::pin(tokio::time::sleep(TIME)) }
+        }
     }
 
     /// Reads a refusal, and takes every mention of `secret` out of it: a hostile server may repeat what it was sent.
@@ -59,7 +63,9 @@ impl Bounded {
         let read = tokio::time::timeout(TIME, Limited::new(from, REFUSAL).collect()).await;
         let bytes = read.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let bytes = match (std::str::from_utf8(&bytes), secret) {
-            (Ok(text), Some(secret)) if secret.len() >= SECRET && text.contains(secret) => Bytes::from(text.replace(secret, "[hidden]")),
+            (Ok(text), Some(secret)) if secret.len() >= SECRET && text.contains(secret) => {
+                Bytes::from(text.replace(secret, "[hidden]"))
+            }
             (Ok(_), _) => bytes,
             (Err(_), _) => Bytes::new(),
         };
@@ -79,7 +85,11 @@ impl Body for Bounded {
                 let Poll::Ready(frame) = Pin::new(from).poll_frame(cx) else {
                     return until.as_mut().poll(cx).map(|()| Some(Err(BodyError::Slow)));
                 };
-                let length = frame.as_ref().and_then(|f| f.as_ref().ok()).and_then(Frame::data_ref).map_or(0, |data| data.len() as u64);
+                let length = frame
+                    .as_ref()
+                    .and_then(|f| f.as_ref().ok())
+                    .and_then(Frame::data_ref)
+                    .map_or(0, |data| data.len() as u64);
                 match left.checked_sub(length) {
                     Some(rest) => *left = rest,
                     None => return Poll::Ready(Some(Err(BodyError::Long))),

@@ -86,7 +86,12 @@ impl Connections {
 
     /// The connection to the spoke of `reference`, which answers: the one that there is if it is for the same `access`, else a new one. It is
     /// asked for its version if it is new or `suspect`.
-    pub async fn get(&self, reference: &ClusterProfileReference, access: Access, suspect: bool) -> Result<Connection, Failure> {
+    pub async fn get(
+        &self,
+        reference: &ClusterProfileReference,
+        access: Access,
+        suspect: bool,
+    ) -> Result<Connection, Failure> {
         let slot = self.slot(reference);
         // Whoever comes while it is tried waits for what comes of it.
         let mut held = slot.lock().await;
@@ -135,7 +140,14 @@ impl Connections {
         let stack = Stack::new(Arc::clone(access), Arc::clone(&keeper)).await?;
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!(cluster = %reference, server = %access.server, "connecting");
-        Ok(Connection { client: stack.client(), serial, stack, keeper, access: Arc::clone(access), told: Arc::default() })
+        Ok(Connection {
+            client: stack.client(),
+            serial,
+            stack,
+            keeper,
+            access: Arc::clone(access),
+            told: Arc::default(),
+        })
     }
 
     /// Forgets the connection to the spoke of `reference`.
@@ -176,18 +188,25 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
         Some(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
             return Err(Unresolved::new(
                 Reason::RemoteClusterUnauthorized,
-                told(format!("refuses the credential of the access provider {}: {}", connection.access.source.provider(), status.message)),
+                told(format!(
+                    "refuses the credential of the access provider {}: {}",
+                    connection.access.source.provider(),
+                    status.message
+                )),
             ));
         }
-        Some(Err(kube::Error::Service(source))) if matches!(source.downcast_ref(), Some(TransportError::Credential(_))) => {
+        Some(Err(kube::Error::Service(source)))
+            if matches!(source.downcast_ref(), Some(TransportError::Credential(_))) =>
+        {
             match source.downcast::<TransportError>().map(|e| *e) {
                 Ok(TransportError::Credential(unresolved)) => unresolved,
                 _ => Unresolved::new(Reason::RemoteClusterUnreachable, told("can't be reached".to_owned())),
             }
         }
-        Some(Err(kube::Error::SerdeError(_))) => {
-            Unresolved::new(Reason::RemoteClusterUnreachable, told("answers, but not as a Kubernetes API server does".to_owned()))
-        }
+        Some(Err(kube::Error::SerdeError(_))) => Unresolved::new(
+            Reason::RemoteClusterUnreachable,
+            told("answers, but not as a Kubernetes API server does".to_owned()),
+        ),
         Some(Err(error)) => Unresolved::new(
             Reason::RemoteClusterUnreachable,
             told(format!("can't be reached: {}", knative_operator_runtime::words(&error))),
@@ -211,7 +230,10 @@ mod tests {
     fn a_spoke_is_left_alone_ever_longer_up_to_a_limit() {
         for (times, least) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (1000, 8)] {
             let pause = rest(times);
-            assert!(pause >= Duration::from_secs(least) && pause <= Duration::from_secs(least) * 5 / 4, "{times}: {pause:?}");
+            assert!(
+                pause >= Duration::from_secs(least) && pause <= Duration::from_secs(least) * 5 / 4,
+                "{times}: {pause:?}"
+            );
         }
     }
 }

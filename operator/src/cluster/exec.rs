@@ -72,7 +72,10 @@ impl Drop for Group {
 /// Runs `plugin` and reads what it gives, within `limit`.
 pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresolved> {
     let failed = |why: String| {
-        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {} {why}", plugin.provider, plugin.command))
+        Unresolved::new(
+            Reason::AccessProviderFailed,
+            format!("access provider {}: {} {why}", plugin.provider, plugin.command),
+        )
     };
     let mut child = Command::new(&plugin.command)
         .args(&plugin.args)
@@ -86,7 +89,9 @@ pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresol
         .spawn()
         .map_err(|e| failed(format!("can't be started: {e}")))?;
     let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else { return Err(failed("has no output".to_owned())) };
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(failed("has no output".to_owned()));
+    };
     let work = async {
         // Standard error is drained to its end, so that a plugin that talks much is not stopped by a full pipe.
         let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read_end(stderr), child.wait());
@@ -154,8 +159,8 @@ fn last_line(text: &[u8]) -> String {
 
 /// What went wrong is told without a word of the output: it may hold a token.
 fn parse(out: &[u8], api_version: &str) -> Result<Credential, String> {
-    let credential: ExecCredential =
-        serde_json::from_slice(out).map_err(|e| format!("no JSON of that form in line {} column {}", e.line(), e.column()))?;
+    let credential: ExecCredential = serde_json::from_slice(out)
+        .map_err(|e| format!("no JSON of that form in line {} column {}", e.line(), e.column()))?;
     if credential.kind != "ExecCredential" {
         return Err("its kind is another".to_owned());
     }
@@ -214,11 +219,19 @@ mod tests {
 
     #[tokio::test]
     async fn what_goes_wrong_is_told_with_the_last_line() {
-        assert!(error("echo first >&2; echo 'no such secret' >&2; exit 1").await.ends_with("ended with status 1: no such secret"));
+        assert!(
+            error("echo first >&2; echo 'no such secret' >&2; exit 1")
+                .await
+                .ends_with("ended with status 1: no such secret")
+        );
         assert!(error("exit 3").await.contains("said nothing"));
         assert!(error("echo canary").await.contains("no JSON of that form in line 1"));
         assert!(!error("echo '{\"token\":\"canary\"}'").await.contains("canary"));
-        assert!(error(r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}'"#).await.contains("no status"));
+        assert!(
+            error(r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}'"#)
+                .await
+                .contains("no status")
+        );
         assert!(error(r#"echo '{"apiVersion":"x","kind":"ExecCredential"}'"#).await.contains("apiVersion"));
         assert!(error("head -c 300000 /dev/zero").await.contains("printed more than"));
         let mut missing = shell("");

@@ -78,7 +78,11 @@ pub struct Plugin {
 
 /// How `profile` is reached with `providers`, or why not. Each call starts from the file's own arguments, so those of a
 /// profile never pile up.
-pub fn access(reference: &ClusterProfileReference, profile: &ClusterProfile, providers: &Providers) -> Result<Access, Unresolved> {
+pub fn access(
+    reference: &ClusterProfileReference,
+    profile: &ClusterProfile,
+    providers: &Providers,
+) -> Result<Access, Unresolved> {
     let status = profile.status.as_ref();
     let healthy = status.and_then(|s| s.conditions.iter().find(|c| c.type_ == "ControlPlaneHealthy"));
     if healthy.is_none_or(|c| c.status != "True") {
@@ -118,15 +122,20 @@ pub fn access(reference: &ClusterProfileReference, profile: &ClusterProfile, pro
             ),
         ));
     };
-    let broken =
-        |what: &str, why: String| Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"));
+    let broken = |what: &str, why: String| {
+        Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
+    };
     let cluster = &accessor.cluster;
     let server = address::server(&cluster.server).map_err(|why| broken("server", why))?;
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
     let proxy = proxy.map_err(|why| broken("proxy-url", why))?;
     let authority = match cluster.certificate_authority_data.as_deref().filter(|d| !d.is_empty()) {
         None => None,
-        Some(data) => Some(BASE64_STANDARD.decode(data).map_err(|e| broken("certificate-authority-data", format!("is no base64: {e}")))?),
+        Some(data) => Some(
+            BASE64_STANDARD
+                .decode(data)
+                .map_err(|e| broken("certificate-authority-data", format!("is no base64: {e}")))?,
+        ),
     };
     Ok(Access {
         server,
@@ -144,22 +153,38 @@ fn offered(profile: &ClusterProfile) -> BTreeMap<&str, &AccessProvider> {
     status.credential_providers.iter().chain(&status.access_providers).map(|p| (p.name.as_str(), p)).collect()
 }
 
-fn source(reference: &ClusterProfileReference, provider: &Provider, cluster: &AccessCluster) -> Result<Source, Unresolved> {
-    let Some(Builtin::SecretReader) = provider.builtin else { return plugin(reference, provider, cluster).map(Source::Plugin) };
+fn source(
+    reference: &ClusterProfileReference,
+    provider: &Provider,
+    cluster: &AccessCluster,
+) -> Result<Source, Unresolved> {
+    let Some(Builtin::SecretReader) = provider.builtin else {
+        return plugin(reference, provider, cluster).map(Source::Plugin);
+    };
     let config = cluster.extensions.iter().find(|e| e.name == EXEC_EXTENSION).map(|e| &e.extension);
     let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| {
-        let why = format!("ClusterProfile {reference}: extension {EXEC_EXTENSION} has no clusterName, which names the Secret to read");
+        let why = format!(
+            "ClusterProfile {reference}: extension {EXEC_EXTENSION} has no clusterName, which names the Secret to read"
+        );
         Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
     })?;
     Ok(Source::Secret { provider: provider.name.clone(), name: name.to_owned() })
 }
 
-fn plugin(reference: &ClusterProfileReference, provider: &Provider, cluster: &AccessCluster) -> Result<Plugin, Unresolved> {
-    let failed = |why: String| Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name));
+fn plugin(
+    reference: &ClusterProfileReference,
+    provider: &Provider,
+    cluster: &AccessCluster,
+) -> Result<Plugin, Unresolved> {
+    let failed = |why: String| {
+        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
+    };
     let exec = provider.exec_config.as_ref().filter(|e| !e.command.is_empty());
-    let exec = exec.ok_or_else(|| failed("the provider file gives it neither execConfig.command nor builtin".to_owned()))?;
-    if !matches!(exec.api_version.as_str(), "client.authentication.k8s.io/v1" | "client.authentication.k8s.io/v1beta1") {
+    let exec =
+        exec.ok_or_else(|| failed("the provider file gives it neither execConfig.command nor builtin".to_owned()))?;
+    if !matches!(exec.api_version.as_str(), "client.authentication.k8s.io/v1" | "client.authentication.k8s.io/v1beta1")
+    {
         return Err(failed(format!(
             "execConfig.apiVersion \"{}\" is neither client.authentication.k8s.io/v1 nor …/v1beta1",
             exec.api_version
@@ -168,14 +193,17 @@ fn plugin(reference: &ClusterProfileReference, provider: &Provider, cluster: &Ac
     let extension = |name: &str| cluster.extensions.iter().find(|e| e.name == name).map(|e| &e.extension);
     let mut args = exec.args.clone().unwrap_or_default();
     if let Some(additional) = extension(ARGS_EXTENSION).filter(|_| provider.args_policy == ArgsPolicy::Append) {
-        let additional: Vec<String> = serde_json::from_value(additional.clone())
-            .map_err(|e| failed(format!("ClusterProfile {reference}: extension {ARGS_EXTENSION} is no list of text: {e}")))?;
+        let additional: Vec<String> = serde_json::from_value(additional.clone()).map_err(|e| {
+            failed(format!("ClusterProfile {reference}: extension {ARGS_EXTENSION} is no list of text: {e}"))
+        })?;
         args.extend(additional);
     }
-    let mut env: BTreeMap<String, String> = exec.env.iter().flatten().map(|v| (v.name.clone(), v.value.clone())).collect();
+    let mut env: BTreeMap<String, String> =
+        exec.env.iter().flatten().map(|v| (v.name.clone(), v.value.clone())).collect();
     if let Some(additional) = extension(ENV_EXTENSION).filter(|_| provider.env_policy != EnvPolicy::Ignore) {
-        let additional: BTreeMap<String, String> = serde_json::from_value(additional.clone())
-            .map_err(|e| failed(format!("ClusterProfile {reference}: extension {ENV_EXTENSION} is no mapping of text to text: {e}")))?;
+        let additional: BTreeMap<String, String> = serde_json::from_value(additional.clone()).map_err(|e| {
+            failed(format!("ClusterProfile {reference}: extension {ENV_EXTENSION} is no mapping of text to text: {e}"))
+        })?;
         for (name, value) in additional {
             match provider.env_policy {
                 EnvPolicy::Replace => drop(env.insert(name, value)),
@@ -184,7 +212,14 @@ fn plugin(reference: &ClusterProfileReference, provider: &Provider, cluster: &Ac
         }
     }
     let info = info(exec, cluster, extension(EXEC_EXTENSION));
-    Ok(Plugin { provider: provider.name.clone(), command: exec.command.clone(), args, env, api_version: exec.api_version.clone(), info })
+    Ok(Plugin {
+        provider: provider.name.clone(),
+        command: exec.command.clone(),
+        args,
+        env,
+        api_version: exec.api_version.clone(),
+        info,
+    })
 }
 
 /// `KUBERNETES_EXEC_INFO`, as `client.authentication.k8s.io` defines it.
@@ -247,7 +282,8 @@ mod tests {
 
     #[test]
     fn each_row_of_the_reason_table() {
-        let unhealthy = json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "False", "message": "on fire"}]});
+        let unhealthy =
+            json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "False", "message": "on fire"}]});
         let two = file(&json!({}));
         for (status, providers, reason, part) in [
             (json!({}), &two, Reason::ClusterProfileNotReady, "no condition ControlPlaneHealthy"),
@@ -255,7 +291,12 @@ mod tests {
             (healthy(&accessor("a")), &Providers::default(), Reason::AccessProviderNotConfigured, "names no provider"),
             (healthy(&json!([])), &two, Reason::ClusterProfileUnavailable, "no status.accessProviders"),
             (healthy(&accessor("z")), &two, Reason::ClusterProfileUnavailable, "knows a, b"),
-            (healthy(&json!([{"name": "a", "cluster": {"server": "nonsense"}}])), &two, Reason::RemoteClientCreationFailed, "is no URL"),
+            (
+                healthy(&json!([{"name": "a", "cluster": {"server": "nonsense"}}])),
+                &two,
+                Reason::RemoteClientCreationFailed,
+                "is no URL",
+            ),
             (
                 healthy(&json!([{"name": "a", "cluster": {"server": "https://h", "certificate-authority-data": "!"}}])),
                 &two,
@@ -290,14 +331,19 @@ mod tests {
 
     #[test]
     fn what_a_profile_adds_follows_the_policies() {
-        let plugin = |extra: &Value| match access(&reference(), &profile(&healthy(&accessor("b"))), &file(extra)).unwrap().source {
+        let plugin = |extra: &Value| match access(&reference(), &profile(&healthy(&accessor("b"))), &file(extra))
+            .unwrap()
+            .source
+        {
             Source::Plugin(plugin) => plugin,
             Source::Secret { .. } => unreachable!("a plugin is configured"),
         };
         let env = |plugin: &Plugin| plugin.env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         let ignored = plugin(&json!({}));
         assert_eq!((ignored.args.clone(), env(&ignored)), (vec!["own".to_owned()], vec!["A=own".to_owned()]));
-        let appended = plugin(&json!({"profileSourcedCLIArgsPolicy": "Append", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}));
+        let appended = plugin(
+            &json!({"profileSourcedCLIArgsPolicy": "Append", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}),
+        );
         assert_eq!(
             (appended.args.clone(), env(&appended)),
             (vec!["own".to_owned(), "more".to_owned()], vec!["A=own".to_owned(), "B=theirs".to_owned()])

@@ -156,7 +156,10 @@ impl ProviderFile {
                     }
                 }
                 Err(error) if !broken => {
-                    tracing::error!(error = knative_operator_runtime::words(&error), "what the provider file said before stays in force");
+                    tracing::error!(
+                        error = knative_operator_runtime::words(&error),
+                        "what the provider file said before stays in force"
+                    );
                     valid(false);
                     broken = true;
                 }
@@ -169,7 +172,8 @@ impl ProviderFile {
 impl Providers {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Self, ProviderFileError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ProviderFileError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ProviderFileError::Read { path: path.to_owned(), source })?;
         serde_json::from_str(&text).map_err(|source| ProviderFileError::Parse { path: path.to_owned(), source })
     }
 }

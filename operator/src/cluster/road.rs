@@ -82,7 +82,11 @@ impl Road {
             None => builder,
         };
         let ground = ground(tls, proxy);
-        let tls = if http2 { builder.enable_http2().wrap_connector(ground) } else { builder.enable_http1().wrap_connector(ground) };
+        let tls = if http2 {
+            builder.enable_http2().wrap_connector(ground)
+        } else {
+            builder.enable_http1().wrap_connector(ground)
+        };
         Self { tls, http2 }
     }
 }
@@ -111,7 +115,11 @@ fn ground(tls: &ClientConfig, proxy: Option<&Proxy>) -> Ground {
         (Scheme::Http, None) => Ground::Http(Tunnel::new(url.clone(), tcp)),
         (Scheme::Http, Some(basic)) => Ground::Http(Tunnel::new(url.clone(), tcp).with_auth(basic)),
         (Scheme::Https, basic) => {
-            let tls = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_only().enable_http1().wrap_connector(tcp);
+            let tls = HttpsConnectorBuilder::new()
+                .with_tls_config(tls.clone())
+                .https_only()
+                .enable_http1()
+                .wrap_connector(tcp);
             let tunnel = Tunnel::new(url.clone(), tls);
             Ground::Https(match basic {
                 Some(basic) => tunnel.with_auth(basic),
@@ -149,7 +157,9 @@ pub fn is_no_http2(error: &(dyn std::error::Error + 'static)) -> bool {
         if matches!(error.downcast_ref(), Some(RoadError::NoHttp2)) {
             return true;
         }
-        let refused = |e: &rustls::Error| matches!(e, rustls::Error::AlertReceived(rustls::AlertDescription::NoApplicationProtocol));
+        let refused = |e: &rustls::Error| {
+            matches!(e, rustls::Error::AlertReceived(rustls::AlertDescription::NoApplicationProtocol))
+        };
         // An error of TLS comes as the inner one of an I/O error.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         if error.downcast_ref().is_some_and(refused) || inner.and_then(|e| e.downcast_ref()).is_some_and(refused) {

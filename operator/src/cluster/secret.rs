@@ -17,13 +17,17 @@ const KEY: &str = "token";
 /// The token in Secret `name` of `namespace` on `hub`, read within `limit`.
 pub async fn read(hub: &Client, namespace: &str, name: &str, limit: Duration) -> Result<Credential, Unresolved> {
     let failed = |why: String| {
-        Unresolved::new(Reason::AccessProviderFailed, format!("built-in provider secretreader: Secret {namespace}/{name} {why}"))
+        Unresolved::new(
+            Reason::AccessProviderFailed,
+            format!("built-in provider secretreader: Secret {namespace}/{name} {why}"),
+        )
     };
     let secrets = Api::<Secret>::namespaced(hub.clone(), namespace);
     let read = tokio::time::timeout(limit, secrets.get_opt(name)).await;
     let read = read.map_err(|_| failed(format!("could not be read within {limit:?}")))?;
     let secret = read.map_err(|e| failed(format!("can't be read: {}", knative_operator_runtime::words(&e))))?;
-    let secret = secret.ok_or_else(|| failed(format!("does not exist; create it with the token under the key \"{KEY}\"")))?;
+    let secret =
+        secret.ok_or_else(|| failed(format!("does not exist; create it with the token under the key \"{KEY}\"")))?;
     let token = secret.data.unwrap_or_default().remove(KEY).filter(|t| !t.0.is_empty());
     let token = token.ok_or_else(|| failed(format!("has no key \"{KEY}\"")))?;
     let token = String::from_utf8(token.0).map_err(|_| failed(format!("has no text under the key \"{KEY}\"")))?;

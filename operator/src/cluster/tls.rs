@@ -18,7 +18,9 @@ pub fn config(
     access: &Access,
     identity: Option<&(String, SecretString)>,
 ) -> Result<(ClientConfig, Option<ServerName<'static>>), Unresolved> {
-    let failed = |why: String| Unresolved::new(Reason::RemoteClientCreationFailed, format!("no client for {}: {why}", access.server));
+    let failed = |why: String| {
+        Unresolved::new(Reason::RemoteClientCreationFailed, format!("no client for {}: {why}", access.server))
+    };
     let mut config = Config::new(access.server.clone());
     config.accept_invalid_certs = access.insecure;
     if let Some(authority) = &access.authority {

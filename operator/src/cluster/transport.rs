@@ -180,7 +180,9 @@ async fn once(
 ) -> Result<Response<Incoming>, TransportError> {
     let mut request = Request::from_parts(parts.clone(), body);
     // A program's name and version are plain ASCII.
-    request.headers_mut().extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
+    request
+        .headers_mut()
+        .extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
     if let Some(header) = held.authorization() {
         request.headers_mut().insert(AUTHORIZATION, header);
     }
@@ -200,7 +202,9 @@ fn join(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
 mod tests {
     #[test]
     fn a_server_may_have_a_path() {
-        let join = |server: &str, path: &str| super::join(&server.parse().unwrap(), &path.parse().unwrap()).unwrap().to_string();
+        let join = |server: &str, path: &str| {
+            super::join(&server.parse().unwrap(), &path.parse().unwrap()).unwrap().to_string()
+        };
         assert_eq!(join("https://h:6443", "/api/v1/pods?watch=true"), "https://h:6443/api/v1/pods?watch=true");
         assert_eq!(join("https://h/k8s/c-1/", "/version"), "https://h/k8s/c-1/version");
     }

@@ -29,8 +29,11 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 }
 
 fn check(args: &CheckArgs) -> Result<String, String> {
-    let client =
-        reqwest::Client::builder().user_agent(user_agent(FIELD_MANAGER)).timeout(Duration::from_secs(5)).build().map_err(|e| words(&e))?;
+    let client = reqwest::Client::builder()
+        .user_agent(user_agent(FIELD_MANAGER))
+        .timeout(Duration::from_secs(5))
+        .build()
+        .map_err(|e| words(&e))?;
     let runtime = runtime()?;
     let started = Instant::now();
     let mut told = String::new();

@@ -96,7 +96,9 @@ async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String
 
 /// Gives a resource that is installed locally the uid that it has on the cluster: it owns its objects.
 async fn own(client: &Client, resource: &mut Knative) -> kube::Result<()> {
-    if resource.common().cluster_profile_ref.is_some() || resource.meta().uid.as_ref().is_some_and(|uid| !uid.is_empty()) {
+    if resource.common().cluster_profile_ref.is_some()
+        || resource.meta().uid.as_ref().is_some_and(|uid| !uid.is_empty())
+    {
         return Ok(());
     }
     let stored = metadata_api(client, resource).get_metadata_opt(resource.name()).await?;

@@ -38,7 +38,11 @@ pub fn run(args: &LintArgs) -> ExitCode {
         text.extend(problems.iter().map(|problem| line(&document.what, problem)));
         refused += problems.iter().filter(|p| p.is_error()).count();
     }
-    let of = if releases.is_some() { "" } else { " (without a release bundle: names and versions are not judged, see --releases)" };
+    let of = if releases.is_some() {
+        ""
+    } else {
+        " (without a release bundle: names and versions are not judged, see --releases)"
+    };
     let summary = format!("{} resources, {refused} errors{of}\n", documents.len());
     text += &summary;
     print(&text);

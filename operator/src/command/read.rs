@@ -24,12 +24,17 @@ pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
     for mut object in release::parse(yaml)? {
         let (kind, name) = (text(&object, "/kind").to_owned(), text(&object, "/metadata/name").to_owned());
         let what = format!("{kind} {name}");
-        let (Some(component), true) = (Component::of_kind(&kind), text(&object, "/apiVersion").starts_with(&format!("{GROUP}/"))) else {
+        let (Some(component), true) =
+            (Component::of_kind(&kind), text(&object, "/apiVersion").starts_with(&format!("{GROUP}/")))
+        else {
             others.push(format!("{what} is neither a KnativeServing nor a KnativeEventing, and left out"));
             continue;
         };
         if text(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
-            return Err(format!("{what}: apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}", text(&object, "/apiVersion")));
+            return Err(format!(
+                "{what}: apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}",
+                text(&object, "/apiVersion")
+            ));
         }
         rules::drop_nulls(&mut object);
         let mut warnings = Vec::new();
@@ -103,7 +108,9 @@ mod tests {
     use super::*;
 
     fn file(spec: &str) -> String {
-        format!("apiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata: {{name: a, namespace: b}}\nspec: {spec}\n")
+        format!(
+            "apiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata: {{name: a, namespace: b}}\nspec: {spec}\n"
+        )
     }
 
     #[test]

@@ -80,7 +80,8 @@ impl Source {
 
     /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
     pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
-        let about = |message: String| format!("{}: {} {}: {message}", self.from(), resource.component(), resource.name());
+        let about =
+            |message: String| format!("{}: {} {}: {message}", self.from(), resource.component(), resource.name());
         let library = self.releases.library().map_err(|e| e.to_string())?;
         let version = release::version(&library.bundle, resource).map_err(|e| about(format!("spec.version: {e}")))?;
         let release = library.release(resource, &version).await.map_err(|e| about(e.to_string()))?;

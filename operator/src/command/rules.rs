@@ -53,7 +53,9 @@ fn shown(example: &Example) -> String {
     };
     match (example.before, example.after) {
         (None, Some(after)) => format!(" ({}):{}", example.component, block(after)),
-        (Some(before), Some(after)) => format!(" ({}), changed from{}to{}", example.component, block(before), block(after)),
+        (Some(before), Some(after)) => {
+            format!(" ({}), changed from{}to{}", example.component, block(before), block(after))
+        }
         (Some(before), None) => format!(" ({}), deleted:{}", example.component, block(before)),
         (None, None) => String::new(),
     }

@@ -35,9 +35,13 @@ pub fn diff(name: &str, before: Option<&Value>, after: Option<&Value>, colour: b
     }
     let text = |state: Option<&Value>| state.map(|s| yaml::write(s).unwrap_or_default()).unwrap_or_default();
     let (old, new) = (text(before), text(after));
-    let paint = |code: &str, line: &str| if colour { format!("\x1b[{code}m{line}\x1b[0m\n") } else { format!("{line}\n") };
-    let side = |state: Option<&Value>, side: &str| if state.is_some() { format!("{side}/{name}") } else { "/dev/null".to_owned() };
-    let mut out = paint("1", &format!("--- {}", side(before, "live"))) + &paint("1", &format!("+++ {}", side(after, "planned")));
+    let paint =
+        |code: &str, line: &str| if colour { format!("\x1b[{code}m{line}\x1b[0m\n") } else { format!("{line}\n") };
+    let side = |state: Option<&Value>, side: &str| {
+        if state.is_some() { format!("{side}/{name}") } else { "/dev/null".to_owned() }
+    };
+    let mut out =
+        paint("1", &format!("--- {}", side(before, "live"))) + &paint("1", &format!("+++ {}", side(after, "planned")));
     for hunk in TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).iter_hunks() {
         out += &paint("36", &hunk.header().to_string());
         for change in hunk.iter_changes() {
@@ -68,8 +72,7 @@ mod tests {
         let object = |value: &str, version: &str| json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": version, "annotations": {"operator.knative.dev/digest": version}}, "data": {"k": value}, "status": {}});
         let (before, after) = (shown(&object("1", "7")), shown(&object("2", "8")));
         assert_eq!(diff("a", Some(&before), Some(&shown(&object("1", "8"))), false), None);
-        let expected =
-            "--- live/a\n+++ planned/a\n@@ -1,5 +1,5 @@\n data:\n-  k: \"1\"\n+  k: \"2\"\n kind: ConfigMap\n metadata:\n   name: a\n";
+        let expected = "--- live/a\n+++ planned/a\n@@ -1,5 +1,5 @@\n data:\n-  k: \"1\"\n+  k: \"2\"\n kind: ConfigMap\n metadata:\n   name: a\n";
         assert_eq!(diff("a", Some(&before), Some(&after), false).unwrap(), expected);
         assert!(diff("a", None, Some(&after), true).unwrap().contains("\x1b[32m+kind: ConfigMap\x1b[0m\n"));
         assert!(diff("a", Some(&after), None, false).unwrap().starts_with("--- live/a\n+++ /dev/null\n@@"));

@@ -25,7 +25,11 @@ pub struct VersionsArgs {
 
 /// Lists the versions of each component, oldest first, and what goes with which minor version.
 pub fn run(args: VersionsArgs) -> ExitCode {
-    tell(list(&Bundle::at(args.releases), args.output).map_err(|e| e.to_string()).map(|text| Told { text, warnings: Vec::new() }))
+    tell(
+        list(&Bundle::at(args.releases), args.output)
+            .map_err(|e| e.to_string())
+            .map(|text| Told { text, warnings: Vec::new() }),
+    )
 }
 
 fn list(bundle: &Bundle, output: Option<Output>) -> Result<String, ReleaseError> {
@@ -37,7 +41,8 @@ fn list(bundle: &Bundle, output: Option<Output>) -> Result<String, ReleaseError>
     }
     let extras = ["ingress", "eventing-source"].map(|family| (family, bundle.extras(family)));
     let guards: Vec<_> = bundle.extras("security-guard").into_keys().collect();
-    let mut all: BTreeMap<&str, Value> = components.iter().map(|(name, versions)| (*name, json!(texts(versions)))).collect();
+    let mut all: BTreeMap<&str, Value> =
+        components.iter().map(|(name, versions)| (*name, json!(texts(versions)))).collect();
     for (family, extras) in &extras {
         all.insert(family, extras.iter().map(|(version, names)| (version.to_string(), json!(names))).collect());
     }
@@ -84,9 +89,13 @@ mod tests {
     #[test]
     fn everything_there_is_is_listed() {
         let root = tempfile::tempdir().unwrap();
-        for directory in
-            ["knative-serving/1.10.0", "knative-serving/1.9.0", "knative-eventing/1.9.0", "ingress/1.9/kourier", "security-guard/0.6"]
-        {
+        for directory in [
+            "knative-serving/1.10.0",
+            "knative-serving/1.9.0",
+            "knative-eventing/1.9.0",
+            "ingress/1.9/kourier",
+            "security-guard/0.6",
+        ] {
             std::fs::create_dir_all(root.path().join(directory)).unwrap();
         }
         let bundle = Bundle::at(root.path().to_owned());

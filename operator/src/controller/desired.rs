@@ -75,10 +75,17 @@ mod tests {
     #[test]
     fn unreadable_spec_keeps_metadata_status_and_target() {
         let profile = json!({"name": "c", "namespace": "d"});
-        let desired = Desired::read(Component::Serving, object(&json!({"clusterProfileRef": profile, "workloads": "all"})));
+        let desired =
+            Desired::read(Component::Serving, object(&json!({"clusterProfileRef": profile, "workloads": "all"})));
         let unreadable = desired.unreadable.clone().unwrap();
-        assert!(unreadable.has_target && unreadable.message.starts_with("spec.workloads: invalid type"), "{unreadable:?}");
-        assert_eq!((desired.name(), desired.namespace(), desired.meta().finalizers.as_ref().map(Vec::len)), ("a", "b", Some(1)));
+        assert!(
+            unreadable.has_target && unreadable.message.starts_with("spec.workloads: invalid type"),
+            "{unreadable:?}"
+        );
+        assert_eq!(
+            (desired.name(), desired.namespace(), desired.meta().finalizers.as_ref().map(Vec::len)),
+            ("a", "b", Some(1))
+        );
         assert_eq!(desired.status().and_then(|s| s.version.as_deref()), Some("1.2.3"));
         assert!(desired.common().cluster_profile_ref.is_some());
         let desired = Desired::read(Component::Serving, object(&json!({"clusterProfileRef": "c"})));

@@ -44,7 +44,8 @@ impl<R> Notes<R> {
             self.0.clear();
         }
         let like = |said: &Said<R>| said.about == about.uid && said.reason == event.reason;
-        let find = |notes: &[Said<R>], note: &Option<String>| notes.iter().position(|said| like(said) && said.note == *note);
+        let find =
+            |notes: &[Said<R>], note: &Option<String>| notes.iter().position(|said| like(said) && said.note == *note);
         if find(&self.0, &event.note).is_none() && self.0.iter().filter(|said| like(said)).count() >= NOTES {
             event.note = Some(MORE.to_owned());
         }
@@ -122,7 +123,13 @@ impl Events {
             uid: about.meta().uid.clone(),
             ..ObjectReference::default()
         };
-        let event = Event { type_, reason: reason.to_owned(), note: Some(note), action: "Reconcile".to_owned(), secondary: None };
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
         // A full queue drops the event: it is told in the conditions too.
         let _ = self.0.try_send((reference, event));
     }
@@ -135,7 +142,10 @@ mod tests {
     #[test]
     fn field_manager_is_the_last_parameter() {
         for (uri, expected) in [
-            ("/apis/events.k8s.io/v1/namespaces/a/events?", "/apis/events.k8s.io/v1/namespaces/a/events?fieldManager=knative-operator"),
+            (
+                "/apis/events.k8s.io/v1/namespaces/a/events?",
+                "/apis/events.k8s.io/v1/namespaces/a/events?fieldManager=knative-operator",
+            ),
             ("https://h:1/a", "https://h:1/a?fieldManager=knative-operator"),
             ("/a?b=c", "/a?b=c&fieldManager=knative-operator"),
         ] {
@@ -149,8 +159,13 @@ mod tests {
         let about = |name: &str| ObjectReference { uid: Some(name.to_owned()), ..ObjectReference::default() };
         let mut told = 0;
         let mut tell = |name: &str, note: String, after: u64| {
-            let mut event =
-                Event { type_: EventType::Warning, reason: "Error".into(), note: Some(note), action: "a".into(), secondary: None };
+            let mut event = Event {
+                type_: EventType::Warning,
+                reason: "Error".into(),
+                note: Some(note),
+                action: "a".into(),
+                secondary: None,
+            };
             let recorder = *notes.recorder(&about(name), &mut event, start + Duration::from_secs(after), || {
                 told += 1;
                 told
@@ -158,7 +173,12 @@ mod tests {
             (recorder, event.note.unwrap_or_default())
         };
         assert_eq!(
-            [tell("a", "1".into(), 0).0, tell("a", "2".into(), 0).0, tell("a", "1".into(), 0).0, tell("b", "1".into(), 0).0],
+            [
+                tell("a", "1".into(), 0).0,
+                tell("a", "2".into(), 0).0,
+                tell("a", "1".into(), 0).0,
+                tell("b", "1".into(), 0).0
+            ],
             [1, 2, 1, 3]
         );
         let many: Vec<_> = (0..20).map(|n| tell("a", format!("n{n}"), 1)).collect();

@@ -43,15 +43,24 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
     memory.observer = None;
     match remove(cx, resource, memory).await {
         Ok(true) => {
-            let gone =
-                || cx.events.normal(resource, "Uninstalled", "Everything that was installed is deleted, but CustomResourceDefinitions");
+            let gone = || {
+                cx.events.normal(
+                    resource,
+                    "Uninstalled",
+                    "Everything that was installed is deleted, but CustomResourceDefinitions",
+                )
+            };
             let_go(cx, resource, gone).await
         }
         Ok(false) => Next::After(AGAIN),
         Err(Stuck::Unresolved(failure)) => {
             memory.suspect = true;
             let since = since(memory, resource);
-            let asked = resource.meta().annotations.as_ref().is_some_and(|a| a.get(ON_UNREACHABLE).is_some_and(|v| v == ORPHAN));
+            let asked = resource
+                .meta()
+                .annotations
+                .as_ref()
+                .is_some_and(|a| a.get(ON_UNREACHABLE).is_some_and(|v| v == ORPHAN));
             if asked && Timestamp::now().duration_since(since) >= GRACE {
                 let note = format!(
                     "Let go while its cluster can't be reached since {since}, as {ON_UNREACHABLE}={ORPHAN} asks for: {}. Left behind there: {}",
@@ -85,7 +94,8 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
 /// Takes the finalizer away; when that is done, tells it.
 async fn let_go(cx: &Context, resource: &Knative, tell: impl FnOnce()) -> Next {
     let finalizer = resource.component().finalizer();
-    let others: Vec<String> = resource.meta().finalizers.iter().flatten().filter(|f| *f != finalizer).cloned().collect();
+    let others: Vec<String> =
+        resource.meta().finalizers.iter().flatten().filter(|f| *f != finalizer).cloned().collect();
     match set_finalizers(cx, resource, &others).await {
         Ok(true) => {
             tell();
@@ -93,7 +103,11 @@ async fn let_go(cx: &Context, resource: &Knative, tell: impl FnOnce()) -> Next {
         }
         Ok(false) => Next::After(AGAIN),
         Err(error) => {
-            tracing::warn!(name = resource.name(), error = knative_operator_runtime::words(&error), "finalizer not removed");
+            tracing::warn!(
+                name = resource.name(),
+                error = knative_operator_runtime::words(&error),
+                "finalizer not removed"
+            );
             Next::Retry
         }
     }
@@ -110,14 +124,16 @@ fn since(memory: &Memory, resource: &Knative) -> Timestamp {
 fn installed(memory: &Memory, resource: &Knative) -> String {
     let version = resource.status().and_then(|s| s.version.as_deref());
     let version = version.map_or_else(|| "what was applied of it so far".to_owned(), |v| format!("version {v}"));
-    let known = memory.home.as_ref().map(|(_, inventory)| format!("{} objects of ", inventory.0.len())).unwrap_or_default();
+    let known =
+        memory.home.as_ref().map(|(_, inventory)| format!("{} objects of ", inventory.0.len())).unwrap_or_default();
     let component = resource.component();
     format!("{known}{component}, {version}, in namespace {} and outside of namespaces", resource.target_namespace())
 }
 
 /// Why a deletion waits, for what, since when, and how it goes on.
 fn waits(memory: &Memory, resource: &Knative, why: &str, since: Timestamp) -> String {
-    let (kind, name, namespace) = (resource.component().kind().to_ascii_lowercase(), resource.name(), resource.namespace());
+    let (kind, name, namespace) =
+        (resource.component().kind().to_ascii_lowercase(), resource.name(), resource.namespace());
     format!(
         "{why}; the finalizer waits for the cluster since {since}, so that nothing is left on it ({}), and goes on by itself when it is back. \
          To let the resource go and leave everything there: kubectl annotate {kind} {name} -n {namespace} {ON_UNREACHABLE}={ORPHAN} \
@@ -134,7 +150,8 @@ async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, states: 
 
 /// Whether nothing is left.
 async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result<bool, Stuck> {
-    let cluster = resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
+    let cluster =
+        resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
     memory.suspect = false;
     let _turn = cx.turns.take(&cx.metrics).await;
     let failed = |error| Stuck::Failed(knative_operator_runtime::words(&error));
@@ -147,7 +164,9 @@ async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result
         let mut inventory = match stored {
             Some((_, inventory)) if !inventory.0.is_empty() => inventory,
             Some(_) => inherited(cx, resource).await.map_err(Stuck::Failed)?,
-            None if resource.common().cluster_profile_ref.is_none() => inherited(cx, resource).await.map_err(Stuck::Failed)?,
+            None if resource.common().cluster_profile_ref.is_none() => {
+                inherited(cx, resource).await.map_err(Stuck::Failed)?
+            }
             None => Inventory::default(),
         };
         inventory.0.retain(|id, _| !remove::kept(id));
@@ -232,7 +251,9 @@ pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()>
         finalizers.push(finalizer.to_owned());
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
         match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => meta = api.get_metadata(resource.name()).await?.metadata,
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                meta = api.get_metadata(resource.name()).await?.metadata
+            }
             Err(error) => return Err(error),
             Ok(_) => break,
         }

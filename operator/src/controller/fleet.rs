@@ -201,7 +201,10 @@ fn poke<'a>(actors: &HashMap<Key, Handle>, keys: impl Iterator<Item = &'a Key>) 
 }
 
 /// The keys of the resources that refer to `profile`, or to any.
-fn referring(actors: &HashMap<Key, Handle>, profile: Option<&knative_operator_shared::api::ClusterProfileReference>) -> Vec<Key> {
+fn referring(
+    actors: &HashMap<Key, Handle>,
+    profile: Option<&knative_operator_shared::api::ClusterProfileReference>,
+) -> Vec<Key> {
     let refers = |handle: &Handle| {
         let resource = handle.desired.borrow();
         let own = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref());
@@ -216,12 +219,14 @@ fn hub(client: &Client) -> BoxStream<'static, Told> {
         .modify(|profile| profile.metadata.managed_fields = None)
         .backoff(Every(Duration::from_secs(1)))
         .map(|event| event.map_or_else(Told::ProfileTrouble, Told::Profile));
-    select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()]).boxed()
+    select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()])
+        .boxed()
 }
 
 fn resources(client: &Client, component: Component) -> BoxStream<'static, Told> {
     // Untyped: one resource that can't be read must not stop the list of all.
-    let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
     let mut keys = HashSet::new();
     let key = move |meta: &kube::core::ObjectMeta| Key {

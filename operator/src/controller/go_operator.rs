@@ -114,8 +114,11 @@ impl GoOperator {
         let valid = records.iter().filter(|(_, record)| record.until > now).min_by(|a, b| a.0.cmp(b.0));
         self.0.send_if_modified(|known| {
             let since = if let State::Running(running) = known { running.since } else { now };
-            let running =
-                |(name, record): (&String, &Record)| Running { lease: format!("{namespace}/{name}"), holder: record.holder.clone(), since };
+            let running = |(name, record): (&String, &Record)| Running {
+                lease: format!("{namespace}/{name}"),
+                holder: record.holder.clone(),
+                since,
+            };
             let found = valid.map(running).map_or(State::Stopped, State::Running);
             let changed = *known != found;
             *known = found;
@@ -140,7 +143,8 @@ fn set(records: &mut HashMap<String, Record>, lease: &Lease, now: Instant, clock
         Some(_) => now + valid,
         // Seen for the first time: it may be long abandoned.
         None => {
-            let age = renewed.map_or(valid, |renewed| Duration::try_from(clock.duration_since(renewed)).unwrap_or_default());
+            let age =
+                renewed.map_or(valid, |renewed| Duration::try_from(clock.duration_since(renewed)).unwrap_or_default());
             now + valid.saturating_sub(age)
         }
     };
@@ -150,7 +154,8 @@ fn set(records: &mut HashMap<String, Record>, lease: &Lease, now: Instant, clock
 /// Whether a Lease of this name is one of the Go operator's.
 fn is_its(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let last = name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('.')).and_then(|(_, last)| last.split_once("-of-"));
+    let last =
+        name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('.')).and_then(|(_, last)| last.split_once("-of-"));
     last.is_some_and(|(shard, shards)| number(shard) && number(shards))
 }
 
@@ -172,8 +177,13 @@ mod tests {
     #[test]
     fn leases_of_the_go_operator_are_recognised() {
         assert!(is_its(NAME));
-        for other in ["knative-operator", "knative-operator-0-of-4", "knative-operator.x", "other.x.00-of-01", "knative-operator.x.a-of-b"]
-        {
+        for other in [
+            "knative-operator",
+            "knative-operator-0-of-4",
+            "knative-operator.x",
+            "other.x.00-of-01",
+            "knative-operator.x.a-of-b",
+        ] {
             assert!(!is_its(other), "{other}");
         }
     }

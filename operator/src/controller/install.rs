@@ -46,14 +46,26 @@ const AGAIN: Duration = Duration::from_millis(500);
 const LONG: Duration = Duration::from_secs(1);
 
 /// Installs `version` on `cluster`.
-pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
+pub async fn run(
+    cx: &Context,
+    resource: &Knative,
+    memory: &mut Memory,
+    cluster: &Cluster,
+    version: Version,
+) -> Outcome {
     match place::settle(cx, resource, memory, &cluster.client).await {
         Ok(resource) => settled(cx, &resource, memory, cluster, version).await,
         Err(error) => Outcome::failed(resource, words(&error), Next::Retry),
     }
 }
 
-async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster: &Cluster, version: Version) -> Outcome {
+async fn settled(
+    cx: &Context,
+    resource: &Knative,
+    memory: &mut Memory,
+    cluster: &Cluster,
+    version: Version,
+) -> Outcome {
     let release = match cx.library.release(resource, &version).await {
         Ok(release) => release,
         Err(error) => return Outcome::failed(resource, error.to_string(), Next::Retry),
@@ -63,7 +75,8 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         Ok(Plan::new(rendered, &Owner::of(resource, anchor)))
     };
     // A spoke's namespace is created with the anchor, and never changed.
-    let applied = |plan: Plan| if resource.common().cluster_profile_ref.is_some() { plan.without_namespaces() } else { plan };
+    let applied =
+        |plan: Plan| if resource.common().cluster_profile_ref.is_some() { plan.without_namespaces() } else { plan };
     let unrendered = |error: RenderError| Outcome::failed(resource, error.to_string(), Next::Idle);
     let home = Home::of(resource);
     let seen = Arc::clone(&memory.on(cx, cluster, resource).seen);
@@ -83,7 +96,10 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         }
         // Remembered first: whatever happens, what is created is found again.
         // What the Go operator installed of another version goes, as with any upgrade; unless the bundle doesn't have that version.
-        let upgraded = resource.status().and_then(|s| s.version.as_deref()).is_some_and(|installed| installed != version.to_string());
+        let upgraded = resource
+            .status()
+            .and_then(|s| s.version.as_deref())
+            .is_some_and(|installed| installed != version.to_string());
         let mut meant = if upgraded { inherited(cx, resource).await.unwrap_or_default() } else { Inventory::default() };
         meant.add(applied(draft.clone()).items().iter());
         match home.ensure(&cluster.client, &namespace_of(resource, &draft), meant.clone()).await {
@@ -104,9 +120,12 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
         }
     }
     // Taken out of the memory: if the pass breaks off, the inventory is read again from where it is stored.
-    let Some((uid, inventory)) = memory.home.take() else { return Outcome::failed(resource, "there is no inventory", Next::Retry) };
+    let Some((uid, inventory)) = memory.home.take() else {
+        return Outcome::failed(resource, "there is no inventory", Next::Retry);
+    };
     let generation = resource.meta().generation;
-    let same = |p: &Planned| (p.generation, &p.version, &p.uid) == (generation, &version, &uid) && p.release.is(&release);
+    let same =
+        |p: &Planned| (p.generation, &p.version, &p.uid) == (generation, &version, &uid) && p.release.is(&release);
     let planned = match memory.planned.take().filter(same) {
         Some(planned) => planned,
         None => match whole(&uid).map(applied) {
@@ -163,7 +182,11 @@ async fn settled(cx: &Context, resource: &Knative, memory: &mut Memory, cluster:
 
 /// Nothing can be applied while the namespace is being deleted. It is created again as soon as it is gone.
 fn terminating(resource: &Knative) -> Outcome {
-    let cluster = resource.common().cluster_profile_ref.as_ref().map_or_else(|| "the local cluster".to_owned(), ToString::to_string);
+    let cluster = resource
+        .common()
+        .cluster_profile_ref
+        .as_ref()
+        .map_or_else(|| "the local cluster".to_owned(), ToString::to_string);
     let message = format!("namespace {} on {cluster} is being deleted; waiting", resource.target_namespace());
     Outcome::of(Verdict::Blocked(TERMINATING, message), Next::After(AGAIN))
 }
@@ -215,7 +238,8 @@ fn is_served(seen: &Seen, plan: &Plan, kind: &Kind) -> bool {
 
 /// Watches the kinds of `plan`; those that neither it nor Kubernetes itself defines are looked up.
 async fn observe(observer: &mut Observer, plan: &Plan, home: &Home, client: &Client) {
-    let mut places: HashSet<_> = plan.items().iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
+    let mut places: HashSet<_> =
+        plan.items().iter().map(|item| (item.gvk.clone(), item.id.namespace.clone())).collect();
     let id = home.id();
     if home.is_remote() {
         // A Namespace that the operator didn't create has no label that it could be watched by.
@@ -235,7 +259,13 @@ async fn observe(observer: &mut Observer, plan: &Plan, home: &Home, client: &Cli
 }
 
 /// Tells that a version is going to be installed that wasn't yet, once: in an event, and as what the conditions are to say if that takes long.
-fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, version: &Version) -> Option<Installation> {
+fn announce(
+    cx: &Context,
+    resource: &Knative,
+    memory: &mut Memory,
+    plan: &Plan,
+    version: &Version,
+) -> Option<Installation> {
     let installed = resource.status().and_then(|s| s.version.as_deref());
     let what = format!("{}@{version}", resource.meta().generation.unwrap_or_default());
     if memory.announced.as_ref() == Some(&what) || installed == Some(version.to_string().as_str()) {
@@ -243,7 +273,11 @@ fn announce(cx: &Context, resource: &Knative, memory: &mut Memory, plan: &Plan, 
     }
     memory.announced = Some(what);
     let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
-    let note = format!("Installing version {version}{from}: {} objects in namespace {}", plan.items().len(), resource.target_namespace());
+    let note = format!(
+        "Installing version {version}{from}: {} objects in namespace {}",
+        plan.items().len(),
+        resource.target_namespace()
+    );
     cx.events.normal(resource, "Installing", note);
     let pending = vec![format!("{} objects to be applied", plan.items().len())];
     Some(Installation { pending, ..Installation::of(resource.component()) })
@@ -278,14 +312,26 @@ impl Site<'_> {
         let first = self.resource.status().is_none_or(|s| s.version.is_none());
         let held = self.held(first);
         let (lost, refused) = (AtomicBool::new(false), Mutex::default());
-        let target = engine::Target { client: self.client, plan: self.plan, kinds: self.kinds, seen: self.seen, first, lost, refused };
+        let target = engine::Target {
+            client: self.client,
+            plan: self.plan,
+            kinds: self.kinds,
+            seen: self.seen,
+            first,
+            lost,
+            refused,
+        };
         let applied = engine::run(&target, &todo, held, || self.available(), throttle).await;
         self.cx.metrics.wrote(self.resource, applied.applied.len(), applied.repaired.len());
         if !applied.repaired.is_empty() {
             let by = |(id, by): &(ObjectId, Option<String>)| {
                 by.as_ref().map_or_else(|| id.to_string(), |by| format!("{id} (changed by \"{by}\")"))
             };
-            self.cx.events.normal(self.resource, "DriftRepaired", format!("Put right: {}", names(&applied.repaired, by)));
+            self.cx.events.normal(
+                self.resource,
+                "DriftRepaired",
+                format!("Put right: {}", names(&applied.repaired, by)),
+            );
         }
         if !applied.adopted.is_empty() {
             let by = |(id, by): &(ObjectId, String)| format!("{id} (of \"{by}\")");
@@ -293,12 +339,17 @@ impl Site<'_> {
             self.cx.events.warning(self.resource, "Adopted", format!("{note}: {}", names(&applied.adopted, by)));
         }
         for (id, by) in &applied.fought {
-            let who = by.as_ref().map_or_else(|| "somebody else".to_owned(), |manager| format!("\"{manager}\" (its field manager)"));
+            let who = by
+                .as_ref()
+                .map_or_else(|| "somebody else".to_owned(), |manager| format!("\"{manager}\" (its field manager)"));
             let note = format!("{id} is changed again and again by {who}; it is put right less often");
             self.cx.events.warning(self.resource, "DriftFight", note);
         }
-        let mut found =
-            Installation { refused: applied.refused, lost: target.lost.into_inner(), ..Installation::of(self.resource.component()) };
+        let mut found = Installation {
+            refused: applied.refused,
+            lost: target.lost.into_inner(),
+            ..Installation::of(self.resource.component())
+        };
         if found.refused.is_empty() && !applied.held {
             self.prune(&mut found).await;
         }

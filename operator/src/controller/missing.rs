@@ -48,8 +48,7 @@ impl Cause {
 
     /// What is not installed, and what to do.
     fn words(&self, component: Component) -> (String, String) {
-        let kourier =
-            "set spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: kourier.ingress.networking.knative.dev";
+        let kourier = "set spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: kourier.ingress.networking.knative.dev";
         let ingress = |name: &str| match component {
             Component::Serving => format!("install {name}, or {kourier}"),
             Component::Eventing => format!("install {name}"),
@@ -58,15 +57,19 @@ impl Cause {
         match self {
             Self::Istio => ("Istio is not installed".to_owned(), ingress("Istio")),
             Self::Contour => ("Contour is not installed".to_owned(), ingress("Contour")),
-            Self::GatewayApi => {
-                ("the CustomResourceDefinitions of the Gateway API are not installed".to_owned(), ingress("the Gateway API"))
-            }
+            Self::GatewayApi => (
+                "the CustomResourceDefinitions of the Gateway API are not installed".to_owned(),
+                ingress("the Gateway API"),
+            ),
             Self::CertManager => ("cert-manager is not installed".to_owned(), tls("cert-manager")),
             Self::TrustManager => ("trust-manager is not installed".to_owned(), tls("trust-manager")),
-            Self::Kind(kind, group) => {
-                (format!("nobody defines the kind {kind} of {group}"), format!("install the CustomResourceDefinition of {kind}"))
+            Self::Kind(kind, group) => (
+                format!("nobody defines the kind {kind} of {group}"),
+                format!("install the CustomResourceDefinition of {kind}"),
+            ),
+            Self::Namespace(name) => {
+                (format!("namespace {name} does not exist"), format!("create it: kubectl create namespace {name}"))
             }
-            Self::Namespace(name) => (format!("namespace {name} does not exist"), format!("create it: kubectl create namespace {name}")),
         }
     }
 }
@@ -101,9 +104,12 @@ pub fn grouped(component: Component, refused: &[(ObjectId, String)]) -> (Vec<Str
 
 fn sentence(component: Component, cause: &Cause, absent: &BTreeSet<Absent>, ids: &[&ObjectId]) -> String {
     let (lacks, remedy) = cause.words(component);
-    let kinds: Vec<_> = absent.iter().filter_map(|a| if let Absent::Kind(kind) = a { Some(kind.as_str()) } else { None }).collect();
-    let namespaces: Vec<_> =
-        absent.iter().filter_map(|a| if let Absent::Namespace(name) = a { Some(name.as_str()) } else { None }).collect();
+    let kinds: Vec<_> =
+        absent.iter().filter_map(|a| if let Absent::Kind(kind) = a { Some(kind.as_str()) } else { None }).collect();
+    let namespaces: Vec<_> = absent
+        .iter()
+        .filter_map(|a| if let Absent::Namespace(name) = a { Some(name.as_str()) } else { None })
+        .collect();
     let kinds = (!kinds.is_empty()).then(|| format!("no kind {}", kinds.join(" or ")));
     let namespaces = (!namespaces.is_empty()).then(|| format!("no namespace {}", namespaces.join(" or ")));
     let details = match cause {
@@ -133,16 +139,20 @@ mod tests {
             ObjectId::new("security.istio.io", "PeerAuthentication", "knative-serving", "webhook"),
             "no matches for kind \"PeerAuthentication\" in version \"security.istio.io/v1beta1\"".to_owned(),
         );
-        let service =
-            (ObjectId::new("", "Service", "istio-system", "knative-local-gateway"), "namespaces \"istio-system\" not found".to_owned());
+        let service = (
+            ObjectId::new("", "Service", "istio-system", "knative-local-gateway"),
+            "namespaces \"istio-system\" not found".to_owned(),
+        );
         let other = (ObjectId::new("", "ConfigMap", "a", "b"), "forbidden".to_owned());
         let refused = [gateway("a"), other.clone(), policy, gateway("b"), service];
         let (sentences, others) = grouped(Component::Serving, &refused);
         assert_eq!(
             sentences,
-            ["Istio is not installed (no kind Gateway or PeerAuthentication, no namespace istio-system), so 4 objects can't be applied: \
+            [
+                "Istio is not installed (no kind Gateway or PeerAuthentication, no namespace istio-system), so 4 objects can't be applied: \
               Gateway knative-serving/a, Gateway knative-serving/b, PeerAuthentication knative-serving/webhook and 1 more; install Istio, or set \
-              spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: kourier.ingress.networking.knative.dev"]
+              spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: kourier.ingress.networking.knative.dev"
+            ]
         );
         assert_eq!(others, [&other]);
     }

@@ -35,7 +35,9 @@ pub async fn run(cx: &Context, desired: &Desired, memory: &mut Memory) -> Next {
     if let Some(running) = cx.go_operator.running() {
         return wait_for_go_operator(cx, resource, memory, &running).await;
     }
-    if let Some(unreadable) = desired.unreadable.as_ref().filter(|unreadable| !(resource.deleting() && unreadable.has_target)) {
+    if let Some(unreadable) =
+        desired.unreadable.as_ref().filter(|unreadable| !(resource.deleting() && unreadable.has_target))
+    {
         return report_unreadable(cx, resource, memory, unreadable).await;
     }
     if resource.common().cluster_profile_ref.is_some() && !cx.profiles.looked() {
@@ -83,7 +85,8 @@ async fn report_unreadable(cx: &Context, resource: &Knative, memory: &mut Memory
     } else {
         format!("{message}. What is installed stays as it is until the resource is corrected")
     };
-    let next = tell(cx, resource, memory, Outcome::of(Verdict::Blocked("Unreadable", message.clone()), Next::Idle)).await;
+    let next =
+        tell(cx, resource, memory, Outcome::of(Verdict::Blocked("Unreadable", message.clone()), Next::Idle)).await;
     if next == Next::Retry && memory.advised.as_ref() != Some(&message) {
         // An API server that doesn't ratchet validation refuses the status of an invalid resource.
         cx.events.warning(resource, "Unreadable", message.clone());
@@ -160,7 +163,8 @@ async fn aim(cx: &Context, resource: &Knative, memory: &mut Memory, target: Targ
         Target::Version(version) => {
             let outcome = install::run(cx, resource, memory, &cluster, version).await;
             // What went wrong may be the cluster itself: the next pass asks whether it answers before it tries again.
-            memory.suspect = outcome.next == Next::Retry || matches!(&outcome.verdict, Verdict::Installation(i) if !i.refused.is_empty());
+            memory.suspect = outcome.next == Next::Retry
+                || matches!(&outcome.verdict, Verdict::Installation(i) if !i.refused.is_empty());
             drop(turn);
             let lost = matches!(&outcome.verdict, Verdict::Installation(i) if i.lost);
             match lost.then_some(resolve::cluster(cx, resource, true)) {
@@ -193,7 +197,9 @@ fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
     }
     if let Some(elder) = cx.siblings.elder(resource) {
         let Key { component, namespace, name } = elder;
-        return Some(format!("{component} {namespace}/{name} is older and installed on the same cluster; delete one of the two"));
+        return Some(format!(
+            "{component} {namespace}/{name} is older and installed on the same cluster; delete one of the two"
+        ));
     }
     None
 }
@@ -222,9 +228,15 @@ pub async fn tell(cx: &Context, resource: &Knative, memory: &mut Memory, outcome
     // The version is what was installed last: it is told once every object was accepted.
     let done = states[2] == State::True;
     let release = outcome.release.filter(|_| done);
-    let report = Report { version: release.as_ref().map(|r| r.version.to_string()), manifests: release.map(|r| r.manifests), states };
+    let report = Report {
+        version: release.as_ref().map(|r| r.version.to_string()),
+        manifests: release.map(|r| r.manifests),
+        states,
+    };
     match (report::publish(cx, resource, memory, &report).await, outcome.next) {
-        (Told::Yes, next) | (Told::Later(_), next @ Next::Retry) | (Told::Later(_) | Told::Quiet(_), next @ Next::Done) => next,
+        (Told::Yes, next)
+        | (Told::Later(_), next @ Next::Retry)
+        | (Told::Later(_) | Told::Quiet(_), next @ Next::Done) => next,
         (Told::Later(pause) | Told::Quiet(pause), Next::After(other)) => Next::After(pause.min(other)),
         (Told::Later(pause) | Told::Quiet(pause), Next::Idle) | (Told::Quiet(pause), Next::Retry) => Next::After(pause),
         (Told::No, _) => Next::Retry,

@@ -11,7 +11,12 @@ use crate::apply::home::{Home, HomeError};
 
 /// `resource`, which knows from now on where it is installed. The cluster is asked only about what another operator may have
 /// installed, and once.
-pub async fn settle<'r>(cx: &Context, resource: &'r Knative, memory: &mut Memory, client: &Client) -> Result<Cow<'r, Knative>, HomeError> {
+pub async fn settle<'r>(
+    cx: &Context,
+    resource: &'r Knative,
+    memory: &mut Memory,
+    client: &Client,
+) -> Result<Cow<'r, Knative>, HomeError> {
     let own = resource.namespace();
     if resource.common().cluster_profile_ref.is_none() || own == resource.target_namespace() {
         return Ok(Cow::Borrowed(resource));

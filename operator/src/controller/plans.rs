@@ -27,7 +27,13 @@ pub struct Plans(Mutex<HashMap<Key, (Release, Weak<Rendered>)>>);
 
 impl Plans {
     /// What `resource` asks for, rendered anew only if nobody uses it.
-    pub fn get(&self, resource: &Knative, version: &Version, release: &Release, settings: &Settings) -> Result<Arc<Rendered>, RenderError> {
+    pub fn get(
+        &self,
+        resource: &Knative,
+        version: &Version,
+        release: &Release,
+        settings: &Settings,
+    ) -> Result<Arc<Rendered>, RenderError> {
         let key = key(resource, version);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, rendered)) = known.get(&key)

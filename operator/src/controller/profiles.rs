@@ -99,12 +99,14 @@ impl Profiles {
                     "ClusterProfile {reference} does not exist: the CRD clusterprofiles.multicluster.x-k8s.io is not installed on this cluster"
                 ),
             ),
-            Known::Unreadable(why) => {
-                Unresolved::new(Reason::ClusterProfileUnavailable, format!("ClusterProfile {reference} can't be read: {why}"))
-            }
-            Known::Nothing => {
-                Unresolved::new(Reason::ClusterProfileUnavailable, format!("ClusterProfile {reference} has not been read yet"))
-            }
+            Known::Unreadable(why) => Unresolved::new(
+                Reason::ClusterProfileUnavailable,
+                format!("ClusterProfile {reference} can't be read: {why}"),
+            ),
+            Known::Nothing => Unresolved::new(
+                Reason::ClusterProfileUnavailable,
+                format!("ClusterProfile {reference} has not been read yet"),
+            ),
         })
     }
 }

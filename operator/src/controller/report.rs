@@ -60,7 +60,9 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
         return Told::Yes;
     }
     // At the end there is no later.
-    let quiet = memory.generation.filter(|(generation, _)| old.observed_generation != Some(*generation) && !cx.stop.is_cancelled());
+    let quiet = memory
+        .generation
+        .filter(|(generation, _)| old.observed_generation != Some(*generation) && !cx.stop.is_cancelled());
     if let Some(rest) = quiet.map(|(_, changed)| QUIET.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero())
         && memory.behind.get_or_insert_with(Instant::now).elapsed() < BEHIND
     {
@@ -80,7 +82,11 @@ pub async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, repo
         // The resource is gone.
         Err(kube::Error::Api(answer)) if answer.code == 404 => Told::Yes,
         Err(error) => {
-            tracing::warn!(name = resource.name(), error = knative_operator_runtime::words(&error), "status not written");
+            tracing::warn!(
+                name = resource.name(),
+                error = knative_operator_runtime::words(&error),
+                "status not written"
+            );
             Told::No
         }
     }
@@ -110,11 +116,14 @@ fn status(before: &KnativeStatus, generation: Option<i64>, report: &Report, now:
 async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube::Result<ObjectMeta> {
     // What has gone from the status is set to null: a merge patch would keep it.
     let mut patch = json!({"observedGeneration": null, "version": null, "manifests": null});
-    if let (Some(patch), Value::Object(fields)) = (patch.as_object_mut(), serde_json::to_value(status).map_err(kube::Error::SerdeError)?) {
+    if let (Some(patch), Value::Object(fields)) =
+        (patch.as_object_mut(), serde_json::to_value(status).map_err(kube::Error::SerdeError)?)
+    {
         patch.extend(fields);
     }
     let api = metadata_api(hub, resource);
-    let answer = api.patch_status(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(json!({"status": patch}))).await?;
+    let answer =
+        api.patch_status(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(json!({"status": patch}))).await?;
     Ok(answer.metadata)
 }
 
@@ -140,7 +149,9 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
     match (old, new) {
         (_, State::True) if old != new => match type_ {
             condition::TARGET_CLUSTER_RESOLVED => match &resource.common().cluster_profile_ref {
-                Some(reference) => events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}")),
+                Some(reference) => {
+                    events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}"))
+                }
                 None => events.normal(resource, type_, "Installing on the local cluster"),
             },
             condition::INSTALL_SUCCEEDED => events.normal(resource, type_, "Every object was accepted"),
@@ -150,7 +161,8 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
         },
         // Ready says what one of the others says; waiting for Deployments is no reason to warn until they were there once.
         (_, State::False { reason, message }) if old != new && type_ != READY => {
-            let (was, same) = (matches!(old, State::True), matches!(old, State::False { reason: r, .. } if r == reason));
+            let (was, same) =
+                (matches!(old, State::True), matches!(old, State::False { reason: r, .. } if r == reason));
             if reason != "NotReady" || was {
                 events.warning(resource, reason, message.clone());
             } else if !same {

@@ -31,7 +31,9 @@ pub struct Failure {
 impl Failure {
     /// When the next pass is made.
     pub fn next(&self) -> Next {
-        self.due.map_or(Next::Idle, |due| Next::After(due.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))))
+        self.due.map_or(Next::Idle, |due| {
+            Next::After(due.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
+        })
     }
 }
 
@@ -43,7 +45,10 @@ impl From<Unresolved> for Failure {
 }
 
 /// How the cluster of `resource` is reached; none if it is the local one.
-fn access<'r>(cx: &Context, resource: &'r Knative) -> Result<Option<(&'r ClusterProfileReference, Access)>, Unresolved> {
+fn access<'r>(
+    cx: &Context,
+    resource: &'r Knative,
+) -> Result<Option<(&'r ClusterProfileReference, Access)>, Unresolved> {
     let Some(reference) = &resource.common().cluster_profile_ref else { return Ok(None) };
     let Some(providers) = &cx.providers else {
         return Err(Unresolved::new(
@@ -65,13 +70,17 @@ fn access<'r>(cx: &Context, resource: &'r Knative) -> Result<Option<(&'r Cluster
 pub async fn stale(cx: &Context, resource: &Knative) -> Option<Unresolved> {
     let (reference, access) = access(cx, resource).ok()??;
     let stale = cx.connections.is_stale(reference, &access).await;
-    let message = format!("the connection to the cluster of ClusterProfile {reference} is being rebuilt: how it is reached has changed");
+    let message = format!(
+        "the connection to the cluster of ClusterProfile {reference} is being rebuilt: how it is reached has changed"
+    );
     stale.then(|| Unresolved::new(Reason::RemoteClusterStale, message))
 }
 
 /// The cluster of `resource`, which answers. `suspect`: whether there is reason to doubt that it does.
 pub async fn cluster(cx: &Context, resource: &Knative, suspect: bool) -> Result<Cluster, Failure> {
-    let Some((reference, access)) = access(cx, resource)? else { return Ok(Cluster { client: cx.hub.clone(), serial: 0 }) };
+    let Some((reference, access)) = access(cx, resource)? else {
+        return Ok(Cluster { client: cx.hub.clone(), serial: 0 });
+    };
     let insecure = access.insecure.then(|| access.server.to_string());
     let connection = tokio::select! {
         biased;

@@ -19,7 +19,11 @@ pub struct Key {
 impl Key {
     /// The key of `resource`.
     pub fn of(resource: &Knative) -> Self {
-        Self { component: resource.component(), namespace: resource.namespace().to_owned(), name: resource.name().to_owned() }
+        Self {
+            component: resource.component(),
+            namespace: resource.namespace().to_owned(),
+            name: resource.name().to_owned(),
+        }
     }
 }
 
@@ -41,7 +45,11 @@ impl Siblings {
     /// Whether anything else is for the cluster of `resource`.
     pub fn on_same_cluster(&self, resource: &Knative) -> bool {
         let target = &resource.common().cluster_profile_ref;
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().any(|other| other.common().cluster_profile_ref == *target)
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .any(|other| other.common().cluster_profile_ref == *target)
     }
 
     /// The others of the same kind for the same cluster that are not being deleted.
@@ -49,7 +57,10 @@ impl Siblings {
         let (own, target) = (Key::of(resource), &resource.common().cluster_profile_ref);
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let rival = |(key, other): &(&Key, &Arc<Knative>)| {
-            **key != own && key.component == own.component && other.common().cluster_profile_ref == *target && !other.deleting()
+            **key != own
+                && key.component == own.component
+                && other.common().cluster_profile_ref == *target
+                && !other.deleting()
         };
         all.iter().filter(rival).map(|(_, other)| Arc::clone(other)).collect()
     }

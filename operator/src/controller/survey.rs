@@ -64,14 +64,21 @@ mod tests {
     use crate::plan::Rendered;
 
     fn plan() -> Plan {
-        let object = |api: &str, kind: &str, name: &str| Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}}));
+        let object = |api: &str, kind: &str, name: &str| {
+            Packed::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}}))
+        };
         let rendered = Rendered::new(vec![
             object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "xs.g.io"),
             object("apps/v1", "Deployment", "a"),
             object("apps/v1", "StatefulSet", "b"),
         ]);
-        let owner =
-            Owner { api_version: "v1".into(), kind: "ConfigMap".into(), name: "anchor".into(), uid: "1".into(), namespace: "n".into() };
+        let owner = Owner {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            name: "anchor".into(),
+            uid: "1".into(),
+            namespace: "n".into(),
+        };
         Plan::new(Arc::new(rendered), &owner)
     }
 
@@ -96,7 +103,8 @@ mod tests {
             let resource = ApiResource::from_gvk(&item.gvk);
             seen.all(&Kind { resource, namespaced: true }, "", &HashSet::new(), 0);
         }
-        let names: Vec<_> = found(&plan, &seen).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
+        let names: Vec<_> =
+            found(&plan, &seen).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
         assert_eq!(names, ["a: it isn't there", "b: it isn't there"]);
     }
 
@@ -105,11 +113,19 @@ mod tests {
         let (plan, seen) = (plan(), Seen::default());
         seen.expect(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
         let definition = plan.phase(Phase::Definitions).next().unwrap();
-        let until = |deadline: &str| Health::Waiting(Wait { why: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) });
+        let until = |deadline: &str| {
+            Health::Waiting(Wait { why: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) })
+        };
         told(&seen, definition, until("2026-01-01T12:00:01Z"));
-        assert_eq!(found(&plan, &seen).pending, ["CustomResourceDefinition xs.g.io (not yet, deadline 2026-01-01T12:00:01Z)"]);
+        assert_eq!(
+            found(&plan, &seen).pending,
+            ["CustomResourceDefinition xs.g.io (not yet, deadline 2026-01-01T12:00:01Z)"]
+        );
         told(&seen, definition, until("2026-01-01T11:59:59Z"));
-        assert_eq!(found(&plan, &seen).broken, ["CustomResourceDefinition xs.g.io: not yet, deadline 2026-01-01T11:59:59Z"]);
+        assert_eq!(
+            found(&plan, &seen).broken,
+            ["CustomResourceDefinition xs.g.io: not yet, deadline 2026-01-01T11:59:59Z"]
+        );
         told(&seen, definition, Health::Broken("taken".into()));
         assert_eq!(found(&plan, &seen).broken, ["CustomResourceDefinition xs.g.io is not established: taken"]);
         told(&seen, definition, Health::Ready);

@@ -72,7 +72,8 @@ pub enum Verdict {
 pub fn stored(conditions: &[Condition]) -> States {
     DEPENDENTS.map(|type_| {
         let Some(condition) = conditions.iter().find(|c| c.type_ == type_) else { return State::unknown() };
-        let (reason, message) = (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default());
+        let (reason, message) =
+            (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default());
         match condition.status.as_str() {
             "True" => State::True,
             "False" => State::no(reason, message),
@@ -95,7 +96,9 @@ pub fn states(before: States, verdict: &Verdict) -> States {
         Verdict::Blocked(reason, message) => {
             let [eligible, resolved, _, dependencies, available] = before;
             let available = match available {
-                State::True if *reason == TERMINATING => State::unclear(TERMINATING, "the Deployments go with their namespace"),
+                State::True if *reason == TERMINATING => {
+                    State::unclear(TERMINATING, "the Deployments go with their namespace")
+                }
                 other => other,
             };
             [eligible, resolved, State::no(*reason, message.clone()), dependencies, available]
@@ -126,7 +129,9 @@ fn install(found: &Installation, before: State) -> State {
     }
     let (lacking, others) = missing::grouped(found.component, &found.refused);
     let refused = others.into_iter().map(|(id, why)| format!("failed to apply {id}: {why}"));
-    if let Some(why) = listed(&lacking.into_iter().chain(refused).chain(found.broken.iter().cloned()).collect::<Vec<_>>()) {
+    if let Some(why) =
+        listed(&lacking.into_iter().chain(refused).chain(found.broken.iter().cloned()).collect::<Vec<_>>())
+    {
         return failed(why);
     }
     match listed(&found.pending) {
@@ -210,7 +215,10 @@ mod tests {
     fn what_is_waited_for_is_named() {
         let after = states(
             fresh(),
-            &found(|f| f.unavailable = [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec()),
+            &found(|f| {
+                f.unavailable =
+                    [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec()
+            }),
         );
         assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
         let after = states(fresh(), &found(|f| f.pending = vec!["Job x".into()]));

@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::election::{Record, Timing};
 use super::share::{Moves, Shard, moves};
 
-const TIMING: Timing = Timing { lease: Duration::from_secs(12), deadline: Duration::from_secs(8), retry: Duration::from_secs(2) };
+const TIMING: Timing =
+    Timing { lease: Duration::from_secs(12), deadline: Duration::from_secs(8), retry: Duration::from_secs(2) };
 /// Label of every Lease: of which operator it is. Its value is the number of shards.
 const SHARDS: &str = "operator.knative.dev/shards";
 /// Annotation: who asks for a shard.
@@ -66,7 +67,8 @@ struct Candidate {
 /// end at once, as another one may begin.
 pub async fn run(client: Client, settings: Settings, stop: CancellationToken, tell: mpsc::Sender<Told>) -> bool {
     let leases = Api::<Lease>::namespaced(client, &settings.namespace);
-    let mut candidate = Candidate { leases, settings, tell, held: BTreeMap::new(), seen: BTreeMap::new(), missing: Instant::now() };
+    let mut candidate =
+        Candidate { leases, settings, tell, held: BTreeMap::new(), seen: BTreeMap::new(), missing: Instant::now() };
     loop {
         let deadline = candidate.held.values().map(|held| held.renewed + TIMING.deadline).min();
         let turn = async {
@@ -108,13 +110,15 @@ impl Candidate {
             return Ok(());
         }
         let listed = self.leases.list(&ListParams::default().labels(SHARDS)).await?.items;
-        let (ours, others): (Vec<_>, Vec<_>) = listed.into_iter().partition(|lease| number(lease) == Some(self.settings.shards));
+        let (ours, others): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|lease| number(lease) == Some(self.settings.shards));
         let now = Instant::now();
         if self.held.is_empty() && self.anybody(&others, now) {
             // Replicas of another number of shards are at work: two would look after the same spoke.
             return Ok(());
         }
-        let mut found: BTreeMap<String, Lease> = ours.into_iter().filter_map(|lease| Some((lease.metadata.name.clone()?, lease))).collect();
+        let mut found: BTreeMap<String, Lease> =
+            ours.into_iter().filter_map(|lease| Some((lease.metadata.name.clone()?, lease))).collect();
         let mut all = BTreeMap::new();
         let mut leases = BTreeMap::new();
         for shard in 0..self.settings.shards {
@@ -209,7 +213,8 @@ impl Candidate {
             // The object still carries the resourceVersion that was read: a write in between makes this one fail.
             self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await
         } else {
-            let metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels.clone()), ..ObjectMeta::default() };
+            let metadata =
+                ObjectMeta { name: Some(name.clone()), labels: Some(labels.clone()), ..ObjectMeta::default() };
             self.leases.create(&post_as(FIELD_MANAGER), &Lease { metadata, spec: Some(spec) }).await
         };
         match written {
@@ -223,7 +228,8 @@ impl Candidate {
             // Lost the race; or it was made before it had a label, and isn't among those that are listed.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 if let Some(found) = self.leases.get_opt(&name).await?.filter(|l| number(l).is_none()) {
-                    let labelled = json!({"metadata": {"labels": labels, "resourceVersion": found.metadata.resource_version}});
+                    let labelled =
+                        json!({"metadata": {"labels": labels, "resourceVersion": found.metadata.resource_version}});
                     self.leases.patch(&name, &patch_as(FIELD_MANAGER), &Patch::Merge(labelled)).await?;
                 }
                 Ok(())

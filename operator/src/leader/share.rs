@@ -46,7 +46,9 @@ pub fn moves(me: &str, all: &BTreeMap<u32, Shard>, now: Instant) -> Moves {
             held.entry(holder).or_default().push(*shard);
         }
         // Whoever asks is there, too.
-        if let Some(wanted) = state.wanted.as_deref().filter(|w| !w.is_empty() && now.duration_since(state.since) < LEFT) {
+        if let Some(wanted) =
+            state.wanted.as_deref().filter(|w| !w.is_empty() && now.duration_since(state.since) < LEFT)
+        {
             held.entry(wanted).or_default();
         }
     }
@@ -70,7 +72,10 @@ pub fn moves(me: &str, all: &BTreeMap<u32, Shard>, now: Instant) -> Moves {
     }
     let asks = all.values().any(|s| s.wanted.as_deref() == Some(me) && s.holder(now) != Some(me));
     if moves.take.is_empty() && mine < least && !asks {
-        let richest = held.iter().filter(|(who, shards)| **who != me && shards.len() > least).max_by_key(|(_, shards)| shards.len());
+        let richest = held
+            .iter()
+            .filter(|(who, shards)| **who != me && shards.len() > least)
+            .max_by_key(|(_, shards)| shards.len());
         moves.ask = richest.and_then(|(_, shards)| shards.last().copied());
     }
     moves
@@ -91,7 +96,8 @@ mod tests {
     fn the_first_takes_all_and_the_second_gets_half() {
         let start = Instant::now();
         // Each has what it was given by the API server last; what one writes all see.
-        let mut all: BTreeMap<u32, Shard> = (0..5).map(|n| (n, Shard { record: None, wanted: None, since: start })).collect();
+        let mut all: BTreeMap<u32, Shard> =
+            (0..5).map(|n| (n, Shard { record: None, wanted: None, since: start })).collect();
         assert_eq!(moves("a", &all, start).take, [0, 1, 2, 3, 4]);
         all.values_mut().for_each(|s| *s = shard("a", None, start));
         for _ in 0..20 {

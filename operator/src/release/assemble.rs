@@ -60,14 +60,17 @@ impl Library {
         }
         let mut names = Vec::new();
         for (field, directory) in optional(&self.bundle, resource, version) {
-            let missing = || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
+            let missing =
+                || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
             match self.objects(&directory) {
                 Ok(objects) => {
                     release.parts.push(objects);
                     names.push(directory.display().to_string());
                 }
                 // Who brings manifests of a version that the bundle doesn't know brings the rest as well.
-                Err(_) if !manifests.is_empty() => release.warnings.push(format!("{field}: not installed: {}", missing())),
+                Err(_) if !manifests.is_empty() => {
+                    release.warnings.push(format!("{field}: not installed: {}", missing()))
+                }
                 Err(ReleaseError::Directory { .. }) => return Err(ReleaseError::Source { field, why: missing() }),
                 Err(error) => return Err(error),
             }
@@ -126,12 +129,16 @@ impl Library {
 fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(String, PathBuf)> {
     let (field, family, enabled) = match resource {
         // No ingress given means Istio, as with the Go operator.
-        Knative::Serving(serving) => {
-            ("spec.ingress", "ingress", serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled))
-        }
-        Knative::Eventing(eventing) => {
-            ("spec.source", "eventing-source", eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default())
-        }
+        Knative::Serving(serving) => (
+            "spec.ingress",
+            "ingress",
+            serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled),
+        ),
+        Knative::Eventing(eventing) => (
+            "spec.source",
+            "eventing-source",
+            eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default(),
+        ),
     };
     enabled.into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
 }
@@ -140,7 +147,9 @@ fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(Stri
 fn agree(objects: &Objects, version: &Version) -> Result<(), String> {
     for object in objects.iter().map(Packed::open) {
         let label = object["metadata"]["labels"][APP_VERSION].as_str();
-        let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else { continue };
+        let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else {
+            continue;
+        };
         return Err(format!(
             "the version of the manifests {label} of the component {} does not match the target version of the operator CR {version}; change spec.version or the manifest",
             text(&object, "/metadata/name")

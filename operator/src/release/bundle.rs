@@ -81,7 +81,8 @@ impl Bundle {
     /// What there is of `family`, such as `ingress`, by version; nothing if there is none of it.
     pub fn extras(&self, family: &str) -> BTreeMap<Version, Vec<String>> {
         let directory = self.root.join(family);
-        let versions = names(&directory).unwrap_or_default().into_iter().filter_map(|name| Some((name.parse().ok()?, name)));
+        let versions =
+            names(&directory).unwrap_or_default().into_iter().filter_map(|name| Some((name.parse().ok()?, name)));
         versions.map(|(version, name)| (version, names(&directory.join(name)).unwrap_or_default())).collect()
     }
 
@@ -109,11 +110,16 @@ impl Bundle {
         if let Some(objects) = cached() {
             return Ok(objects);
         }
-        let files = if path.is_file() { vec![path.to_owned()] } else { names(path)?.into_iter().map(|name| path.join(name)).collect() };
+        let files = if path.is_file() {
+            vec![path.to_owned()]
+        } else {
+            names(path)?.into_iter().map(|name| path.join(name)).collect()
+        };
         let mut objects: Vec<Packed> = Vec::new();
         let mut last: HashMap<ObjectId, usize> = HashMap::new();
         for path in files.into_iter().filter(|file| file.is_file()) {
-            let text = std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
+            let text =
+                std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
             for object in parse::objects(&text).map_err(|why| ReleaseError::Broken { path, why })? {
                 let object = Packed::new(&object);
                 let before = last.insert(object.id().clone(), objects.len());

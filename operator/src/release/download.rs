@@ -94,7 +94,8 @@ impl Downloads {
     /// The same, through a client that `builder` is the beginning of; what came is taken for current for as long as `current`.
     pub fn with(builder: ClientBuilder, limit: Duration, current: Duration) -> Result<Self, DownloadsError> {
         let agent = concat!("knative-operator/", env!("CARGO_PKG_VERSION"));
-        let builder = builder.user_agent(agent).connect_timeout(CONNECT).https_only(true).redirect(Policy::custom(follow));
+        let builder =
+            builder.user_agent(agent).connect_timeout(CONNECT).https_only(true).redirect(Policy::custom(follow));
         Ok(Self { client: builder.build().map_err(DownloadsError)?, limit, current, kept: Mutex::default() })
     }
 
@@ -195,7 +196,11 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
         let scheme = attempt.url().scheme().to_owned();
         return attempt.error(format!("it redirects to another scheme, {scheme}"));
     }
-    if attempt.previous().len() > REDIRECTS { attempt.error(format!("it redirects more than {REDIRECTS} times")) } else { attempt.follow() }
+    if attempt.previous().len() > REDIRECTS {
+        attempt.error(format!("it redirects more than {REDIRECTS} times"))
+    } else {
+        attempt.follow()
+    }
 }
 
 /// An error in words, without the URL: it may hold a credential.

@@ -22,6 +22,7 @@ pub fn directory(bundle: &Bundle, resource: &Knative, version: &Version) -> Resu
             ),
         });
     }
-    let guard = if version.at_least(1, 20) && !version.at_least(1, 24) { "0.6".to_owned() } else { bundle.newest_guard()? };
+    let guard =
+        if version.at_least(1, 20) && !version.at_least(1, 24) { "0.6".to_owned() } else { bundle.newest_guard()? };
     Ok(Some(bundle.root().join("security-guard").join(guard)))
 }

@@ -24,7 +24,8 @@ fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
         Value::Object(fields) => {
             let named = |key| fields.get(key).and_then(Value::as_str).is_some_and(|v| !v.is_empty());
             let metadata = fields.get("metadata").and_then(Value::as_object);
-            let name = metadata.is_some_and(|m| ["name", "generateName"].iter().any(|k| m.get(*k).is_some_and(Value::is_string)));
+            let name = metadata
+                .is_some_and(|m| ["name", "generateName"].iter().any(|k| m.get(*k).is_some_and(Value::is_string)));
             if !(named("apiVersion") && named("kind") && name) {
                 return Err(format!("object {} has no apiVersion, kind or metadata.name", objects.len() + 1));
             }

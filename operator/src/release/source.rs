@@ -33,15 +33,22 @@ impl fmt::Display for Source {
 /// The sources that `given` names, in order: `${VERSION}` stands for `version`, and commas divide several, as with the Go operator.
 pub fn sources(given: &ManifestSource, version: &Version) -> Result<Vec<Source>, String> {
     let text = given.url.replace("${VERSION}", &version.to_string());
-    let sources: Vec<_> = text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(source).collect::<Result<_, _>>()?;
-    if sources.is_empty() { Err("is empty; set it to an https URL or a path in the release bundle".to_owned()) } else { Ok(sources) }
+    let sources: Vec<_> =
+        text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(source).collect::<Result<_, _>>()?;
+    if sources.is_empty() {
+        Err("is empty; set it to an https URL or a path in the release bundle".to_owned())
+    } else {
+        Ok(sources)
+    }
 }
 
 fn source(text: &str) -> Result<Source, String> {
     let Some((scheme, _)) = text.split_once("://") else {
         let path = PathBuf::from(text);
         if path.components().any(|part| part == Part::ParentDir) {
-            return Err(format!("{text} leads out of the release bundle; name a file or directory in it, or an https URL"));
+            return Err(format!(
+                "{text} leads out of the release bundle; name a file or directory in it, or an https URL"
+            ));
         }
         return Ok(Source::Bundled(path));
     };

@@ -56,7 +56,11 @@ mod tests {
         {
             let mut autoscaler = json!({"spec": {"minReplicas": before.0, "maxReplicas": before.1}});
             raise(&mut autoscaler, replicas).unwrap();
-            assert_eq!(autoscaler["spec"], json!({"minReplicas": after.0, "maxReplicas": after.1}), "{before:?} at {replicas}");
+            assert_eq!(
+                autoscaler["spec"],
+                json!({"minReplicas": after.0, "maxReplicas": after.1}),
+                "{before:?} at {replicas}"
+            );
         }
         let mut bare = json!({"spec": {}});
         raise(&mut bare, 2).unwrap();

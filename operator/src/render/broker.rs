@@ -16,7 +16,8 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
         return Ok(());
     }
     let config = &eventing.spec.common.config;
-    let given = config.get("br-defaults").or_else(|| config.get("config-br-defaults")).and_then(|entries| entries.get(KEY));
+    let given =
+        config.get("br-defaults").or_else(|| config.get("config-br-defaults")).and_then(|entries| entries.get(KEY));
     if given.is_some_and(|text| text.contains("brokerClass:")) {
         return Ok(());
     }
@@ -25,7 +26,8 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
     if !defaults["clusterDefault"].is_object() {
         defaults["clusterDefault"] = json!({});
     }
-    defaults["clusterDefault"]["brokerClass"] = json!(eventing.spec.default_broker_class.as_deref().unwrap_or("MTChannelBasedBroker"));
+    defaults["clusterDefault"]["brokerClass"] =
+        json!(eventing.spec.default_broker_class.as_deref().unwrap_or("MTChannelBasedBroker"));
     object["data"][KEY] = json!(yaml::write(&defaults).map_err(|e| format!("data.{KEY}: {e}"))?);
     Ok(())
 }

@@ -20,7 +20,9 @@ pub fn mount(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
         "ConfigMap" => json!({"configMap": {"name": name}}),
         "Secret" => json!({"secret": {"secretName": name}}),
         other => {
-            return Err(format!("spec.controller-custom-certs.type: unknown CustomCerts type: {other}; set it to ConfigMap or Secret"));
+            return Err(format!(
+                "spec.controller-custom-certs.type: unknown CustomCerts type: {other}; set it to ConfigMap or Secret"
+            ));
         }
     };
     if name.is_empty() {

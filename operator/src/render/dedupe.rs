@@ -57,7 +57,10 @@ mod tests {
             Packed::new(&json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}}))
         };
         let kept = once(vec![
-            object("Namespace", json!({"a": "1", "b": "1", "x.knative.dev/release": "v1", "istio-injection": "enabled"})),
+            object(
+                "Namespace",
+                json!({"a": "1", "b": "1", "x.knative.dev/release": "v1", "istio-injection": "enabled"}),
+            ),
             object("ConfigMap", json!({"a": "1"})),
             object("Namespace", json!({"b": "2", "c": "2"})),
             object("ConfigMap", json!({"b": "2"})),

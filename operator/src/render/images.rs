@@ -15,7 +15,8 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if is_workload(object) || kind == "CronJob" {
         let pods = if kind == "CronJob" { "/spec/jobTemplate/spec/template/spec" } else { "/spec/template/spec" };
         workload(object, pods, registry);
-    } else if text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image" {
+    } else if text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image"
+    {
         let name = text(object, "/metadata/name").to_owned();
         let given = registry.overrides.get(&name).cloned();
         if let Some(image) = given.or_else(|| default(registry, text(object, "/spec/image"), &name)) {
@@ -73,12 +74,16 @@ mod tests {
 
     #[test]
     fn every_container_of_every_workload_is_meant() {
-        let registry: Registry = serde_json::from_value(json!({"default": "r/${NAME}:1", "override": {"w/c": "r/own:2"}})).unwrap();
+        let registry: Registry =
+            serde_json::from_value(json!({"default": "r/${NAME}:1", "override": {"w/c": "r/own:2"}})).unwrap();
         let pod = json!({"initContainers": [{"name": "i", "image": "a/first:1"}], "containers": [{"name": "c", "image": "a/c:1"}]});
         let mut job = json!({"kind": "CronJob", "metadata": {"name": "w"}, "spec": {"jobTemplate": {"spec": {"template": {"spec": pod}}}}});
         workload(&mut job, "/spec/jobTemplate/spec/template/spec", &registry);
         let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
-        assert_eq!((&pod["initContainers"][0]["image"], &pod["containers"][0]["image"]), (&json!("r/first:1"), &json!("r/own:2")));
+        assert_eq!(
+            (&pod["initContainers"][0]["image"], &pod["containers"][0]["image"]),
+            (&json!("r/first:1"), &json!("r/own:2"))
+        );
     }
 
     #[test]

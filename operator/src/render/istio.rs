@@ -26,7 +26,9 @@ pub fn select(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
 
 /// Puts the Service of the local gateway into Istio's namespace, where the custom resource can't own it.
 pub fn local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let ours = text(object, "/apiVersion") == "v1" && text(object, "/kind") == "Service" && text(object, "/metadata/name") == NAME;
+    let ours = text(object, "/apiVersion") == "v1"
+        && text(object, "/kind") == "Service"
+        && text(object, "/metadata/name") == NAME;
     if !(ours && matches!(cx.resource, Knative::Serving(_))) {
         return Ok(());
     }

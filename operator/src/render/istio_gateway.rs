@@ -15,7 +15,9 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let istio = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref()).filter(|i| i.enabled);
     let (field, given) = match (text(object, "/metadata/name"), istio) {
         ("knative-ingress-gateway", Some(istio)) => ("knative-ingress-gateway", &istio.knative_ingress_gateway),
-        ("knative-local-gateway" | "cluster-local-gateway", Some(istio)) => ("knative-local-gateway", &istio.knative_local_gateway),
+        ("knative-local-gateway" | "cluster-local-gateway", Some(istio)) => {
+            ("knative-local-gateway", &istio.knative_local_gateway)
+        }
         _ => return Ok(()),
     };
     let Some(IstioGateway { selector, servers }) = given else { return Ok(()) };
@@ -59,9 +61,9 @@ fn protocol(field: &str, number: Option<i64>) -> Result<Option<&'static str>, St
         Some(2) => Ok(Some("TLSV1_1")),
         Some(3) => Ok(Some("TLSV1_2")),
         Some(4) => Ok(Some("TLSV1_3")),
-        Some(other) => {
-            Err(format!("tls.{field}: {other} is no TLS version; set it to 0 (automatic), 1 (1.0), 2 (1.1), 3 (1.2) or 4 (1.3)"))
-        }
+        Some(other) => Err(format!(
+            "tls.{field}: {other} is no TLS version; set it to 0 (automatic), 1 (1.0), 2 (1.1), 3 (1.2) or 4 (1.3)"
+        )),
     }
 }
 

@@ -44,7 +44,9 @@ pub fn service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     match kourier.service_type.as_deref() {
         None | Some("") => {}
         Some(type_ @ ("ClusterIP" | "LoadBalancer" | "NodePort")) => object["spec"]["type"] = json!(type_),
-        Some("ExternalName") => return Err("spec.ingress.kourier.service-type: unsupported service type \"ExternalName\"".to_owned()),
+        Some("ExternalName") => {
+            return Err("spec.ingress.kourier.service-type: unsupported service type \"ExternalName\"".to_owned());
+        }
         Some(other) => return Err(format!("spec.ingress.kourier.service-type: unknown service type \"{other}\"")),
     }
     let type_ = text(object, "/spec/type").to_owned();
@@ -59,7 +61,9 @@ pub fn service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let (http, https) = (kourier.http_port.filter(|p| *p > 0), kourier.https_port.filter(|p| *p > 0));
     for (port, name, field) in [(http, "HTTP", "http-port"), (https, "HTTPS", "https-port")] {
         if port.is_some() && type_ != "NodePort" {
-            return Err(format!("spec.ingress.kourier.{field}: cannot configure {name}Port for service type \"{type_}\""));
+            return Err(format!(
+                "spec.ingress.kourier.{field}: cannot configure {name}Port for service type \"{type_}\""
+            ));
         }
     }
     for port in object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -74,7 +78,8 @@ pub fn service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
 pub fn bootstrap_configmap(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let name = enabled(cx).and_then(|k| k.bootstrap_configmap.as_deref()).filter(|n| !n.is_empty());
     let Some(name) = name.filter(|_| is(object, "Deployment", &["3scale-kourier-gateway"])) else { return Ok(()) };
-    for volume in object.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+    for volume in object.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut).into_iter().flatten()
+    {
         if text(volume, "/configMap/name") == "kourier-bootstrap" {
             volume["configMap"]["name"] = json!(name);
         }

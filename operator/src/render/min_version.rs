@@ -10,7 +10,8 @@ pub const VARIABLE: &str = "KUBERNETES_MIN_VERSION";
 
 /// Hands the operator's own setting on to every container.
 pub fn hand_on(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let Some(version) = cx.settings.kubernetes_min_version.as_deref().filter(|v| !v.is_empty() && is_workload(object)) else {
+    let Some(version) = cx.settings.kubernetes_min_version.as_deref().filter(|v| !v.is_empty() && is_workload(object))
+    else {
         return Ok(());
     };
     let variable = [json!({"name": VARIABLE, "value": version})];

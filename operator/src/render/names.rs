@@ -53,7 +53,8 @@ fn keys(map: &Value) -> impl Iterator<Item = String> {
     let examples = data().filter(|(key, _)| *key == "_example").filter_map(|(_, text)| text.as_str());
     let explained = examples.flat_map(str::lines).filter_map(|line| {
         let (key, _) = line.strip_prefix("# ").unwrap_or(line).split_once(':')?;
-        let fine = !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b));
+        let fine =
+            !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b));
         fine.then(|| key.to_owned())
     });
     own.chain(explained).collect::<Vec<_>>().into_iter()
@@ -86,7 +87,12 @@ mod tests {
                 && controller.containers["main"].liveness
                 && !controller.containers["main"].readiness
         );
-        assert!(job.overridable && !job.replicas && !names.workloads["fixed"].overridable && !names.workloads["activator"].replicas);
+        assert!(
+            job.overridable
+                && !job.replicas
+                && !names.workloads["fixed"].overridable
+                && !names.workloads["activator"].replicas
+        );
         assert_eq!(names.configs["config-gc"].iter().collect::<Vec<_>>(), ["a-key", "b.key", "own"]);
         assert!(names.images.contains("queue-proxy") && names.services.contains("activator-service"));
     }

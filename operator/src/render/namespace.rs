@@ -24,7 +24,9 @@ pub fn inject(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
                 replace(webhook, "/clientConfig/service/namespace", &namespace);
             }
         }
-        "CustomResourceDefinition" => replace(object, "/spec/conversion/webhook/clientConfig/service/namespace", &namespace),
+        "CustomResourceDefinition" => {
+            replace(object, "/spec/conversion/webhook/clientConfig/service/namespace", &namespace)
+        }
         "APIService" => replace(object, "/spec/service/namespace", &namespace),
         _ => {}
     }

@@ -44,13 +44,17 @@ mod tests {
 
     #[test]
     fn probes_are_adjusted_made_and_taken_away() {
-        let given = |period, failure| ContainerProbe { period_seconds: period, failure_threshold: failure, ..ContainerProbe::default() };
-        let mut container = json!({"readinessProbe": {"periodSeconds": 5, "timeoutSeconds": 2, "exec": {}}, "livenessProbe": {}});
+        let given = |period, failure| ContainerProbe {
+            period_seconds: period,
+            failure_threshold: failure,
+            ..ContainerProbe::default()
+        };
+        let mut container =
+            json!({"readinessProbe": {"periodSeconds": 5, "timeoutSeconds": 2, "exec": {}}, "livenessProbe": {}});
         set(&mut container, "readinessProbe", &given(Some(7), Some(0)));
         set(&mut container, "livenessProbe", &given(None, Some(0)));
         set(&mut container, "startupProbe", &given(Some(1), None));
-        let expected =
-            json!({"readinessProbe": {"periodSeconds": 7, "timeoutSeconds": 2, "exec": {}}, "startupProbe": {"periodSeconds": 1}});
+        let expected = json!({"readinessProbe": {"periodSeconds": 7, "timeoutSeconds": 2, "exec": {}}, "startupProbe": {"periodSeconds": 1}});
         assert_eq!(container, expected);
     }
 }

@@ -39,7 +39,15 @@ fn rendered(resource: &Knative, released: &[Packed]) -> Result<Vec<Value>, Strin
 
 /// Names of workloads and containers of the small release, and others.
 fn name() -> impl Strategy<Value = &'static str> {
-    select(vec!["activator", "controller", "webhook", "eventing-controller", "eventing-webhook", "mt-broker-filter", "nobody"])
+    select(vec![
+        "activator",
+        "controller",
+        "webhook",
+        "eventing-controller",
+        "eventing-webhook",
+        "mt-broker-filter",
+        "nobody",
+    ])
 }
 
 fn entries() -> impl Strategy<Value = Value> {
@@ -106,7 +114,8 @@ fn spec(stable: bool) -> impl Strategy<Value = Value> {
 fn turned(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields: Vec<_> = fields.iter().rev().map(|(key, value)| format!("{}:{}", json!(key), turned(value))).collect();
+            let fields: Vec<_> =
+                fields.iter().rev().map(|(key, value)| format!("{}:{}", json!(key), turned(value))).collect();
             format!("{{{}}}", fields.join(","))
         }
         Value::Array(items) => format!("[{}]", items.iter().map(turned).collect::<Vec<_>>().join(",")),

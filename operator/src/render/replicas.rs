@@ -9,8 +9,10 @@ use crate::packed::Packed;
 
 /// Leaves `spec.replicas` out of the workloads that a HorizontalPodAutoscaler of the plan scales.
 pub fn leave_to_autoscalers(mut objects: Vec<Packed>) -> Vec<Packed> {
-    let target = |o: Value| (text(&o, "/spec/scaleTargetRef/kind").to_owned(), text(&o, "/spec/scaleTargetRef/name").to_owned());
-    let scaled: HashSet<_> = objects.iter().filter(|o| o.id().kind == "HorizontalPodAutoscaler").map(|o| target(o.open())).collect();
+    let target =
+        |o: Value| (text(&o, "/spec/scaleTargetRef/kind").to_owned(), text(&o, "/spec/scaleTargetRef/name").to_owned());
+    let scaled: HashSet<_> =
+        objects.iter().filter(|o| o.id().kind == "HorizontalPodAutoscaler").map(|o| target(o.open())).collect();
     for object in &mut objects {
         if scaled.contains(&(object.id().kind.clone(), object.id().name.clone())) {
             let mut changed = object.open();

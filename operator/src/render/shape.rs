@@ -18,7 +18,8 @@ const OF_WORKLOADS: [&str; 6] = [
     "/spec/selector",
 ];
 /// The same, in containers.
-const OF_CONTAINERS: [&str; 5] = ["/resources", "/resources/limits", "/resources/requests", "/readinessProbe", "/livenessProbe"];
+const OF_CONTAINERS: [&str; 5] =
+    ["/resources", "/resources/limits", "/resources/requests", "/readinessProbe", "/livenessProbe"];
 
 /// Changes nothing: refuses an object that has something else where a mapping belongs.
 pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), String> {

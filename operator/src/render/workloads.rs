@@ -67,7 +67,9 @@ fn pods(spec: &mut Value, given: &WorkloadOverride) {
     if !given.node_selector.is_empty() {
         spec["nodeSelector"] = json!(given.node_selector);
     }
-    for (field, list) in [("topologySpreadConstraints", &given.topology_spread_constraints), ("tolerations", &given.tolerations)] {
+    for (field, list) in
+        [("topologySpreadConstraints", &given.topology_spread_constraints), ("tolerations", &given.tolerations)]
+    {
         if !list.is_empty() {
             spec[field] = json!(list);
         }

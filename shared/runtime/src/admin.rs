@@ -17,7 +17,12 @@ use crate::ready::Readiness;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves on `address` until `stop`. Fails at once if the address can't be had.
-pub async fn serve(address: SocketAddr, readiness: Readiness, registry: Arc<Registry>, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(
+    address: SocketAddr,
+    readiness: Readiness,
+    registry: Arc<Registry>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(move || std::future::ready(ready(&readiness))))

@@ -14,8 +14,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         let digits = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(wrong)?;
         let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
         rest = &rest[digits..];
-        let (unit, seconds) =
-            [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)].into_iter().find(|(u, _)| rest.starts_with(u)).ok_or_else(wrong)?;
+        let (unit, seconds) = [("ms", 0.001), ("h", 3600.0), ("m", 60.0), ("s", 1.0)]
+            .into_iter()
+            .find(|(u, _)| rest.starts_with(u))
+            .ok_or_else(wrong)?;
         total += Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
         rest = &rest[unit.len()..];
     }

@@ -33,8 +33,10 @@ impl LogArgs {
         let unnamed = quieter.iter().filter(|(target, _)| !self.log_level.contains(target));
         let directives = unnamed.fold(self.log_level.clone(), |all, (target, level)| format!("{all},{target}={level}"));
         let filter: EnvFilter = directives.parse()?;
-        let builder =
-            tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal());
         match self.log_format {
             Format::Json => builder.json().flatten_event(true).init(),
             Format::Plain => builder.init(),

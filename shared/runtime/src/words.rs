@@ -6,8 +6,14 @@ use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use kube::core::Status;
 
 /// What libraries call their errors, which says nothing to a user beside the cause.
-const NOISE: [&str; 6] =
-    ["ServiceError", "HyperError", "HttpError", "client error (Connect)", "client error (SendRequest)", "Error reading events stream"];
+const NOISE: [&str; 6] = [
+    "ServiceError",
+    "HyperError",
+    "HttpError",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "Error reading events stream",
+];
 
 /// What `error` says and what caused it, as one sentence of at most 1,023 bytes: the API server's own message with its causes where there is
 /// one, and nothing twice.
@@ -36,7 +42,8 @@ fn status_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
 
 /// The message of `status`, and those of its causes that the message leaves out.
 pub fn describe(status: &Status) -> String {
-    let mut text = if status.message.is_empty() { format!("{} ({})", status.reason, status.code) } else { status.message.clone() };
+    let mut text =
+        if status.message.is_empty() { format!("{} ({})", status.reason, status.code) } else { status.message.clone() };
     for cause in status.details.iter().flat_map(|details| &details.causes) {
         if !cause.message.is_empty() && !text.contains(&cause.message) {
             let field = if cause.field.is_empty() { String::new() } else { format!("{}: ", cause.field) };
@@ -85,8 +92,11 @@ mod tests {
             "failed to create ConfigMap a/b: namespaces \"x\" not found"
         );
         let mut with_causes = status("it is invalid");
-        let cause =
-            kube::core::response::StatusCause { reason: "FieldValueInvalid".into(), message: "too long".into(), field: "spec.a".into() };
+        let cause = kube::core::response::StatusCause {
+            reason: "FieldValueInvalid".into(),
+            message: "too long".into(),
+            field: "spec.a".into(),
+        };
         with_causes.details = Some(kube::core::response::StatusDetails {
             name: String::new(),
             group: String::new(),

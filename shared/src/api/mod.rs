@@ -11,8 +11,8 @@ mod workload;
 
 pub use cluster_profile::{AccessProvider, ClusterProfile, ClusterProfileSpec, ClusterProfileStatus};
 pub use common::{
-    ClusterProfileReference, CommonSpec, Condition, ContainerResources, HighAvailability, KnativeStatus, ManifestSource,
-    NamespaceConfiguration, Registry,
+    ClusterProfileReference, CommonSpec, Condition, ContainerResources, HighAvailability, KnativeStatus,
+    ManifestSource, NamespaceConfiguration, Registry,
 };
 pub use component::{Component, Knative};
 pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};

@@ -11,7 +11,9 @@ pub static ONE_OF: Rule = Rule {
     severity: Severity::Error,
     says: "A PodDisruptionBudget has `minAvailable` or `maxUnavailable`, not both.",
     kept: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": "50%"}]}"#),
-    broken: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": 1, "maxUnavailable": 1}]}"#),
+    broken: Example::serving(
+        r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": 1, "maxUnavailable": 1}]}"#,
+    ),
 };
 
 /// A number or a percentage.
@@ -33,7 +35,11 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         for (field, value) in [("minAvailable", &budget.min_available), ("maxUnavailable", &budget.max_unavailable)] {
             if let Some(value) = value.as_ref().filter(|v| !is_amount(v)) {
                 let fix = "set it to a number of pods such as 1, or a percentage such as 50%";
-                found.push(VALUE.at(format!("{path}.{field}"), format!("{value} is neither a number of pods nor a percentage"), fix));
+                found.push(VALUE.at(
+                    format!("{path}.{field}"),
+                    format!("{value} is neither a number of pods nor a percentage"),
+                    fix,
+                ));
             }
         }
     }
@@ -41,7 +47,8 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
 
 fn is_amount(value: &Value) -> bool {
     let percentage = |text: &str| {
-        text.strip_suffix('%').is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()) && n.parse::<u32>().is_ok_and(|n| n <= 100))
+        text.strip_suffix('%')
+            .is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()) && n.parse::<u32>().is_ok_and(|n| n <= 100))
     };
     value.as_i64().is_some_and(|number| (0..=MAX_INT32).contains(&number)) || value.as_str().is_some_and(percentage)
 }

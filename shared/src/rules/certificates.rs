@@ -16,7 +16,11 @@ const FIELD: &str = "spec.controller-custom-certs";
 
 pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     let Knative::Serving(serving) = resource else { return };
-    let Some(certs) = serving.spec.controller_custom_certs.as_ref().filter(|c| !(c.type_.is_empty() && c.name.is_empty())) else { return };
+    let Some(certs) =
+        serving.spec.controller_custom_certs.as_ref().filter(|c| !(c.type_.is_empty() && c.name.is_empty()))
+    else {
+        return;
+    };
     if !matches!(certs.type_.as_str(), "ConfigMap" | "Secret") {
         found.push(CUSTOM.at(
             format!("{FIELD}.type"),

@@ -37,7 +37,9 @@ pub static TWICE: Rule = Rule {
     severity: Severity::Warning,
     says: "A ConfigMap has its keys under one of its names, with or without `config-`.",
     kept: Example::serving(r#"{"config": {"network": {"rollout-duration": "10"}}}"#),
-    broken: Example::serving(r#"{"config": {"network": {"rollout-duration": "10"}, "config-network": {"rollout-duration": "20"}}}"#),
+    broken: Example::serving(
+        r#"{"config": {"network": {"rollout-duration": "10"}, "config-network": {"rollout-duration": "20"}}}"#,
+    ),
 };
 
 pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
@@ -61,13 +63,19 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
                 ));
             } else if let Some(wrong) = syntax::config_key(key) {
                 found.push(KEY.at(field, format!("\"{key}\" {wrong}"), "rename it"));
-            } else if let Some((expected, example)) = kind_of(resource.component(), short, key).and_then(|kind| wrong(kind, value)) {
+            } else if let Some((expected, example)) =
+                kind_of(resource.component(), short, key).and_then(|kind| wrong(kind, value))
+            {
                 found.push(VALUE.at(field, format!("\"{value}\" is not {expected}"), format!("set it to {example}")));
             }
         }
         if short != map && config.contains_key(short) {
             let message = format!("is ignored, for spec.config.{map} is the same ConfigMap");
-            found.push(TWICE.at(format!("spec.config.{short}"), message, format!("move its keys to spec.config.{map}")));
+            found.push(TWICE.at(
+                format!("spec.config.{short}"),
+                message,
+                format!("move its keys to spec.config.{map}"),
+            ));
         }
     }
     if resource.component() == Component::Serving {

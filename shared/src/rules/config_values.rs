@@ -33,7 +33,9 @@ pub enum Kind {
     Quantity,
 }
 
-use Kind::{Between, Boolean, Duration, DurationOrDisabled, Json, Number, Quantity, Whole, WholeOrDisabled, Within, Word};
+use Kind::{
+    Between, Boolean, Duration, DurationOrDisabled, Json, Number, Quantity, Whole, WholeOrDisabled, Within, Word,
+};
 
 /// Knative's features.
 const FLAG: Kind = Word(&["enabled", "allowed", "disabled"]);
@@ -153,7 +155,9 @@ pub fn kind_of(component: Component, map: &str, key: &str) -> Option<Kind> {
     let own = if component == Component::Serving { SERVING } else { EVENTING };
     let known = own.iter().chain(BOTH).find(|(m, k, _)| *m == map && *k == key).map(|(_, _, kind)| *kind);
     let feature = || match (component, map) {
-        (Component::Serving, "features") if key.starts_with("kubernetes.podspec-") || FEATURES.contains(&key) => Some(FLAG),
+        (Component::Serving, "features") if key.starts_with("kubernetes.podspec-") || FEATURES.contains(&key) => {
+            Some(FLAG)
+        }
         (_, "logging") if key.starts_with("loglevel.") => Some(LEVEL),
         _ => None,
     };
@@ -175,10 +179,19 @@ pub fn wrong(kind: Kind, value: &str) -> Option<(String, String)> {
             Some(_) if most.is_finite() => told(&format!("from {least} s to {most} s"), "a duration in between"),
             Some(_) => told(&format!("at least {least} s"), "a longer one"),
         },
-        Boolean if matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True" | "0" | "f" | "F" | "false" | "FALSE" | "False") => None,
+        Boolean
+            if matches!(
+                value,
+                "1" | "t" | "T" | "true" | "TRUE" | "True" | "0" | "f" | "F" | "false" | "FALSE" | "False"
+            ) =>
+        {
+            None
+        }
         Boolean => told("a boolean", "true or false"),
         Whole(least) if value.parse::<i64>().is_ok_and(|n| n >= least) => None,
-        Whole(least) => told(&format!("a whole number of at least {least}"), &format!("one such as \"{}\"", least.max(1))),
+        Whole(least) => {
+            told(&format!("a whole number of at least {least}"), &format!("one such as \"{}\"", least.max(1)))
+        }
         Number(least) if value.parse::<f64>().is_ok_and(|n| n.is_finite() && n >= least) => None,
         Number(least) => told(&format!("a number of at least {least}"), &format!("one such as \"{}\"", least.max(1.0))),
         Between(least, most) if value.parse::<f64>().is_ok_and(|n| (least..=most).contains(&n)) => None,
@@ -228,7 +241,11 @@ pub fn domains(config: &BTreeMap<String, BTreeMap<String, String>>, found: &mut 
     for map in ["domain", "config-domain"] {
         for key in config.get(map).into_iter().flat_map(BTreeMap::keys).filter(|key| *key != "_example") {
             if let Some(wrong) = super::syntax::subdomain(key) {
-                found.push(super::config::KEY.at(format!("spec.config.{map}.{key}"), format!("\"{key}\" {wrong}"), "name a domain"));
+                found.push(super::config::KEY.at(
+                    format!("spec.config.{map}.{key}"),
+                    format!("\"{key}\" {wrong}"),
+                    "name a domain",
+                ));
             }
         }
     }

@@ -10,7 +10,9 @@ pub static FIELD: Rule = Rule {
     id: "deprecated-field",
     severity: Severity::Warning,
     says: "`spec.workloads` is used, and not the deprecated `spec.deployments` and `spec.resources`.",
-    kept: Example::serving(r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}}]}]}"#),
+    kept: Example::serving(
+        r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}}]}]}"#,
+    ),
     broken: Example::serving(r#"{"deployments": [{"name": "activator", "replicas": 2}]}"#),
 };
 
@@ -32,6 +34,10 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
             }
         }
         let moved = json!({"workloads": [{"name": "<name of the Deployment>", "resources": [entry]}]});
-        found.push(FIELD.at("spec.resources", "is deprecated", format!("move it to the workload that it is for: {moved}")));
+        found.push(FIELD.at(
+            "spec.resources",
+            "is deprecated",
+            format!("move it to the workload that it is for: {moved}"),
+        ));
     }
 }

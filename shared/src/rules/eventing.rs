@@ -47,10 +47,17 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     match eventing.spec.default_broker_class.as_deref() {
         None | Some("") => {}
         Some(class) if syntax::qualified(class).is_some() => {
-            found.push(BROKER.at(field, format!("\"{class}\" is no name"), format!("set it to one of {}", CLASSES.join(", "))));
+            found.push(BROKER.at(
+                field,
+                format!("\"{class}\" is no name"),
+                format!("set it to one of {}", CLASSES.join(", ")),
+            ));
         }
         Some(class) if !CLASSES.contains(&class) => {
-            let fix = format!("Knative's own are {}; another one needs a broker that you install yourself", CLASSES.join(", "));
+            let fix = format!(
+                "Knative's own are {}; another one needs a broker that you install yourself",
+                CLASSES.join(", ")
+            );
             found.push(BROKER_UNKNOWN.at(field, format!("\"{class}\" is no class of Knative's brokers"), fix));
         }
         Some(_) => {}

@@ -52,7 +52,10 @@ fn class(common: &CommonSpec) -> Option<(String, &str)> {
     ["config-network", "network"].into_iter().find_map(|map| {
         let keys = ["ingress-class", "ingress.class"].into_iter();
         let given = keys.filter_map(|key| Some((key, common.config.get(map)?.get(key)?.as_str())));
-        given.filter(|(_, class)| !class.is_empty()).map(|(key, class)| (format!("spec.config.{map}.{key}"), class)).next()
+        given
+            .filter(|(_, class)| !class.is_empty())
+            .map(|(key, class)| (format!("spec.config.{map}.{key}"), class))
+            .next()
     })
 }
 
@@ -82,7 +85,11 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
             let other = KNOWN.iter().find(|known| class_of(known) == *class && !enabled.contains(known));
             if let Some(other) = other {
                 let fix = format!("set it to {}, or enable spec.ingress.{other}", class_of(enabled[0]));
-                found.push(CLASS.at(field, format!("\"{class}\" is the class of {other}, and {} is enabled", enabled.join(" and ")), fix));
+                found.push(CLASS.at(
+                    field,
+                    format!("\"{class}\" is the class of {other}, and {} is enabled", enabled.join(" and ")),
+                    fix,
+                ));
             }
         }
         _ => {}

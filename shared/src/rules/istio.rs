@@ -22,9 +22,10 @@ const PROTOCOLS: [&str; 8] = ["HTTP", "HTTPS", "GRPC", "GRPC-WEB", "HTTP2", "MON
 pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     let Knative::Serving(serving) = resource else { return };
     let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref()) else { return };
-    for (field, gateway) in
-        [("knative-ingress-gateway", &istio.knative_ingress_gateway), ("knative-local-gateway", &istio.knative_local_gateway)]
-    {
+    for (field, gateway) in [
+        ("knative-ingress-gateway", &istio.knative_ingress_gateway),
+        ("knative-local-gateway", &istio.knative_local_gateway),
+    ] {
         for (index, server) in gateway.iter().flat_map(|g| &g.servers).enumerate() {
             one(&format!("spec.ingress.istio.{field}.servers[{index}]"), server, found);
         }
@@ -32,7 +33,8 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
 }
 
 fn one(path: &str, server: &IstioServer, found: &mut Vec<Problem>) {
-    let mut wrong = |field: &str, message: String, fix: &str| found.push(SERVER.at(format!("{path}.{field}"), message, fix));
+    let mut wrong =
+        |field: &str, message: String, fix: &str| found.push(SERVER.at(format!("{path}.{field}"), message, fix));
     let port = server.port.as_ref();
     match port.and_then(|p| p.number) {
         Some(number) if (1..=65535).contains(&number) => {}
@@ -42,7 +44,11 @@ fn one(path: &str, server: &IstioServer, found: &mut Vec<Problem>) {
     match port.and_then(|p| p.protocol.as_deref()) {
         Some(protocol) if PROTOCOLS.contains(&protocol.to_ascii_uppercase().as_str()) => {}
         Some(protocol) => {
-            wrong("port.protocol", format!("\"{protocol}\" is no protocol of Istio"), "set it to HTTP, HTTPS, HTTP2, GRPC, TCP or TLS");
+            wrong(
+                "port.protocol",
+                format!("\"{protocol}\" is no protocol of Istio"),
+                "set it to HTTP, HTTPS, HTTP2, GRPC, TCP or TLS",
+            );
         }
         None => wrong("port.protocol", "is not set".to_owned(), "set it to HTTP, HTTPS, HTTP2, GRPC, TCP or TLS"),
     }
@@ -54,7 +60,8 @@ fn one(path: &str, server: &IstioServer, found: &mut Vec<Problem>) {
     }
     let Some(tls) = &server.tls else { return };
     let has_certificate = tls.credential_name.as_ref().is_some_and(|n| !n.is_empty())
-        || (tls.server_certificate.as_ref().is_some_and(|c| !c.is_empty()) && tls.private_key.as_ref().is_some_and(|k| !k.is_empty()));
+        || (tls.server_certificate.as_ref().is_some_and(|c| !c.is_empty())
+            && tls.private_key.as_ref().is_some_and(|k| !k.is_empty()));
     if matches!(tls.mode, Some(IstioTlsMode::Simple | IstioTlsMode::Mutual)) && !has_certificate {
         wrong(
             "tls.credentialName",

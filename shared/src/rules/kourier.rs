@@ -8,8 +8,12 @@ pub static SERVICE: Rule = Rule {
     id: "kourier-service",
     severity: Severity::Error,
     says: "Kourier's Service is `ClusterIP`, `NodePort` or `LoadBalancer`; node ports go with `NodePort`, an address with `LoadBalancer`.",
-    kept: Example::serving(r#"{"ingress": {"kourier": {"enabled": true, "service-type": "NodePort", "http-port": 30080}}}"#),
-    broken: Example::serving(r#"{"ingress": {"kourier": {"enabled": true, "service-type": "ClusterIP", "http-port": 30080}}}"#),
+    kept: Example::serving(
+        r#"{"ingress": {"kourier": {"enabled": true, "service-type": "NodePort", "http-port": 30080}}}"#,
+    ),
+    broken: Example::serving(
+        r#"{"ingress": {"kourier": {"enabled": true, "service-type": "ClusterIP", "http-port": 30080}}}"#,
+    ),
 };
 
 /// Ports.
@@ -20,7 +24,9 @@ pub static PORT: Rule = Rule {
     kept: Example::serving(
         r#"{"ingress": {"kourier": {"enabled": true, "service-type": "NodePort", "http-port": 30080, "https-port": 30443}}}"#,
     ),
-    broken: Example::serving(r#"{"ingress": {"kourier": {"enabled": true, "service-type": "NodePort", "http-port": 70000}}}"#),
+    broken: Example::serving(
+        r#"{"ingress": {"kourier": {"enabled": true, "service-type": "NodePort", "http-port": 70000}}}"#,
+    ),
 };
 
 const PATH: &str = "spec.ingress.kourier";
@@ -34,7 +40,11 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     let type_ = given.unwrap_or(RELEASED);
     if !matches!(type_, "ClusterIP" | "NodePort" | "LoadBalancer") {
         let fix = "set it to ClusterIP, NodePort or LoadBalancer";
-        found.push(SERVICE.at(format!("{PATH}.service-type"), format!("\"{type_}\" is no type that Kourier's Service can have"), fix));
+        found.push(SERVICE.at(
+            format!("{PATH}.service-type"),
+            format!("\"{type_}\" is no type that Kourier's Service can have"),
+            fix,
+        ));
         return;
     }
     let ports = [("http-port", kourier.http_port), ("https-port", kourier.https_port)];
@@ -58,7 +68,11 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         && http == https
         && http > 0
     {
-        found.push(PORT.at(format!("{PATH}.https-port"), format!("{https} is http-port as well"), "choose another port"));
+        found.push(PORT.at(
+            format!("{PATH}.https-port"),
+            format!("{https} is http-port as well"),
+            "choose another port",
+        ));
     }
     if let Some(address) = kourier.service_load_balancer_ip.as_deref().filter(|ip| !ip.is_empty()) {
         let place = format!("{PATH}.service-load-balancer-ip");
@@ -66,12 +80,20 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
             let message = format!("doesn't go with a Service of type {type_}");
             found.push(SERVICE.at(place, message, "set service-type to LoadBalancer, or remove it"));
         } else if address.parse::<core::net::IpAddr>().is_err() {
-            found.push(SERVICE.at(place, format!("\"{address}\" is no IP address"), "set it to one such as 203.0.113.7, or remove it"));
+            found.push(SERVICE.at(
+                place,
+                format!("\"{address}\" is no IP address"),
+                "set it to one such as 203.0.113.7, or remove it",
+            ));
         }
     }
     if let Some(name) = kourier.bootstrap_configmap.as_deref().filter(|n| !n.is_empty())
         && let Some(wrong) = syntax::subdomain(name)
     {
-        found.push(SERVICE.at(format!("{PATH}.bootstrap-configmap"), format!("\"{name}\" {wrong}"), "set it to the name of a ConfigMap"));
+        found.push(SERVICE.at(
+            format!("{PATH}.bootstrap-configmap"),
+            format!("\"{name}\" {wrong}"),
+            "set it to the name of a ConfigMap",
+        ));
     }
 }

@@ -18,7 +18,9 @@ pub static VERSION: Rule = Rule {
     id: "manifest-version",
     severity: Severity::Error,
     says: "`spec.manifests` goes with the `spec.version` that it is.",
-    kept: Example::serving(r#"{"version": "1.22.1", "manifests": [{"URL": "https://example.com/v${VERSION}/serving.yaml"}]}"#),
+    kept: Example::serving(
+        r#"{"version": "1.22.1", "manifests": [{"URL": "https://example.com/v${VERSION}/serving.yaml"}]}"#,
+    ),
     broken: Example::serving(r#"{"manifests": [{"URL": "https://example.com/serving.yaml"}]}"#),
 };
 
@@ -79,7 +81,10 @@ fn fault(url: &str) -> Option<(String, &'static str)> {
     }
     parts.find_map(|part| {
         let Some((scheme, rest)) = part.split_once("://") else {
-            return part.split('/').any(|step| step == "..").then(|| ("leads out of the release bundle".to_owned(), FIX));
+            return part
+                .split('/')
+                .any(|step| step == "..")
+                .then(|| ("leads out of the release bundle".to_owned(), FIX));
         };
         if !scheme.eq_ignore_ascii_case("https") {
             let fix = "serve the manifest over https, or put it into the release bundle and give its path";

@@ -19,7 +19,9 @@ pub static ANNOTATION: Rule = Rule {
     id: "annotation-syntax",
     severity: Severity::Error,
     says: "Keys of annotations have the syntax of qualified names.",
-    kept: Example::serving(r#"{"workloads": [{"name": "activator", "annotations": {"example.com/note": "any text"}}]}"#),
+    kept: Example::serving(
+        r#"{"workloads": [{"name": "activator", "annotations": {"example.com/note": "any text"}}]}"#,
+    ),
     broken: Example::serving(r#"{"services": [{"name": "autoscaler", "annotations": {"/note": "x"}}]}"#),
 };
 
@@ -41,15 +43,18 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     if let Knative::Serving(serving) = resource
         && let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref())
     {
-        for (field, gateway) in
-            [("knative-ingress-gateway", &istio.knative_ingress_gateway), ("knative-local-gateway", &istio.knative_local_gateway)]
-        {
+        for (field, gateway) in [
+            ("knative-ingress-gateway", &istio.knative_ingress_gateway),
+            ("knative-local-gateway", &istio.knative_local_gateway),
+        ] {
             if let Some(gateway) = gateway {
                 labels(&format!("spec.ingress.istio.{field}.selector"), &gateway.selector, found);
             }
         }
     }
-    for (field, settings) in [("namespace", &common.namespace), ("namespaceConfiguration", &common.namespace_configuration)] {
+    for (field, settings) in
+        [("namespace", &common.namespace), ("namespaceConfiguration", &common.namespace_configuration)]
+    {
         if let Some(settings) = settings {
             labels(&format!("spec.{field}.labels"), &settings.labels, found);
             annotations(&format!("spec.{field}.annotations"), &settings.annotations, found);
@@ -63,7 +68,11 @@ fn labels(path: &str, labels: &Map, found: &mut Vec<Problem>) {
             found.push(LABEL.at(format!("{path}[{key}]"), format!("key \"{key}\" {wrong}"), "rename it"));
         }
         if let Some(wrong) = syntax::label_value(value) {
-            found.push(LABEL.at(format!("{path}[{key}]"), format!("value \"{value}\" {wrong}"), "change it, or use an annotation"));
+            found.push(LABEL.at(
+                format!("{path}[{key}]"),
+                format!("value \"{value}\" {wrong}"),
+                "change it, or use an annotation",
+            ));
         }
     }
 }

@@ -84,8 +84,11 @@ impl Problem {
 
 /// `path` without the places in lists.
 fn unindexed(path: &str) -> impl Iterator<Item = &str> {
-    path.split('[')
-        .map(|part| part.split_once(']').filter(|(index, _)| index.bytes().all(|b| b.is_ascii_digit())).map_or(part, |(_, rest)| rest))
+    path.split('[').map(|part| {
+        part.split_once(']')
+            .filter(|(index, _)| index.bytes().all(|b| b.is_ascii_digit()))
+            .map_or(part, |(_, rest)| rest)
+    })
 }
 
 /// Everything wrong with `new`, which replaces `old` if there is one, as far as `around` tells. An update is never refused for a fault that

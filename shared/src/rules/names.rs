@@ -94,7 +94,11 @@ impl Names {
         }
         for (field, set) in [("version", given.version.is_some()), ("volumeMounts", !given.volume_mounts.is_empty())] {
             if set {
-                found.push(NO_EFFECT.at(format!("{path}.{field}"), "has no effect, as in the Go operator", "remove it"));
+                found.push(NO_EFFECT.at(
+                    format!("{path}.{field}"),
+                    "has no effect, as in the Go operator",
+                    "remove it",
+                ));
             }
         }
         let places = [
@@ -104,23 +108,36 @@ impl Names {
             ("livenessProbes", given.liveness_probes.iter().map(|p| p.container.as_str()).collect()),
         ];
         for (field, names) in places {
-            for (index, name) in
-                names.into_iter().enumerate().filter(|(_, name)| !workload.containers.contains_key(*name) && !name.is_empty())
+            for (index, name) in names
+                .into_iter()
+                .enumerate()
+                .filter(|(_, name)| !workload.containers.contains_key(*name) && !name.is_empty())
             {
                 let known = workload.containers.keys().map(String::as_str);
-                found.push(unknown(&CONTAINER, format!("{path}.{field}[{index}].container"), "container of this workload", name, known));
+                found.push(unknown(
+                    &CONTAINER,
+                    format!("{path}.{field}[{index}].container"),
+                    "container of this workload",
+                    name,
+                    known,
+                ));
             }
         }
         probes(path, given, workload, found);
     }
 
     fn by_name(&self, common: &CommonSpec, found: &mut Vec<Problem>) {
-        let deployed: BTreeSet<&str> = self.workloads.values().flat_map(|w| w.containers.keys().map(String::as_str)).collect();
-        for (index, given) in common.resources.iter().enumerate().filter(|(_, r)| !deployed.contains(r.container.as_str())) {
+        let deployed: BTreeSet<&str> =
+            self.workloads.values().flat_map(|w| w.containers.keys().map(String::as_str)).collect();
+        for (index, given) in
+            common.resources.iter().enumerate().filter(|(_, r)| !deployed.contains(r.container.as_str()))
+        {
             let field = format!("spec.resources[{index}].container");
             found.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
         }
-        for (index, given) in common.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty() && !self.services.contains(&s.name)) {
+        for (index, given) in
+            common.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty() && !self.services.contains(&s.name))
+        {
             let field = format!("spec.services[{index}].name");
             found.push(unknown(&SERVICE, field, "Service", &given.name, self.services.iter().map(String::as_str)));
         }
@@ -130,11 +147,16 @@ impl Names {
                 let known = self.budgets.iter().map(String::as_str);
                 found.push(unknown(&BUDGET, format!("{path}.name"), "PodDisruptionBudget", &given.name, known));
             }
-            for (field, set) in
-                [("selector", given.selector.is_some()), ("unhealthyPodEvictionPolicy", given.unhealthy_pod_eviction_policy.is_some())]
-            {
+            for (field, set) in [
+                ("selector", given.selector.is_some()),
+                ("unhealthyPodEvictionPolicy", given.unhealthy_pod_eviction_policy.is_some()),
+            ] {
                 if set {
-                    found.push(NO_EFFECT.at(format!("{path}.{field}"), "has no effect, as in the Go operator", "remove it"));
+                    found.push(NO_EFFECT.at(
+                        format!("{path}.{field}"),
+                        "has no effect, as in the Go operator",
+                        "remove it",
+                    ));
                 }
             }
         }
@@ -149,11 +171,15 @@ impl Names {
             };
             for key in entries.keys().filter(|key| !explained.contains(*key)) {
                 // Not every key that works is explained: only what looks like a slip is told.
-                if let Some(near) =
-                    nearest(key, explained.iter().map(String::as_str)).filter(|near| strsim::jaro_winkler(near, key) > ALIKE)
+                if let Some(near) = nearest(key, explained.iter().map(String::as_str))
+                    .filter(|near| strsim::jaro_winkler(near, key) > ALIKE)
                 {
                     let message = format!("ConfigMap {map} explains no key \"{key}\"");
-                    found.push(CONFIG_KEY.at(format!("spec.config.{map}.{key}"), message, format!("is \"{near}\" meant?")));
+                    found.push(CONFIG_KEY.at(
+                        format!("spec.config.{map}.{key}"),
+                        message,
+                        format!("is \"{near}\" meant?"),
+                    ));
                 }
             }
         }
@@ -170,15 +196,23 @@ impl Names {
         }
         for name in registry.overrides.keys().filter(|n| !known.contains(*n)) {
             let what = "container, workload/container, environment variable or cached image";
-            found.push(unknown(&IMAGE, format!("spec.registry.override.{name}"), what, name, known.iter().map(String::as_str)));
+            found.push(unknown(
+                &IMAGE,
+                format!("spec.registry.override.{name}"),
+                what,
+                name,
+                known.iter().map(String::as_str),
+            ));
         }
     }
 }
 
 /// Probes that are to be adjusted and aren't there.
 fn probes(path: &str, given: &WorkloadOverride, workload: &Workload, found: &mut Vec<Problem>) {
-    let lists =
-        [(&given.readiness_probes, "readinessProbes", "readinessProbe"), (&given.liveness_probes, "livenessProbes", "livenessProbe")];
+    let lists = [
+        (&given.readiness_probes, "readinessProbes", "readinessProbe"),
+        (&given.liveness_probes, "livenessProbes", "livenessProbe"),
+    ];
     for (list, field, probe) in lists {
         for (index, given) in list.iter().enumerate().filter(|(_, p)| is_set(p)) {
             let has = |c: &super::Container| if probe == "readinessProbe" { c.readiness } else { c.liveness };
@@ -219,7 +253,14 @@ fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k s
     known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
 }
 
-fn unknown<'k>(rule: &'static Rule, field: String, what: &str, name: &str, known: impl Iterator<Item = &'k str>) -> Problem {
-    let nearest = nearest(name, known).map_or_else(|| "there is none at all".to_owned(), |n| format!("the nearest is \"{n}\""));
+fn unknown<'k>(
+    rule: &'static Rule,
+    field: String,
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'k str>,
+) -> Problem {
+    let nearest =
+        nearest(name, known).map_or_else(|| "there is none at all".to_owned(), |n| format!("the nearest is \"{n}\""));
     rule.at(field, format!("no {what} is called \"{name}\""), nearest)
 }

@@ -9,7 +9,9 @@ pub static ONE_MEANING: Rule = Rule {
     severity: Severity::Error,
     says: "`spec.namespace` and `spec.namespaceConfiguration`, two names for the same, don't contradict each other.",
     kept: Example::serving(r#"{"namespace": {"labels": {"a": "1"}}}"#),
-    broken: Example::serving(r#"{"namespace": {"labels": {"a": "1"}}, "namespaceConfiguration": {"labels": {"a": "2"}}}"#),
+    broken: Example::serving(
+        r#"{"namespace": {"labels": {"a": "1"}}, "namespaceConfiguration": {"labels": {"a": "2"}}}"#,
+    ),
 };
 
 /// Both names may be given only if they say the same. An empty block says nothing.

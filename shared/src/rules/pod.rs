@@ -95,7 +95,8 @@ fn environment(path: &str, variable: &Value, found: &mut Vec<Problem>) {
 }
 
 fn toleration(path: &str, given: &Value, found: &mut Vec<Problem>) {
-    let mut wrong = |field: &str, message: String, fix: &str| found.push(TOLERATION.at(format!("{path}.{field}"), message, fix));
+    let mut wrong =
+        |field: &str, message: String, fix: &str| found.push(TOLERATION.at(format!("{path}.{field}"), message, fix));
     let (key, operator, effect) = (word(given, "key"), word(given, "operator"), word(given, "effect"));
     if !matches!(operator, "" | "Equal" | "Exists" | "Lt" | "Gt") {
         wrong("operator", format!("\"{operator}\" is no operator of a toleration"), "set it to Equal or Exists");
@@ -111,10 +112,18 @@ fn toleration(path: &str, given: &Value, found: &mut Vec<Problem>) {
         );
     }
     if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-        wrong("effect", format!("\"{effect}\" is no effect of a taint"), "set it to NoSchedule, PreferNoSchedule or NoExecute");
+        wrong(
+            "effect",
+            format!("\"{effect}\" is no effect of a taint"),
+            "set it to NoSchedule, PreferNoSchedule or NoExecute",
+        );
     }
     if given["tolerationSeconds"].is_number() && effect != "NoExecute" {
-        wrong("effect", format!("\"{effect}\" has no tolerationSeconds"), "set it to NoExecute, or remove tolerationSeconds");
+        wrong(
+            "effect",
+            format!("\"{effect}\" has no tolerationSeconds"),
+            "set it to NoExecute, or remove tolerationSeconds",
+        );
     }
     if !key.is_empty()
         && let Some(why) = syntax::qualified(key)
@@ -128,7 +137,8 @@ fn toleration(path: &str, given: &Value, found: &mut Vec<Problem>) {
 }
 
 fn spread(path: &str, given: &Value, found: &mut Vec<Problem>) {
-    let mut wrong = |field: &str, message: String, fix: &str| found.push(SPREAD.at(format!("{path}.{field}"), message, fix));
+    let mut wrong =
+        |field: &str, message: String, fix: &str| found.push(SPREAD.at(format!("{path}.{field}"), message, fix));
     let (skew, key, otherwise) =
         (given["maxSkew"].as_i64().unwrap_or_default(), word(given, "topologyKey"), word(given, "whenUnsatisfiable"));
     if skew < 1 {
@@ -165,7 +175,11 @@ fn affinities(path: &str, affinity: &Value, found: &mut Vec<Problem>) {
     if node[REQUIRED].is_object() {
         let terms = format!("{at}.{REQUIRED}.nodeSelectorTerms");
         if items(&node[REQUIRED], "nodeSelectorTerms").next().is_none() {
-            found.push(AFFINITY.at(&terms, "is empty: no node has what is required", "add a term, or remove the requirement"));
+            found.push(AFFINITY.at(
+                &terms,
+                "is empty: no node has what is required",
+                "add a term, or remove the requirement",
+            ));
         }
         for (index, term) in items(&node[REQUIRED], "nodeSelectorTerms") {
             node_term(&format!("{terms}[{index}]"), term, found);
@@ -192,7 +206,11 @@ fn affinities(path: &str, affinity: &Value, found: &mut Vec<Problem>) {
 fn weight(path: &str, preferred: &Value, found: &mut Vec<Problem>) {
     let weight = preferred["weight"].as_i64().unwrap_or_default();
     if !(1..=100).contains(&weight) {
-        found.push(AFFINITY.at(format!("{path}.weight"), format!("{weight} is not between 1 and 100"), "set it to a number from 1 to 100"));
+        found.push(AFFINITY.at(
+            format!("{path}.weight"),
+            format!("{weight} is not between 1 and 100"),
+            "set it to a number from 1 to 100",
+        ));
     }
 }
 
@@ -244,8 +262,13 @@ fn expression(rule: &'static Rule, path: &str, requirement: &Value, node: bool, 
         "Exists" | "DoesNotExist" => values.is_empty(),
         "Gt" | "Lt" if node => values.len() == 1 && values[0].as_str().is_some_and(|v| v.parse::<i64>().is_ok()),
         _ => {
-            let known = if node { "In, NotIn, Exists, DoesNotExist, Gt or Lt" } else { "In, NotIn, Exists or DoesNotExist" };
-            found.push(rule.at(format!("{path}.operator"), format!("\"{operator}\" is no operator"), format!("set it to {known}")));
+            let known =
+                if node { "In, NotIn, Exists, DoesNotExist, Gt or Lt" } else { "In, NotIn, Exists or DoesNotExist" };
+            found.push(rule.at(
+                format!("{path}.operator"),
+                format!("\"{operator}\" is no operator"),
+                format!("set it to {known}"),
+            ));
             true
         }
     };

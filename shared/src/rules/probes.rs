@@ -18,9 +18,10 @@ pub static RANGE: Rule = Rule {
 
 pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     for (path, workload) in resource.common().overrides() {
-        for (field, probes, liveness) in
-            [("readinessProbes", &workload.readiness_probes, false), ("livenessProbes", &workload.liveness_probes, true)]
-        {
+        for (field, probes, liveness) in [
+            ("readinessProbes", &workload.readiness_probes, false),
+            ("livenessProbes", &workload.liveness_probes, true),
+        ] {
             for (index, probe) in probes.iter().enumerate() {
                 one(&format!("{path}.{field}[{index}]"), probe, liveness, found);
             }
@@ -40,15 +41,29 @@ fn one(path: &str, probe: &ContainerProbe, liveness: bool, found: &mut Vec<Probl
     for (field, value) in numbers {
         let place = || format!("{path}.{field}");
         match value {
-            Some(value) if value < 0 => found.push(RANGE.at(place(), format!("{value} is negative"), "set it to a positive number")),
+            Some(value) if value < 0 => {
+                found.push(RANGE.at(place(), format!("{value} is negative"), "set it to a positive number"))
+            }
             Some(value) if value > MAX_INT32 && field != "terminationGracePeriodSeconds" => {
-                found.push(RANGE.at(place(), format!("{value} is more than {MAX_INT32}"), "set it to a smaller number"));
+                found.push(RANGE.at(
+                    place(),
+                    format!("{value} is more than {MAX_INT32}"),
+                    "set it to a smaller number",
+                ));
             }
             Some(value) if liveness && field == "successThreshold" && value > 1 => {
-                found.push(RANGE.at(place(), format!("{value} is more than 1, all that a liveness probe may need"), "set it to 1"));
+                found.push(RANGE.at(
+                    place(),
+                    format!("{value} is more than 1, all that a liveness probe may need"),
+                    "set it to 1",
+                ));
             }
             Some(value) if !liveness && field == "terminationGracePeriodSeconds" && value > 0 => {
-                found.push(RANGE.at(place(), format!("{value} is set, and a readiness probe ends no pod"), "set it on the liveness probe"));
+                found.push(RANGE.at(
+                    place(),
+                    format!("{value} is set, and a readiness probe ends no pod"),
+                    "set it on the liveness probe",
+                ));
             }
             _ => {}
         }

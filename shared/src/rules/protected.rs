@@ -9,8 +9,12 @@ pub static DELETION: Rule = Rule {
     id: "protected",
     severity: Severity::Error,
     says: "A resource annotated `operator.knative.dev/protected: \"true\"` is not deleted.",
-    kept: Example::deletion(r#"{"metadata": {"annotations": {"operator.knative.dev/protected": "false"}}, "spec": {}}"#),
-    broken: Example::deletion(r#"{"metadata": {"annotations": {"operator.knative.dev/protected": "true"}}, "spec": {}}"#),
+    kept: Example::deletion(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/protected": "false"}}, "spec": {}}"#,
+    ),
+    broken: Example::deletion(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/protected": "true"}}, "spec": {}}"#,
+    ),
 };
 
 /// Whether `resource` may be deleted.

@@ -48,7 +48,11 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
                     && much > most * (1.0 + 1e-12)
                 {
                     let field = format!("{path}[{index}].requests.{name}");
-                    found.push(LIMIT.at(field, format!("{request} is more than the limit {limit}"), "lower it, or raise the limit"));
+                    found.push(LIMIT.at(
+                        field,
+                        format!("{request} is more than the limit {limit}"),
+                        "lower it, or raise the limit",
+                    ));
                 }
             }
         }
@@ -59,8 +63,14 @@ fn faulty(path: &str, entries: &BTreeMap<String, Value>, found: &mut Vec<Problem
     for (name, value) in entries {
         let field = format!("{path}.{name}");
         match amount(value) {
-            None => found.push(SYNTAX.at(field, format!("{value} is no quantity"), "set it to one such as 500m, 2, 128Mi or 1.5G")),
-            Some(amount) if amount < 0.0 => found.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more")),
+            None => found.push(SYNTAX.at(
+                field,
+                format!("{value} is no quantity"),
+                "set it to one such as 500m, 2, 128Mi or 1.5G",
+            )),
+            Some(amount) if amount < 0.0 => {
+                found.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more"))
+            }
             Some(_) => {}
         }
     }
@@ -74,7 +84,8 @@ pub fn amount(value: &Value) -> Option<f64> {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
     };
-    let (number, suffix) = unsigned.split_at(unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len()));
+    let (number, suffix) =
+        unsigned.split_at(unsigned.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(unsigned.len()));
     let number: f64 = number.parse().ok()?;
     let binary = |power: i32| 1024f64.powi(power);
     let factor = match suffix {

@@ -7,7 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Example, Problem, Rule, Severity};
-use crate::api::{CommonSpec, Component, Knative, KnativeEventing, KnativeEventingSpec, KnativeServing, KnativeServingSpec};
+use crate::api::{
+    CommonSpec, Component, Knative, KnativeEventing, KnativeEventingSpec, KnativeServing, KnativeServingSpec,
+};
 
 /// Types are right.
 pub static READABLE: Rule = Rule {
@@ -132,7 +134,10 @@ fn plain(text: &str) -> String {
         _ if expected.starts_with("a sequence") => "a list",
         _ => expected,
     };
-    format!("{}, expected {expected}", found.replace("type: map", "type: object").replace("type: sequence", "type: list"))
+    format!(
+        "{}, expected {expected}",
+        found.replace("type: map", "type: object").replace("type: sequence", "type: list")
+    )
 }
 
 #[cfg(test)]
@@ -183,8 +188,10 @@ mod tests {
     #[test]
     fn what_is_certain_of_an_unreadable_object_is_salvaged() {
         let object = |spec: Value| json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec, "status": {"version": "1.2.3"}});
-        let salvaged =
-            salvage(Component::Eventing, &object(json!({"workloads": "x", "clusterProfileRef": {"name": "c", "namespace": "d"}})));
+        let salvaged = salvage(
+            Component::Eventing,
+            &object(json!({"workloads": "x", "clusterProfileRef": {"name": "c", "namespace": "d"}})),
+        );
         let salvaged = salvaged.unwrap();
         assert_eq!(salvaged.common().cluster_profile_ref.as_ref().map(ToString::to_string).as_deref(), Some("d/c"));
         assert_eq!(salvaged.status().and_then(|s| s.version.as_deref()), Some("1.2.3"));
@@ -201,8 +208,7 @@ mod tests {
             (json!({"ingress": {"kourier": {"enabled": "yes"}}}), "spec.ingress.kourier.enabled"),
             (json!([]), "spec"),
         ] {
-            let object =
-                json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a"}, "spec": spec});
+            let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a"}, "spec": spec});
             assert_eq!(read(Component::Serving, &object).unwrap_err().field, field, "{spec}");
         }
     }

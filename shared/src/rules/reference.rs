@@ -83,7 +83,11 @@ pub fn names(resource: &Knative, found: &mut Vec<Problem>) {
     if anchor.len() > name::MAX_NAME {
         found.push(ANCHOR.at(
             "metadata.name",
-            format!("gives the anchor ConfigMap on the spoke a name of {} characters, more than {}", anchor.len(), name::MAX_NAME),
+            format!(
+                "gives the anchor ConfigMap on the spoke a name of {} characters, more than {}",
+                anchor.len(),
+                name::MAX_NAME
+            ),
             format!("shorten it by {} characters", anchor.len() - name::MAX_NAME),
         ));
     }
@@ -100,8 +104,8 @@ mod tests {
 
     fn serving(reference: Option<(&str, &str)>) -> Knative {
         let mut spec = KnativeServingSpec::default();
-        spec.common.cluster_profile_ref =
-            reference.map(|(namespace, name)| ClusterProfileReference { name: name.into(), namespace: namespace.into() });
+        spec.common.cluster_profile_ref = reference
+            .map(|(namespace, name)| ClusterProfileReference { name: name.into(), namespace: namespace.into() });
         let mut serving = KnativeServing::new("ks", spec);
         serving.metadata.namespace = Some("knative-serving".into());
         Knative::Serving(serving)
@@ -110,9 +114,21 @@ mod tests {
     #[test]
     fn the_three_changes_are_refused_with_both_values_and_a_way_out() {
         for (old, new, expected) in [
-            (Some(("fleet", "a")), Some(("fleet", "b")), "cannot be changed after creation (from \"fleet/a\" to \"fleet/b\")"),
-            (None, Some(("fleet", "b")), "cannot be added after creation (from none, the local cluster to \"fleet/b\")"),
-            (Some(("fleet", "a")), None, "cannot be removed after creation (from \"fleet/a\" to none, the local cluster)"),
+            (
+                Some(("fleet", "a")),
+                Some(("fleet", "b")),
+                "cannot be changed after creation (from \"fleet/a\" to \"fleet/b\")",
+            ),
+            (
+                None,
+                Some(("fleet", "b")),
+                "cannot be added after creation (from none, the local cluster to \"fleet/b\")",
+            ),
+            (
+                Some(("fleet", "a")),
+                None,
+                "cannot be removed after creation (from \"fleet/a\" to none, the local cluster)",
+            ),
         ] {
             let problem = immutable(&serving(new), &serving(old)).unwrap();
             assert_eq!(problem.message, expected);

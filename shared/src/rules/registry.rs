@@ -45,7 +45,8 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     for (key, image) in &registry.overrides {
         let field = format!("spec.registry.override.{key}");
         if key.split('/').count() > 2 || key.split('/').any(str::is_empty) || key.contains(char::is_whitespace) {
-            let fix = "name a container, workload/container, an environment variable that holds an image, or a cached image";
+            let fix =
+                "name a container, workload/container, an environment variable that holds an image, or a cached image";
             found.push(KEY.at(&field, format!("\"{key}\" names nothing that has an image"), fix));
         }
         if let Some(wrong) = syntax::image(image) {
@@ -56,7 +57,11 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         let name = secret["name"].as_str().unwrap_or_default();
         if let Some(wrong) = syntax::subdomain(name) {
             let field = format!("spec.registry.imagePullSecrets[{index}].name");
-            found.push(SECRET.at(field, format!("\"{name}\" {wrong}"), "set it to the name of a Secret in the namespace of the component"));
+            found.push(SECRET.at(
+                field,
+                format!("\"{name}\" {wrong}"),
+                "set it to the name of a Secret in the namespace of the component",
+            ));
         }
     }
 }

@@ -6,8 +6,9 @@ use crate::api::Component;
 use crate::label::{GROUP, VERSION};
 
 use super::{
-    availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names, namespace, pod,
-    probes, protected, quantity, readable, reference, registry, target, unreachable, version, workloads,
+    availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names,
+    namespace, pod, probes, protected, quantity, readable, reference, registry, target, unreachable, version,
+    workloads,
 };
 
 /// How bad it is to break a rule.
@@ -85,7 +86,12 @@ impl Example {
 
 impl Rule {
     /// It is broken at `field`.
-    pub fn at(&'static self, field: impl Into<String>, message: impl Into<String>, fix: impl Into<String>) -> super::Problem {
+    pub fn at(
+        &'static self,
+        field: impl Into<String>,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> super::Problem {
         super::Problem { rule: self, field: field.into(), message: message.into(), fix: fix.into() }
     }
 }

@@ -60,8 +60,9 @@ pub fn config_key(text: &str) -> Option<&'static str> {
 
 /// An image reference (`github.com/distribution/reference`): a path of lower case components, an optional tag and an optional digest.
 pub fn image(text: &str) -> Option<&'static str> {
-    const WRONG: Option<&str> =
-        Some("must be an image reference such as registry.example/path/name:tag or registry.example/path/name@sha256:…");
+    const WRONG: Option<&str> = Some(
+        "must be an image reference such as registry.example/path/name:tag or registry.example/path/name@sha256:…",
+    );
     let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
     if digest.is_some_and(|d| !is_digest(d)) {
         return WRONG;
@@ -72,12 +73,18 @@ pub fn image(text: &str) -> Option<&'static str> {
         _ => (rest, None),
     };
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    let is_tag = |tag: &str| tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b"-.".contains(&b));
+    let is_tag = |tag: &str| {
+        tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b"-.".contains(&b))
+    };
     if tag.is_some_and(|tag| !is_tag(tag)) {
         return WRONG;
     }
     let mut parts: Vec<&str> = path.split('/').collect();
-    if parts.len() > 1 && (parts[0].contains(['.', ':']) || parts[0] == "localhost" || parts[0].bytes().any(|b| b.is_ascii_uppercase())) {
+    if parts.len() > 1
+        && (parts[0].contains(['.', ':'])
+            || parts[0] == "localhost"
+            || parts[0].bytes().any(|b| b.is_ascii_uppercase()))
+    {
         let host = parts.remove(0);
         if !is_host(host) {
             return WRONG;
@@ -94,14 +101,18 @@ pub fn image(text: &str) -> Option<&'static str> {
 fn is_host(text: &str) -> bool {
     let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
     let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !part.starts_with('-') && !part.ends_with('-')
+        !part.is_empty()
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
     };
     host.split('.').all(is_part) && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn is_digest(text: &str) -> bool {
-    text.split_once(':')
-        .is_some_and(|(algorithm, hex)| !algorithm.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    text.split_once(':').is_some_and(|(algorithm, hex)| {
+        !algorithm.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())
+    })
 }
 
 #[cfg(test)]
@@ -123,24 +134,50 @@ mod tests {
         ] {
             assert_eq!(image(fine), None, "{fine}");
         }
-        for wrong in
-            ["", "a b", "a:", "/a", "a//b", "a@", "a@sha256:12", "A", "a/B", "a:b c", "https://a/b", "a/b:$TAG", "-a", "a/b:tag:tag"]
-        {
+        for wrong in [
+            "",
+            "a b",
+            "a:",
+            "/a",
+            "a//b",
+            "a@",
+            "a@sha256:12",
+            "A",
+            "a/B",
+            "a:b c",
+            "https://a/b",
+            "a/b:$TAG",
+            "-a",
+            "a/b:tag:tag",
+        ] {
             assert!(image(wrong).is_some(), "{wrong}");
         }
     }
 
     #[test]
     fn names_follow_kubernetes() {
-        assert!(subdomain("a.b-c.9").is_none() && label("a-1").is_none() && qualified("a.io/B_c.d").is_none() && label_value("").is_none());
+        assert!(
+            subdomain("a.b-c.9").is_none()
+                && label("a-1").is_none()
+                && qualified("a.io/B_c.d").is_none()
+                && label_value("").is_none()
+        );
         for wrong in ["", "A", "a..b", "-a", "a_b", "a-"] {
             assert!(subdomain(wrong).is_some() && label(wrong).is_some(), "{wrong}");
         }
         for wrong in ["", "/a", "a/", "a/b/c", "A/b", "a b", "_a"] {
             assert!(qualified(wrong).is_some(), "{wrong}");
         }
-        assert!(variable("A_b-1.c").is_none() && ["", "1A", "A=B", "A B", "Ä"].iter().all(|wrong| variable(wrong).is_some()));
+        assert!(
+            variable("A_b-1.c").is_none()
+                && ["", "1A", "A=B", "A B", "Ä"].iter().all(|wrong| variable(wrong).is_some())
+        );
         assert!(label_value("a b").is_some() && label(&"x".repeat(64)).is_some());
-        assert!(config_key("a_B.c-1").is_none() && config_key("a/b").is_some() && config_key("..").is_some() && config_key("").is_some());
+        assert!(
+            config_key("a_B.c-1").is_none()
+                && config_key("a/b").is_some()
+                && config_key("..").is_some()
+                && config_key("").is_some()
+        );
     }
 }

@@ -44,7 +44,11 @@ pub fn profile(resource: &Knative, around: &Surroundings<'_>, found: &mut Vec<Pr
         }
         Some(Profile::Unhealthy) => {
             let fix = "nothing is installed before its cluster manager says so";
-            found.push(HEALTHY.at(FIELD, format!("ClusterProfile {reference} has no condition ControlPlaneHealthy=True"), fix));
+            found.push(HEALTHY.at(
+                FIELD,
+                format!("ClusterProfile {reference} has no condition ControlPlaneHealthy=True"),
+                fix,
+            ));
         }
         Some(Profile::Healthy) | None => {}
     }
@@ -56,8 +60,11 @@ pub fn one(resource: &Knative, around: &Surroundings<'_>) -> Option<Problem> {
     if resource.meta().annotations.as_ref().is_some_and(|a| a.get(SHARED_TARGET).is_some_and(|v| v == "true")) {
         return None;
     }
-    let cluster =
-        resource.common().cluster_profile_ref.as_ref().map_or_else(|| "the local cluster".to_owned(), |r| format!("ClusterProfile {r}"));
+    let cluster = resource
+        .common()
+        .cluster_profile_ref
+        .as_ref()
+        .map_or_else(|| "the local cluster".to_owned(), |r| format!("ClusterProfile {r}"));
     Some(ONE.at(
         FIELD,
         format!("{cluster} has a {} already: {rival}", resource.component()),

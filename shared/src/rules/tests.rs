@@ -37,8 +37,11 @@ fn releases() -> Releases {
         ]),
         images: set(&["queue-proxy"]),
     };
-    let of = |kind: &str| (kind.to_owned(), BTreeMap::from([("1.22".to_owned(), names.clone()), ("1.23".to_owned(), names.clone())]));
-    let versions = |kind: &str| (kind.to_owned(), ["1.21.3", "1.22.0", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec());
+    let of = |kind: &str| {
+        (kind.to_owned(), BTreeMap::from([("1.22".to_owned(), names.clone()), ("1.23".to_owned(), names.clone())]))
+    };
+    let versions =
+        |kind: &str| (kind.to_owned(), ["1.21.3", "1.22.0", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec());
     Releases {
         versions: BTreeMap::from([versions("KnativeServing"), versions("KnativeEventing")]),
         names: BTreeMap::from([of("KnativeServing"), of("KnativeEventing")]),
@@ -58,7 +61,11 @@ fn broken(example: &Example, releases: &Releases) -> Vec<String> {
                 "unhealthy" => Profile::Unhealthy,
                 _ => Profile::Healthy,
             });
-            let around = Surroundings { releases: Some(releases), profile, rival: (name == Some("taken")).then_some("rules/first") };
+            let around = Surroundings {
+                releases: Some(releases),
+                profile,
+                rival: (name == Some("taken")).then_some("rules/first"),
+            };
             judge(&new, old.as_ref(), &around)
         }
         (None, Some(old)) => deletion(&old).into_iter().collect(),
@@ -77,7 +84,8 @@ fn every_rule_has_an_example_that_keeps_it_and_one_that_breaks_it() {
         assert!(!kept.contains(&rule.id.to_owned()), "{} is not kept: {kept:?}", rule.id);
         assert!(broken.contains(&rule.id.to_owned()), "{} is not broken: {broken:?}", rule.id);
         // A good example is good altogether.
-        let errors: Vec<_> = kept.iter().filter(|id| ALL.iter().any(|r| r.id == **id && r.severity == Severity::Error)).collect();
+        let errors: Vec<_> =
+            kept.iter().filter(|id| ALL.iter().any(|r| r.id == **id && r.severity == Severity::Error)).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", rule.id);
     }
 }
@@ -151,7 +159,10 @@ fn what_is_not_in_the_release_is_told_with_the_nearest() {
             json!({"podDisruptionBudgets": [{"name": "x", "minAvailable": 1}]}),
             "spec.podDisruptionBudgets[0].name: no PodDisruptionBudget is called \"x\"; the nearest is \"activator-pdb\"",
         ),
-        (json!({"config": {"feature": {}}}), "spec.config.feature: no ConfigMap is called \"feature\"; the nearest is \"features\""),
+        (
+            json!({"config": {"feature": {}}}),
+            "spec.config.feature: no ConfigMap is called \"feature\"; the nearest is \"features\"",
+        ),
         (
             json!({"registry": {"override": {"QUEUE_IMAG": "a/b"}}}),
             "spec.registry.override.QUEUE_IMAG: no container, workload/container, environment variable or cached image is called \"QUEUE_IMAG\"; the nearest is \"QUEUE_IMAGE\"",
@@ -201,8 +212,12 @@ fn anything() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 64, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::hash_map(prop_oneof![words.clone().prop_map(str::to_owned), any::<String>()], inner, 0..4)
-                .prop_map(|fields| Value::Object(fields.into_iter().collect::<Map<_, _>>())),
+            prop::collection::hash_map(
+                prop_oneof![words.clone().prop_map(str::to_owned), any::<String>()],
+                inner,
+                0..4
+            )
+            .prop_map(|fields| Value::Object(fields.into_iter().collect::<Map<_, _>>())),
         ]
     })
 }

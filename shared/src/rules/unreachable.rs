@@ -9,8 +9,12 @@ pub static ANNOTATION: Rule = Rule {
     id: "on-unreachable",
     severity: Severity::Error,
     says: "The annotation `operator.knative.dev/on-unreachable` has the value `orphan`.",
-    kept: Example::serving(r#"{"metadata": {"annotations": {"operator.knative.dev/on-unreachable": "orphan"}}, "spec": {}}"#),
-    broken: Example::serving(r#"{"metadata": {"annotations": {"operator.knative.dev/on-unreachable": "delete"}}, "spec": {}}"#),
+    kept: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-unreachable": "orphan"}}, "spec": {}}"#,
+    ),
+    broken: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-unreachable": "delete"}}, "spec": {}}"#,
+    ),
 };
 
 /// The annotation has one value: another one would be taken for a promise.

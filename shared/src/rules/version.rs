@@ -89,6 +89,8 @@ pub fn check(resource: &Knative, around: &Surroundings<'_>, found: &mut Vec<Prob
 /// `error` in its own words, which end with what to do.
 fn told(rule: &'static Rule, error: &VersionError) -> Problem {
     let text = error.to_string();
-    let (message, fix) = text.rsplit_once("; ").unwrap_or((&text, "see the versions that the operator offers: knative-operator versions"));
+    let (message, fix) = text
+        .rsplit_once("; ")
+        .unwrap_or((&text, "see the versions that the operator offers: knative-operator versions"));
     rule.at(FIELD, message, fix)
 }

@@ -34,7 +34,8 @@ pub static REPLICAS: Rule = Rule {
 
 pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     let common = resource.common();
-    let (deployments, workloads) = (common.deployments.iter().map(|w| w.name.as_str()), common.workloads.iter().map(|w| w.name.as_str()));
+    let (deployments, workloads) =
+        (common.deployments.iter().map(|w| w.name.as_str()), common.workloads.iter().map(|w| w.name.as_str()));
     each("spec.deployments", "name", deployments, found);
     each("spec.workloads", "name", workloads, found);
     each("spec.services", "name", common.services.iter().map(|s| s.name.as_str()), found);
@@ -43,10 +44,24 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     for (path, workload) in common.overrides() {
         each(&format!("{path}.resources"), "container", workload.resources.iter().map(|r| r.container.as_str()), found);
         each(&format!("{path}.env"), "container", workload.env.iter().map(|e| e.container.as_str()), found);
-        each(&format!("{path}.readinessProbes"), "container", workload.readiness_probes.iter().map(|p| p.container.as_str()), found);
-        each(&format!("{path}.livenessProbes"), "container", workload.liveness_probes.iter().map(|p| p.container.as_str()), found);
+        each(
+            &format!("{path}.readinessProbes"),
+            "container",
+            workload.readiness_probes.iter().map(|p| p.container.as_str()),
+            found,
+        );
+        each(
+            &format!("{path}.livenessProbes"),
+            "container",
+            workload.liveness_probes.iter().map(|p| p.container.as_str()),
+            found,
+        );
         if let Some(replicas) = workload.replicas.filter(|r| *r < 0) {
-            found.push(REPLICAS.at(format!("{path}.replicas"), format!("{replicas} is negative"), "set it to 0 or more"));
+            found.push(REPLICAS.at(
+                format!("{path}.replicas"),
+                format!("{replicas} is negative"),
+                "set it to 0 or more",
+            ));
         }
         if let Some(replicas) = workload.replicas.filter(|r| *r > MAX_INT32) {
             found.push(REPLICAS.at(
@@ -66,7 +81,11 @@ fn each<'n>(path: &str, field: &str, names: impl Iterator<Item = &'n str>, found
         if name.trim().is_empty() {
             found.push(NAME.at(place(), "is empty", "name what the entry is for, or remove it"));
         } else if !known.insert(name) {
-            found.push(TWICE.at(place(), format!("\"{name}\" is there already"), "put all that is for it into one entry"));
+            found.push(TWICE.at(
+                place(),
+                format!("\"{name}\" is there already"),
+                "put all that is for it into one entry",
+            ));
         }
     }
 }

@@ -73,7 +73,12 @@ fn up(product: bool) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     let log = std::fs::File::create(folder.join("log"))?;
     let mut hold = Command::new(std::env::current_exe()?);
-    hold.arg("hold").args(product.then_some("--product")).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    hold.arg("hold")
+        .args(product.then_some("--product"))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0);
     let mut hold = hold.spawn()?;
     std::fs::write(folder.join("pid"), hold.id().to_string())?;
     let deadline = Instant::now() + Duration::from_secs(180);

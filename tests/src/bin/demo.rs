@@ -36,7 +36,8 @@ impl Summary {
     async fn step<T>(&mut self, what: &'static str, step: impl Future<Output = Result<T>>) -> Result<T> {
         println!("\n==> {what}");
         let started = Instant::now();
-        let outcome = tokio::time::timeout(LIMIT, step).await.unwrap_or_else(|_| Err(format!("not done after {LIMIT:?}").into()));
+        let outcome =
+            tokio::time::timeout(LIMIT, step).await.unwrap_or_else(|_| Err(format!("not done after {LIMIT:?}").into()));
         let took = started.elapsed();
         match &outcome {
             Ok(_) => println!("    done in {took:.1?}"),
@@ -80,8 +81,11 @@ async fn run(summary: &mut Summary) -> Result<()> {
     let (hub, spoke) = summary.step("start a hub and a spoke", clusters).await?;
     let plugins = tempfile::tempdir()?;
     let install = Product::install(&hub, &releases, product::values(&[]), plugins.path());
-    let _product = summary.step("helm install knative-operator on the hub, and start what it installed", install).await?;
-    summary.step("register the spoke as ClusterProfile fleet-system/spoke-1", product::register(&hub, &spoke, "spoke-1")).await?;
+    let _product =
+        summary.step("helm install knative-operator on the hub, and start what it installed", install).await?;
+    summary
+        .step("register the spoke as ClusterProfile fleet-system/spoke-1", product::register(&hub, &spoke, "spoke-1"))
+        .await?;
 
     let before = objects(&spoke.client()).await?;
     let cr = json!({
@@ -91,11 +95,17 @@ async fn run(summary: &mut Summary) -> Result<()> {
     });
     hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
     summary
-        .step("kubectl apply a KnativeServing with clusterProfileRef; it turns Ready on the spoke", ready(&hub, &cr.to_string()))
+        .step(
+            "kubectl apply a KnativeServing with clusterProfileRef; it turns Ready on the spoke",
+            ready(&hub, &cr.to_string()),
+        )
         .await?;
     println!("\n{}", indent(&hub.kubectl(&["get", "knativeserving", "-A"], "").await?));
     println!("{}", indent(&spoke.kubectl(&["get", "deployments", "-n", NAMESPACE], "").await?));
-    println!("{}", indent(&hub.kubectl(&["events", "-n", NAMESPACE, "--for", &format!("knativeserving/{NAME}")], "").await?));
+    println!(
+        "{}",
+        indent(&hub.kubectl(&["events", "-n", NAMESPACE, "--for", &format!("knativeserving/{NAME}")], "").await?)
+    );
 
     summary.refusal = summary.step("try to move it to another cluster: refused by the webhook", refused(&hub)).await?;
     println!("    {}", summary.refusal);
@@ -123,8 +133,17 @@ async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
     while let Some(event) = stream.next().await {
         let conditions = event?.and_then(|s| s.status).map(|s| s.conditions).unwrap_or_default();
         for condition in conditions.iter().filter(|c| news(&shown, c)) {
-            let why = condition.message.as_deref().map(|m| format!(": {}", m.chars().take(100).collect::<String>())).unwrap_or_default();
-            println!("    {:>5.1} s  {} is {}{why}", started.elapsed().as_secs_f64(), condition.type_, condition.status);
+            let why = condition
+                .message
+                .as_deref()
+                .map(|m| format!(": {}", m.chars().take(100).collect::<String>()))
+                .unwrap_or_default();
+            println!(
+                "    {:>5.1} s  {} is {}{why}",
+                started.elapsed().as_secs_f64(),
+                condition.type_,
+                condition.status
+            );
         }
         shown = conditions;
         if shown.iter().any(|c| c.type_ == "Ready" && c.status == "True") {
@@ -137,12 +156,14 @@ async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
 /// Whether `condition` is not as it was shown. Ready says in other words what one of the others says.
 fn news(shown: &[Condition], condition: &Condition) -> bool {
     let before = shown.iter().find(|s| s.type_ == condition.type_);
-    before.is_none_or(|s| s.status != condition.status || (condition.type_ != "Ready" && s.message != condition.message))
+    before
+        .is_none_or(|s| s.status != condition.status || (condition.type_ != "Ready" && s.message != condition.message))
 }
 
 async fn refused(hub: &Cluster) -> Result<String> {
     let patch = json!({"spec": {"clusterProfileRef": {"name": "elsewhere"}}}).to_string();
-    let outcome = hub.kubectl(&["patch", "knativeserving", NAME, "-n", NAMESPACE, "--type=merge", "-p", &patch], "").await;
+    let outcome =
+        hub.kubectl(&["patch", "knativeserving", NAME, "-n", NAMESPACE, "--type=merge", "-p", &patch], "").await;
     match outcome {
         Ok(_) => Err("the change was not refused".into()),
         Err(said) if said.to_string().contains("cannot be changed after creation") => Ok(said.to_string()),

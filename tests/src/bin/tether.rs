@@ -18,7 +18,10 @@ fn main() -> ExitCode {
     if let Some(folder) = std::env::var_os("TETHER_REMOVE") {
         // Others may still be writing there for a moment.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while std::fs::remove_dir_all(&folder).is_err() && std::path::Path::new(&folder).exists() && Instant::now() < deadline {
+        while std::fs::remove_dir_all(&folder).is_err()
+            && std::path::Path::new(&folder).exists()
+            && Instant::now() < deadline
+        {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -28,7 +31,8 @@ fn main() -> ExitCode {
 fn run() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let pid_file = arguments.next().expect("PID_FILE");
-    let grace = arguments.next().and_then(|g| g.to_str()?.parse().ok()).map(Duration::from_secs).expect("GRACE_SECONDS");
+    let grace =
+        arguments.next().and_then(|g| g.to_str()?.parse().ok()).map(Duration::from_secs).expect("GRACE_SECONDS");
     let program = arguments.next().expect("COMMAND");
     let mut child = match Command::new(&program).args(arguments).stdin(Stdio::null()).process_group(0).spawn() {
         Ok(child) => child,

@@ -113,7 +113,9 @@ impl Sim {
 
     /// The most connections that one spoke has open, and had at any time.
     pub fn connections(&self) -> (usize, usize) {
-        let most = |of: fn(&Spoke) -> &AtomicUsize| self.spokes.iter().map(|s| of(s).load(Ordering::Relaxed)).max().unwrap_or_default();
+        let most = |of: fn(&Spoke) -> &AtomicUsize| {
+            self.spokes.iter().map(|s| of(s).load(Ordering::Relaxed)).max().unwrap_or_default()
+        };
         (most(|s| &s.open), most(|s| &s.most))
     }
 }

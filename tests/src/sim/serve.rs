@@ -80,7 +80,10 @@ fn read(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Response
     let selector = parameter(query, "labelSelector").unwrap_or_default();
     let (objects, version, _) = spoke.store.list(path);
     let items: Vec<Value> = objects.iter().filter(|o| o.matches(&selector)).map(|o| o.show(metadata_only)).collect();
-    json(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": version.to_string()}, "items": items}))
+    json(
+        200,
+        &json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": version.to_string()}, "items": items}),
+    )
 }
 
 fn apply(spoke: &Spoke, path: &str, query: &str, body: &Bytes, metadata_only: bool) -> Response<Body> {
@@ -107,8 +110,12 @@ fn watch(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Respons
         changes
     } else {
         let version = parameter(query, "resourceVersion").and_then(|v| v.parse().ok()).unwrap_or_default();
-        let Some((missed, changes)) = spoke.store.since(version) else { return failure(410, "too old resource version") };
-        for Change { type_, object, .. } in missed.iter().filter(|c| below(path, &c.path) && c.object.matches(&selector)) {
+        let Some((missed, changes)) = spoke.store.since(version) else {
+            return failure(410, "too old resource version");
+        };
+        for Change { type_, object, .. } in
+            missed.iter().filter(|c| below(path, &c.path) && c.object.matches(&selector))
+        {
             first.extend(line(type_, &object.show(metadata_only)));
         }
         changes
@@ -119,11 +126,16 @@ fn watch(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Respons
         loop {
             match tokio::time::timeout_at(until, changes.recv()).await {
                 Ok(Ok(Change { type_, path: at, object })) if below(&path, &at) && object.matches(&selector) => {
-                    return Some((Bytes::from(line(type_, &object.show(metadata_only))), (changes, path, selector, until)));
+                    return Some((
+                        Bytes::from(line(type_, &object.show(metadata_only))),
+                        (changes, path, selector, until),
+                    ));
                 }
                 Ok(Ok(_)) => {}
                 // Too slow: the client begins anew.
-                Ok(Err(broadcast::error::RecvError::Lagged(_) | broadcast::error::RecvError::Closed)) | Err(_) => return None,
+                Ok(Err(broadcast::error::RecvError::Lagged(_) | broadcast::error::RecvError::Closed)) | Err(_) => {
+                    return None;
+                }
             }
         }
     });

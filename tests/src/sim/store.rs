@@ -66,7 +66,12 @@ pub struct Store(Mutex<Inner>);
 
 impl Default for Store {
     fn default() -> Self {
-        Self(Mutex::new(Inner { objects: BTreeMap::new(), version: 1, changes: broadcast::channel(BACKLOG).0, log: VecDeque::new() }))
+        Self(Mutex::new(Inner {
+            objects: BTreeMap::new(),
+            version: 1,
+            changes: broadcast::channel(BACKLOG).0,
+            log: VecDeque::new(),
+        }))
     }
 }
 
@@ -101,8 +106,10 @@ impl Stored {
     /// Whether it has the labels of `selector` (`a=b,c=d`).
     pub fn matches(&self, selector: &str) -> bool {
         let body: Value = serde_json::from_str(&self.body.text).unwrap_or_default();
-        let has =
-            |part: &str| part.split_once('=').is_none_or(|(key, value)| body["metadata"]["labels"][key] == value.trim_start_matches('='));
+        let has = |part: &str| {
+            part.split_once('=')
+                .is_none_or(|(key, value)| body["metadata"]["labels"][key] == value.trim_start_matches('='))
+        };
         selector.split(',').filter(|part| !part.is_empty()).all(has)
     }
 }
@@ -129,9 +136,12 @@ impl Store {
     /// Deletes what is at `path`, and with a Namespace what is in it; whether it was there.
     pub fn delete(&self, path: &str) -> bool {
         let mut inner = lock(&self.0);
-        let within = path.strip_prefix("/api/v1").map(|rest| format!("{rest}/")).filter(|rest| rest.starts_with("/namespaces/"));
-        let gone =
-            |key: &Arc<str>| &**key == path || within.as_ref().is_some_and(|w| path.matches('/').count() == 4 && key.contains(w.as_str()));
+        let within =
+            path.strip_prefix("/api/v1").map(|rest| format!("{rest}/")).filter(|rest| rest.starts_with("/namespaces/"));
+        let gone = |key: &Arc<str>| {
+            &**key == path
+                || within.as_ref().is_some_and(|w| path.matches('/').count() == 4 && key.contains(w.as_str()))
+        };
         let all: Vec<Arc<str>> = inner.objects.keys().filter(|k| gone(k)).cloned().collect();
         let there = !all.is_empty();
         for path in all {
@@ -153,7 +163,12 @@ impl Store {
     /// What is below `collection`, the version that it was seen at, and what changes from then on.
     pub fn list(&self, collection: &str) -> (Vec<Stored>, u64, broadcast::Receiver<Change>) {
         let inner = lock(&self.0);
-        let objects = inner.objects.iter().filter(|(path, _)| below(collection, path)).map(|(_, object)| object.clone()).collect();
+        let objects = inner
+            .objects
+            .iter()
+            .filter(|(path, _)| below(collection, path))
+            .map(|(_, object)| object.clone())
+            .collect();
         (objects, inner.version, inner.changes.subscribe())
     }
 
@@ -206,7 +221,9 @@ fn owned(object: &Value) -> Value {
 
 fn fields(value: &Value) -> Value {
     match value {
-        Value::Object(parts) => Value::Object(parts.iter().map(|(key, part)| (format!("f:{key}"), fields(part))).collect()),
+        Value::Object(parts) => {
+            Value::Object(parts.iter().map(|(key, part)| (format!("f:{key}"), fields(part))).collect())
+        }
         _ => Value::Object(Map::new()),
     }
 }

@@ -71,7 +71,13 @@ impl Stand {
         if trusted {
             command.env("SSL_CERT_FILE", self.directory.path().join("ca.crt"));
         }
-        command.args(["render", "-o", "json", "--download-timeout=3s", "-f"]).arg(file).arg("--releases").arg(small()).output().unwrap()
+        command
+            .args(["render", "-o", "json", "--download-timeout=3s", "-f"])
+            .arg(file)
+            .arg("--releases")
+            .arg(small())
+            .output()
+            .unwrap()
     }
 
     fn own(&self, path: &str) -> String {
@@ -89,14 +95,19 @@ fn names(list: &str, kind: &str) -> Vec<String> {
 fn manifests_are_downloaded_instead_of_the_release_and_beside_it() {
     let stand = Stand::new();
     let list = outcome(&stand.run(&stand.own("/v${VERSION}/serving.yaml"), true)).unwrap();
-    assert_eq!((names(&list, "Namespace"), names(&list, "ConfigMap")), (vec!["knative-serving".to_owned()], vec!["config-own".to_owned()]));
+    assert_eq!(
+        (names(&list, "Namespace"), names(&list, "ConfigMap")),
+        (vec!["knative-serving".to_owned()], vec!["config-own".to_owned()])
+    );
     let list = outcome(&stand.run(&stand.own("/moved.yaml"), true)).unwrap();
     assert_eq!(names(&list, "ConfigMap"), ["config-own"]);
 
     let url = stand.server.url("/replacing.yaml?token=query-secret").replace("https://", "https://user:secret@");
-    let list = outcome(&stand.run(&format!("{{version: 1.1.0, additionalManifests: [{{URL: '{url}'}}]}}"), true)).unwrap();
+    let list =
+        outcome(&stand.run(&format!("{{version: 1.1.0, additionalManifests: [{{URL: '{url}'}}]}}"), true)).unwrap();
     let list: Value = serde_json::from_str(&list).unwrap();
-    let defaults: Vec<_> = list["items"].as_array().unwrap().iter().filter(|o| o["metadata"]["name"] == "config-defaults").collect();
+    let defaults: Vec<_> =
+        list["items"].as_array().unwrap().iter().filter(|o| o["metadata"]["name"] == "config-defaults").collect();
     assert_eq!(defaults.len(), 1);
     assert!(defaults[0]["data"].is_null(), "the released one is replaced: {}", defaults[0]);
     let asked = stand.server.asked();
@@ -134,21 +145,28 @@ fn each_failure_is_told_with_its_field_and_no_secret() {
     ] {
         let spec = stand.own(path).replace("https://", "https://user:secret@");
         let error = outcome(&stand.run(&spec, true)).unwrap_err();
-        assert!(error.contains("spec.manifests[0].URL: https://127.0.0.1:") && error.contains(expected), "{path}: {error}");
+        assert!(
+            error.contains("spec.manifests[0].URL: https://127.0.0.1:") && error.contains(expected),
+            "{path}: {error}"
+        );
         assert!(!error.contains("secret"), "{error}");
     }
     let error = outcome(&stand.run(&stand.own("/v1.1.0/serving.yaml"), false)).unwrap_err();
     assert!(error.contains("spec.manifests[0].URL: ") && error.to_lowercase().contains("certificate"), "{error}");
     let closed = "{version: 1.1.0, ingress: {}, manifests: [{URL: 'https://127.0.0.1:1/a.yaml'}]}";
     let error = outcome(&stand.run(closed, true)).unwrap_err();
-    assert!(error.contains("spec.manifests[0].URL: https://127.0.0.1:1/a.yaml: ") && error.contains("onnection refused"), "{error}");
+    assert!(
+        error.contains("spec.manifests[0].URL: https://127.0.0.1:1/a.yaml: ") && error.contains("onnection refused"),
+        "{error}"
+    );
 }
 
 #[test]
 fn what_is_kept_is_asked_for_again_and_used_when_the_server_fails() {
     knative_operator_runtime::install_crypto();
     let stand = Stand::new();
-    let authority = reqwest::Certificate::from_pem(&std::fs::read(stand.directory.path().join("ca.crt")).unwrap()).unwrap();
+    let authority =
+        reqwest::Certificate::from_pem(&std::fs::read(stand.directory.path().join("ca.crt")).unwrap()).unwrap();
     let client = || reqwest::Client::builder().tls_certs_only([authority.clone()]);
     let url: reqwest::Url = stand.server.url("/tagged.yaml").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -164,7 +182,8 @@ fn what_is_kept_is_asked_for_again_and_used_when_the_server_fails() {
             }
         }
         assert_eq!(names, ["config-tagged", "config-tagged", "config-tagged", "config-tagged", "config-changed"]);
-        let tagged: Vec<_> = stand.server.asked().iter().map(|a| a.headers.iter().any(|h| h == "if-none-match: \"1\"")).collect();
+        let tagged: Vec<_> =
+            stand.server.asked().iter().map(|a| a.headers.iter().any(|h| h == "if-none-match: \"1\"")).collect();
         assert_eq!(tagged, [false, true, true, false, false], "the last full answer had no ETag");
 
         // What came a moment ago is not asked for at all.

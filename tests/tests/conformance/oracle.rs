@@ -22,20 +22,31 @@ fn what_is_rendered_equals_the_go_operators() {
     let mut count = 0;
     for case in std::fs::read_dir(shared.join("oracle/cases")).unwrap() {
         let path = case.unwrap().path();
-        let output =
-            command().args(["render", "-o", "json", "-f"]).arg(&path).arg("--releases").arg(shared.join("releases")).output().unwrap();
+        let output = command()
+            .args(["render", "-o", "json", "-f"])
+            .arg(&path)
+            .arg("--releases")
+            .arg(shared.join("releases"))
+            .output()
+            .unwrap();
         let list = match outcome(&output) {
             Ok(list) => serde_json::from_str(&list).unwrap(),
             Err(error) => json!({"error": error}),
         };
         let list: Value = list;
-        std::fs::write(rendered.path().join(path.with_extension("json").file_name().unwrap()), list.to_string()).unwrap();
+        std::fs::write(rendered.path().join(path.with_extension("json").file_name().unwrap()), list.to_string())
+            .unwrap();
         count += 1;
     }
     assert!(count >= 52, "there are only {count} cases");
     let compare = shared.join("oracle/compare.py");
-    let output = Command::new("python3").arg(compare).arg(shared.join("oracle/expected")).arg(rendered.path()).output().unwrap();
+    let output =
+        Command::new("python3").arg(compare).arg(shared.join("oracle/expected")).arg(rendered.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let different: Vec<_> = said.lines().filter(|l| !l.starts_with("ok")).collect();
-    assert!(output.status.success() && said.ends_with(&format!("{count} of {count} cases equal\n")), "{}", different.join("\n"));
+    assert!(
+        output.status.success() && said.ends_with(&format!("{count} of {count} cases equal\n")),
+        "{}",
+        different.join("\n")
+    );
 }

@@ -15,7 +15,10 @@ fn the_rules_in_the_documentation_are_fresh() {
 fn each_mistake_is_told_with_its_field_and_the_fix() {
     for (spec, expected) in [
         ("{version: abc}", &["spec.version: \"abc\" is not a version", "set it to one such as 1.22.1"][..]),
-        ("{version: 1.9.9}", &["spec.version: the manifests of the target version 1.9.9 are not available", "1.0.0, 1.1.0"]),
+        (
+            "{version: 1.9.9}",
+            &["spec.version: the manifests of the target version 1.9.9 are not available", "1.0.0, 1.1.0"],
+        ),
         (
             "{workloads: [{name: a, resources: [{container: a, limits: {cpu: 1x}}]}]}",
             &["spec.workloads[0].resources[0].limits.cpu: \"1x\" is no quantity"],
@@ -26,8 +29,14 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
             "{podDisruptionBudgets: [{name: webhook-pdb, minAvailable: 1, maxUnavailable: 1}]}",
             &["PodDisruptionBudget", "spec.podDisruptionBudgets[0]: both minAvailable and maxUnavailable are set"],
         ),
-        ("{controller-custom-certs: {type: File, name: a}}", &["spec.controller-custom-certs.type: unknown CustomCerts type: File"]),
-        ("{controller-custom-certs: {type: Secret}}", &["spec.controller-custom-certs.name: the CustomCerts name for Secret is required"]),
+        (
+            "{controller-custom-certs: {type: File, name: a}}",
+            &["spec.controller-custom-certs.type: unknown CustomCerts type: File"],
+        ),
+        (
+            "{controller-custom-certs: {type: Secret}}",
+            &["spec.controller-custom-certs.name: the CustomCerts name for Secret is required"],
+        ),
         (
             "{ingress: {kourier: {enabled: true, service-type: ExternalName}}}",
             &["spec.ingress.kourier.service-type: unsupported service type \"ExternalName\""],
@@ -36,12 +45,20 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
             "{ingress: {kourier: {enabled: true, service-load-balancer-ip: 1.2.3.4, service-type: NodePort}}}",
             &["spec.ingress.kourier.service-load-balancer-ip: cannot configure LoadBalancerIP"],
         ),
-        ("{ingress: {contour: {enabled: true}}}", &["spec.ingress.contour: the release bundle has no", "ingress/1.1/contour"]),
+        (
+            "{ingress: {contour: {enabled: true}}}",
+            &["spec.ingress.contour: the release bundle has no", "ingress/1.1/contour"],
+        ),
         (
             "{security: {securityGuard: {enabled: true}}}",
-            &["spec.security.securityGuard: the current version of Knative Serving is 1.1. You need to install the version 1.8"],
+            &[
+                "spec.security.securityGuard: the current version of Knative Serving is 1.1. You need to install the version 1.8",
+            ],
         ),
-        ("{manifests: [{URL: own/serving.yaml}]}", &["spec.version: target version v is not in a valid semantic versioning format"]),
+        (
+            "{manifests: [{URL: own/serving.yaml}]}",
+            &["spec.version: target version v is not in a valid semantic versioning format"],
+        ),
         (
             "{version: 1.1.0, manifests: [{URL: 'http://localhost/a.yaml'}]}",
             &["spec.manifests[0].URL: scheme http is not supported", "https"],
@@ -50,10 +67,15 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
             "{additionalManifests: [{URL: own/additions.yaml}, {URL: ../../Cargo.toml}]}",
             &["spec.additionalManifests[1].URL: ../../Cargo.toml leads out of the release bundle"],
         ),
-        ("{additionalManifests: [{URL: nothing.yaml}]}", &["spec.additionalManifests[0].URL: ", "nothing.yaml can't be read"]),
+        (
+            "{additionalManifests: [{URL: nothing.yaml}]}",
+            &["spec.additionalManifests[0].URL: ", "nothing.yaml can't be read"],
+        ),
         (
             "{additionalManifests: [{URL: 'knative-serving/${VERSION}, knative-eventing/1.1.0'}], version: 1.0.0}",
-            &["spec.additionalManifests[0].URL: knative-eventing/1.1.0: the version of the manifests 1.1.0 of the component"],
+            &[
+                "spec.additionalManifests[0].URL: knative-eventing/1.1.0: the version of the manifests 1.1.0 of the component",
+            ],
         ),
     ] {
         let error = render(spec).unwrap_err();
@@ -66,8 +88,12 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
 fn a_version_jump_says_the_allowed_path() {
     let directory = tempfile::tempdir().unwrap();
     let file = serving(directory.path(), "{version: 1.1.0}\nstatus: {version: 1.4.2}");
-    let error = outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()])).unwrap_err();
-    assert!(error.contains("spec.version: not supported to upgrade or downgrade across multiple MINOR versions"), "{error}");
+    let error = outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()]))
+        .unwrap_err();
+    assert!(
+        error.contains("spec.version: not supported to upgrade or downgrade across multiple MINOR versions"),
+        "{error}"
+    );
     assert!(error.contains("is v1.4.2; set spec.version to 1.3 first, then to 1.1.0"), "{error}");
 }
 
@@ -77,7 +103,8 @@ fn a_broken_bundle_names_file_and_line() {
     let release = directory.path().join("knative-serving/1.1.0");
     std::fs::create_dir_all(&release).unwrap();
     std::fs::write(release.join("1-good.yaml"), "{apiVersion: v1, kind: Namespace, metadata: {name: a}}").unwrap();
-    std::fs::write(release.join("2-bad.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n data: [\n").unwrap();
+    std::fs::write(release.join("2-bad.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n data: [\n")
+        .unwrap();
     let file = serving(directory.path(), "{ingress: {}}");
     let arguments = ["render", "-f", file.to_str().unwrap(), "--releases", directory.path().to_str().unwrap()];
     let error = outcome(&operator(&arguments)).unwrap_err();
@@ -124,7 +151,11 @@ fn both_formats_say_the_same_and_versions_are_listed() {
     let yaml: Vec<Value> = serde_saphyr::from_multiple(&print("yaml")).unwrap();
     assert_eq!(json["items"], Value::from(yaml));
     let listed = outcome(&operator(&["versions", "--releases", small().to_str().unwrap()])).unwrap();
-    assert!(listed.contains("knative-serving          1.0.0 1.1.0\n") && listed.contains("ingress/kourier          1.0 1.1\n"), "{listed}");
+    assert!(
+        listed.contains("knative-serving          1.0.0 1.1.0\n")
+            && listed.contains("ingress/kourier          1.0 1.1\n"),
+        "{listed}"
+    );
 }
 
 #[test]
@@ -135,10 +166,13 @@ fn a_resource_without_spec_means_the_same_in_each_form() {
         let mut all = Vec::new();
         for spec in ["", "spec:\n", "spec: null\n", "spec: {}\n", "spec: {version: null, config: null}\n"] {
             let file = directory.path().join("resource.yaml");
-            let head = format!("apiVersion: operator.knative.dev/v1beta1\nkind: {kind}\nmetadata: {{name: a, namespace: b}}\n");
+            let head = format!(
+                "apiVersion: operator.knative.dev/v1beta1\nkind: {kind}\nmetadata: {{name: a, namespace: b}}\n"
+            );
             std::fs::write(&file, format!("{head}{spec}")).unwrap();
-            let run =
-                |command: &str| outcome(&operator(&[command, "-f", file.to_str().unwrap(), "--releases", releases.to_str().unwrap()]));
+            let run = |command: &str| {
+                outcome(&operator(&[command, "-f", file.to_str().unwrap(), "--releases", releases.to_str().unwrap()]))
+            };
             let linted = run("lint").unwrap();
             all.push((run("render").unwrap(), linted));
         }

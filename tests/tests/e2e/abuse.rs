@@ -58,8 +58,11 @@ fn whatever_is_sent_ends_soon_and_in_the_right_way() {
         let (address, id) = (SocketAddr::from((pod.address, 8443)), pod.process.pid()?);
         let before = measure::resident(id)?;
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let deeper = format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","object":{deep}}}}}"#);
-        let review = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "request": {"uid": "1"}}).to_string();
+        let deeper = format!(
+            r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","object":{deep}}}}}"#
+        );
+        let review =
+            |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "request": {"uid": "1"}}).to_string();
         let told = tokio::task::spawn_blocking(move || -> Result<Vec<(&'static str, String, Duration)>> {
             let mut told = Vec::new();
             let mut ask = |what, body: &[u8], length| -> Result<()> {
@@ -93,10 +96,16 @@ fn whatever_is_sent_ends_soon_and_in_the_right_way() {
         // A gigantic one without a length, in pieces.
         let (plain, old, silent, half) = tokio::task::spawn_blocking(move || -> Result<_> {
             let mut stream = secure(address)?;
-            stream.write_all(b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n")?;
+            stream.write_all(
+                b"POST /mutate HTTP/1.1\r\nHost: webhook\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n",
+            )?;
             let piece = vec![b' '; 1 << 20];
             for _ in 0..16 {
-                if stream.write_all(b"100000\r\n").and_then(|()| stream.write_all(&piece)).and_then(|()| stream.write_all(b"\r\n")).is_err()
+                if stream
+                    .write_all(b"100000\r\n")
+                    .and_then(|()| stream.write_all(&piece))
+                    .and_then(|()| stream.write_all(b"\r\n"))
+                    .is_err()
                 {
                     break;
                 }
@@ -109,7 +118,8 @@ fn whatever_is_sent_ends_soon_and_in_the_right_way() {
             let plain = rest(&mut stream);
             // A ClientHello of TLS 1.0: version 3.1 in the record and in the message, one suite, no extensions.
             let mut stream = connect(address)?;
-            let hello: Vec<u8> = [&[0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]].concat();
+            let hello: Vec<u8> =
+                [&[0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 1][..], &[7; 32], &[0, 0, 2, 0, 0x2f, 1, 0]].concat();
             stream.write_all(&hello)?;
             let mut alert = Vec::new();
             let _ = stream.read_to_end(&mut alert);
@@ -123,13 +133,17 @@ fn whatever_is_sent_ends_soon_and_in_the_right_way() {
             Ok((plain, alert, silent, started.elapsed()))
         })
         .await??;
-        assert!(plain.starts_with("HTTP/1.1 400") && plain.ends_with("this port speaks HTTPS: use https:// instead\n"), "{plain}");
+        assert!(
+            plain.starts_with("HTTP/1.1 400") && plain.ends_with("this port speaks HTTPS: use https:// instead\n"),
+            "{plain}"
+        );
         // A fatal alert: handshake_failure (40) or protocol_version (70).
         assert!(matches!(old[..], [0x15, _, _, _, _, 2, 40 | 70]), "{old:?}");
         assert!(silent < Duration::from_secs(8) && half < Duration::from_secs(8), "{silent:?} {half:?}");
         // Many at once that say nothing hold up nobody.
         let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7"}}).to_string();
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7"}})
+            .to_string();
         let started = Instant::now();
         let answer = tokio::task::spawn_blocking(move || post(address, review.as_bytes(), review.len())).await??;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"7","allowed":true"#), "{answer}");

@@ -60,7 +60,16 @@ fn the_reference_cannot_be_changed_added_or_removed() {
                 // What only touches metadata passes, and so does another field of the spec.
                 hub.kubectl(&["label", component.kind(), name, "-n", "admission", "a=b"], "").await?;
                 hub.kubectl(
-                    &["patch", component.kind(), name, "-n", "admission", "--type=merge", "-p", r#"{"spec":{"version":"1.0.1"}}"#],
+                    &[
+                        "patch",
+                        component.kind(),
+                        name,
+                        "-n",
+                        "admission",
+                        "--type=merge",
+                        "-p",
+                        r#"{"spec":{"version":"1.0.1"}}"#,
+                    ],
                     "",
                 )
                 .await?;
@@ -68,7 +77,10 @@ fn the_reference_cannot_be_changed_added_or_removed() {
             }
         }
         let both = json!({"namespace": {"labels": {"a": "1"}}, "namespaceConfiguration": {"labels": {"a": "2"}}});
-        let said = apply(hub, &resource(Component::Serving, "admission", "both", Some("nowhere"), both)).await.unwrap_err().to_string();
+        let said = apply(hub, &resource(Component::Serving, "admission", "both", Some("nowhere"), both))
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("spec.namespaceConfiguration") && said.contains("remove spec.namespace"), "{said}");
         Ok(())
     });
@@ -90,7 +102,9 @@ fn a_review_that_cannot_be_read_is_told_so() {
             ("{\"kind\":\"AdmissionReview\"}", "no AdmissionReview"),
         ] {
             for path in ["/validate", "/mutate"] {
-                let request = http::Request::post(path).header("content-type", "application/json").body(body.as_bytes().to_vec())?;
+                let request = http::Request::post(path)
+                    .header("content-type", "application/json")
+                    .body(body.as_bytes().to_vec())?;
                 let error = client.request_text(request).await.unwrap_err();
                 assert!(matches!(&error, kube::Error::Api(status) if status.code == 400), "{error:?}");
                 assert!(error.to_string().contains(expected), "{error}");
@@ -98,7 +112,9 @@ fn a_review_that_cannot_be_read_is_told_so() {
         }
         // A review about anything else is allowed, with its own uid.
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7", "kind": {"kind": "Pod"}, "operation": "CREATE"}});
-        let request = http::Request::post("/validate").header("content-type", "application/json").body(review.to_string().into_bytes())?;
+        let request = http::Request::post("/validate")
+            .header("content-type", "application/json")
+            .body(review.to_string().into_bytes())?;
         let answer: Value = client.request(request).await?;
         assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("7"), &json!(true)));
         Ok(())

@@ -46,7 +46,9 @@ fn changes_in_a_row_meet_no_conflict_and_get_a_status() {
         let api = Api::<DynamicObject>::namespaced_with(hub.client(), "knative-serving", &kind);
         for row in 0..10 {
             for number in 0..3 {
-                update(&api, row * 10 + number).await.map_err(|error| format!("row {row}, update {number}: {error}"))?;
+                update(&api, row * 10 + number)
+                    .await
+                    .map_err(|error| format!("row {row}, update {number}: {error}"))?;
             }
             let observed = |s: &KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status == "True");
             let generation = api.get("knative-serving").await?.metadata.generation;
@@ -69,14 +71,16 @@ fn changes_in_a_row_meet_no_conflict_and_get_a_status() {
         statuses().await?;
 
         apply(&hub, &serving("1.1.0")).await?;
-        let upgraded =
-            |s: &KnativeStatus| s.version.as_deref() == Some("1.1.0") && condition(s, "Ready").is_some_and(|c| c.status == "True");
+        let upgraded = |s: &KnativeStatus| {
+            s.version.as_deref() == Some("1.1.0") && condition(s, "Ready").is_some_and(|c| c.status == "True")
+        };
         status(&hub, &serving("1.1.0"), INSTALL, "upgraded", upgraded).await?;
         let upgrade = statuses().await?;
         eprintln!("writes of the status: install {install}, ten rows of three changes {rows}, upgrade {upgrade}");
         assert!(install <= 6 && upgrade <= 6 && rows <= 30, "install {install}, rows {rows}, upgrade {upgrade}");
         let stored: Value = serde_json::from_str(
-            &hub.kubectl(&["get", "knativeserving", "knative-serving", "-n", "knative-serving", "-o", "json"], "").await?,
+            &hub.kubectl(&["get", "knativeserving", "knative-serving", "-n", "knative-serving", "-o", "json"], "")
+                .await?,
         )?;
         assert_eq!(stored["status"]["version"], "1.1.0");
         delete(&hub, &serving("1.1.0")).await

@@ -21,7 +21,9 @@ use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, condition, delete, gone, jobs_done, namespace, nothing_left, run, serving, status};
+use crate::support::{
+    INSTALL, apply, condition, delete, gone, jobs_done, namespace, nothing_left, run, serving, status,
+};
 
 #[test]
 fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
@@ -29,7 +31,8 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
         let real = std::env::var_os("CRASH_RELEASES").is_some_and(|v| v == "real");
         let releases = if real { releases::best() } else { releases::small() };
         let versions = if real { ["1.21.3", "1.22.1"] } else { ["1.0.0", "1.1.0"] };
-        let (mut hub, mut spoke, calm) = tokio::try_join!(Cluster::hub("crash"), Cluster::spoke("crashed"), Cluster::spoke("calm"))?;
+        let (mut hub, mut spoke, calm) =
+            tokio::try_join!(Cluster::hub("crash"), Cluster::spoke("crashed"), Cluster::spoke("calm"))?;
         let trap = Arc::new(Trap::default());
         let gates = (Gate::open(&hub, &trap).await?, Gate::open(&spoke, &trap).await?);
         hub.through(&gates.0);
@@ -64,7 +67,10 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
         let plans: Vec<Deaths> = match std::env::var("CRASH").as_deref() {
             Ok(first) => {
                 let first = first.parse().unwrap_or(1);
-                (first..).flat_map(|n| [Deaths::Once(n, When::Before), Deaths::Once(n, When::After)]).take(400).collect()
+                (first..)
+                    .flat_map(|n| [Deaths::Once(n, When::Before), Deaths::Once(n, When::After)])
+                    .take(400)
+                    .collect()
             }
             Err(_) => vec![Deaths::Always],
         };
@@ -133,7 +139,12 @@ struct Lives {
 
 impl Lives {
     /// Does `work`, and kills the operator as `deaths` says until the work is done; how often.
-    async fn spend(&mut self, what: &str, deaths: Deaths, work: impl AsyncFnOnce(&Cluster) -> Result<()>) -> Result<usize> {
+    async fn spend(
+        &mut self,
+        what: &str,
+        deaths: Deaths,
+        work: impl AsyncFnOnce(&Cluster) -> Result<()>,
+    ) -> Result<usize> {
         let (started, mut at) = (Instant::now(), Vec::new());
         self.arm(deaths.next(0));
         self.trap.aim(self.product.operator.process.pid()?);
@@ -151,7 +162,9 @@ impl Lives {
             assert!(at.len() < 1000, "{what} makes no progress: {at:#?}");
             self.product.operator.process.wait()?;
             // Nobody else frees the Lease of a process that is gone before it expires.
-            self.hub.kubectl(&["delete", "lease", "knative-operator", "-n", NAMESPACE, "--ignore-not-found"], "").await?;
+            self.hub
+                .kubectl(&["delete", "lease", "knative-operator", "-n", NAMESPACE, "--ignore-not-found"], "")
+                .await?;
             self.arm(deaths.next(at.len()));
             self.product.start_operator(&self.hub).await?;
             self.trap.aim(self.product.operator.process.pid()?);
@@ -172,7 +185,8 @@ impl Lives {
 
 async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
     let place = resource["metadata"]["namespace"].as_str().unwrap();
-    let generation = hub.kubectl(&["get", "knativeserving", "ks", "-n", place, "-o", "jsonpath={.metadata.generation}"], "").await?;
+    let generation =
+        hub.kubectl(&["get", "knativeserving", "ks", "-n", place, "-o", "jsonpath={.metadata.generation}"], "").await?;
     let ready = |s: &KnativeStatus| {
         s.version.as_deref() == Some(version)
             && s.observed_generation.map(|g| g.to_string()) == Some(generation.clone())
@@ -184,10 +198,16 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
 /// All that we have applied, without what differs from one cluster to the next; and the inventory.
 async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     let client = cluster.client();
-    let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
+    let discovery = kube::discovery::Discovery::new(client.clone())
+        .exclude(&["events.k8s.io", "coordination.k8s.io"])
+        .run()
+        .await?;
     let mut state = BTreeMap::new();
     for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
-        let Ok(listed) = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await else { continue };
+        let Ok(listed) = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await
+        else {
+            continue;
+        };
         for mut object in listed.items.into_iter().filter(|o| o.annotations().contains_key(DIGEST)) {
             let name = format!("{} {}/{}", resource.kind, object.namespace().unwrap_or_default(), object.name_any());
             // The digest is over the owner's uid, too.
@@ -195,7 +215,8 @@ async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
             let owners: Vec<_> = object.owner_references().iter().map(|o| format!("{} {}", o.kind, o.name)).collect();
             let mut data = object.data.clone();
             for path in ["/spec", "/spec/template/metadata/labels"] {
-                let assigned = ["clusterIP", "clusterIPs", "selector", "controller-uid", "batch.kubernetes.io/controller-uid"];
+                let assigned =
+                    ["clusterIP", "clusterIPs", "selector", "controller-uid", "batch.kubernetes.io/controller-uid"];
                 let of_job = resource.kind == "Job" || resource.kind == "Service";
                 if let Some(fields) = data.pointer_mut(path).and_then(Value::as_object_mut).filter(|_| of_job) {
                     fields.retain(|key, _| !assigned.contains(&key.as_str()));
@@ -205,7 +226,8 @@ async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
                 port.as_object_mut().map(|fields| fields.remove("nodePort"));
             }
             data.as_object_mut().map(|fields| fields.remove("status"));
-            let object = json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
+            let object =
+                json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
             state.insert(name, object);
         }
     }

@@ -33,8 +33,11 @@ pub fn blocks(text: &str) -> Vec<Block> {
     while let Some(line) = lines.next() {
         let indent = line.len() - line.trim_start().len();
         if let Some(language) = line.trim().strip_prefix("```") {
-            let body: Vec<&str> =
-                lines.by_ref().take_while(|line| line.trim() != "```").map(|line| line.get(indent..).unwrap_or("")).collect();
+            let body: Vec<&str> = lines
+                .by_ref()
+                .take_while(|line| line.trim() != "```")
+                .map(|line| line.get(indent..).unwrap_or(""))
+                .collect();
             if ["sh", "bash"].contains(&language) {
                 all.push(Block { script: body.join("\n"), heading: heading.clone(), not_run: not_run.take() });
             }
@@ -62,7 +65,8 @@ fn merge(contexts: &[(&str, &Cluster)], file: &Path) -> Result<()> {
         let read = |file: &str| std::fs::read_to_string(cluster.dir().join(file));
         let issued = pki::Issued { certificate: read("admin.crt")?, key: read("admin.key")? };
         let (server, authority) = cluster.door();
-        let one: Value = serde_json::from_str(&kubeconfig(name, &server, &authority, "default", &User::Certificate(&issued)))?;
+        let one: Value =
+            serde_json::from_str(&kubeconfig(name, &server, &authority, "default", &User::Certificate(&issued)))?;
         for list in ["clusters", "users", "contexts"] {
             whole[list].as_array_mut().unwrap().push(one[list][0].clone());
         }
@@ -114,7 +118,8 @@ impl Shell {
         }
         // Open for both, so that neither end ever sees the other go.
         let options = || pipe::OpenOptions::new().read_write(true).clone();
-        let (installed, started) = (options().open_receiver(path.join("installed"))?, options().open_sender(path.join("started"))?);
+        let (installed, started) =
+            (options().open_receiver(path.join("installed"))?, options().open_sender(path.join("started"))?);
         Ok(Self { folder, installed, started })
     }
 
@@ -132,7 +137,8 @@ impl Shell {
         let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH")?);
         let mut bash = Command::new("bash");
         bash.args(["-c", &whole]).current_dir(&folder).env("KUBECONFIG", folder.join("kubeconfig")).env("PATH", path);
-        let child = bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let child =
+            bash.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
         let mut done = std::pin::pin!(child.wait_with_output());
         let done = loop {
             tokio::select! {
@@ -158,6 +164,11 @@ pub async fn nothing_installed() -> Result<()> {
 fn blocks_have_headings_and_reasons() {
     let text = "# A\n\n```sh\none\n```\n\n## B\n\n- x\n\n  ```bash\n  two\n    three\n  ```\n\n<!-- not run: no network -->\n```sh\nfour\n```\n\n```yaml\nfive: 5\n```\n";
     let all: Vec<_> = blocks(text).into_iter().map(|b| (b.heading, b.script, b.not_run)).collect();
-    let block = |heading: &str, script: &str, reason: Option<&str>| (heading.to_owned(), script.to_owned(), reason.map(str::to_owned));
-    assert_eq!(all, [block("A", "one", None), block("B", "two\n  three", None), block("B", "four", Some("no network"))]);
+    let block = |heading: &str, script: &str, reason: Option<&str>| {
+        (heading.to_owned(), script.to_owned(), reason.map(str::to_owned))
+    };
+    assert_eq!(
+        all,
+        [block("A", "one", None), block("B", "two\n  three", None), block("B", "four", Some("no network"))]
+    );
 }

@@ -17,7 +17,13 @@ fn minor(releases: &Releases) -> &str {
 }
 
 /// Runs `blocks` in their order and starts what they install.
-async fn follow(shell: &mut Shell, hub: &Cluster, releases: &Releases, product: &mut Option<Product>, blocks: &[Block]) -> Result<()> {
+async fn follow(
+    shell: &mut Shell,
+    hub: &Cluster,
+    releases: &Releases,
+    product: &mut Option<Product>,
+    blocks: &[Block],
+) -> Result<()> {
     for block in blocks {
         let script = block.script.replace("version: \"1.22\"", &format!("version: \"{}\"", minor(releases)));
         let started = async || {
@@ -37,11 +43,20 @@ fn commands_of_the_readme_and_the_release_notes_work() {
         let mut shell = Shell::new(&[("hub", &hub)], &product::bundled(&hub))?;
         let folder = shell.folder();
         let readme = document("README.md")?;
-        let install = readme.iter().find(|block| block.script.contains("kind: KnativeServing")).ok_or("README.md installs nothing")?;
+        let install = readme
+            .iter()
+            .find(|block| block.script.contains("kind: KnativeServing"))
+            .ok_or("README.md installs nothing")?;
         // The files that a reader has.
-        let (_, example) =
-            install.script.split_once("<<EOF\n").and_then(|(_, rest)| Some(("", rest.split_once("\nEOF")?.0))).ok_or("no example")?;
-        std::fs::write(folder.join("serving.yaml"), example.replace("version: \"1.22\"", &format!("version: \"{}\"", minor(&releases))))?;
+        let (_, example) = install
+            .script
+            .split_once("<<EOF\n")
+            .and_then(|(_, rest)| Some(("", rest.split_once("\nEOF")?.0)))
+            .ok_or("no example")?;
+        std::fs::write(
+            folder.join("serving.yaml"),
+            example.replace("version: \"1.22\"", &format!("version: \"{}\"", minor(&releases))),
+        )?;
         std::os::unix::fs::symlink(releases.dir.canonicalize()?, folder.join("bundle"))?;
         std::fs::copy(folder.join("kubeconfig"), folder.join("spoke.kubeconfig"))?;
 
@@ -77,7 +92,8 @@ fn commands_of_the_charts_notes_work() {
             {
                 continue;
             }
-            let script = part.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
+            let script =
+                part.lines().map(|line| line.strip_prefix("  ").unwrap_or(line)).collect::<Vec<_>>().join("\n");
             blocks.push(Block { script, heading: String::new(), not_run: None });
         }
         assert!(!blocks.is_empty(), "NOTES.txt has no commands: {notes}");

@@ -14,7 +14,9 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, eventing, fleet, forbid, jobs_done, namespace, nothing_left, ready, run, says, serving};
+use crate::support::{
+    apply, delete, eventing, fleet, forbid, jobs_done, namespace, nothing_left, ready, run, says, serving,
+};
 
 /// How soon it is put right: 2 s is the promise, the rest is for a loaded machine. Less than what is fought over rests.
 const REPAIR: Duration = Duration::from_secs(45);
@@ -93,7 +95,10 @@ fn each_installed_object_comes_back_and_is_put_right() {
         product::register(hub, &spoke, "drift").await?;
         let (before, client) = (objects(&spoke.client()).await?, spoke.client());
         namespace(hub, "drift").await?;
-        let resources = [serving("drift", "ks", Some("drift"), &fleet.releases), eventing("drift", "ke", Some("drift"), &fleet.releases)];
+        let resources = [
+            serving("drift", "ks", Some("drift"), &fleet.releases),
+            eventing("drift", "ke", Some("drift"), &fleet.releases),
+        ];
         for resource in &resources {
             apply(hub, resource).await?;
         }
@@ -108,7 +113,8 @@ fn each_installed_object_comes_back_and_is_put_right() {
         assert!(kinds.len() > 12, "{:?}", kinds.keys());
 
         for (kind, all) in kinds.iter().filter(|(kind, _)| *kind != "Job") {
-            let slowest = try_join_all(all.iter().map(|one| edited(kind, one))).await.map_err(|e| format!("{kind}: {e}"))?;
+            let slowest =
+                try_join_all(all.iter().map(|one| edited(kind, one))).await.map_err(|e| format!("{kind}: {e}"))?;
             eprintln!("{} {kind}: edited and put right within {:.2?}", all.len(), slowest.iter().max().unwrap());
         }
         // A definition takes its objects with it: those come back after it.
@@ -156,7 +162,10 @@ async fn quiet(hub: &Cluster, spoke: &Cluster, serving: &Value, real: bool) -> R
     wait::until(&maps, "config-network", REPAIR, "changed", there).await?;
     tokio::time::sleep(Duration::from_secs(2)).await; // nothing is waited for: it is counted what happens
     let asked: Vec<_> = audit.take()?.into_iter().filter(|r| r.verb != "watch").collect();
-    assert!(matches!(asked.as_slice(), [one] if one.verb == "patch" && one.target.contains("config-network")), "{asked:#?}");
+    assert!(
+        matches!(asked.as_slice(), [one] if one.verb == "patch" && one.target.contains("config-network")),
+        "{asked:#?}"
+    );
     Ok(())
 }
 
@@ -197,7 +206,12 @@ async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
 }
 
 fn side_effects(object: &DynamicObject) -> BTreeSet<String> {
-    object.data["webhooks"].as_array().into_iter().flatten().map(|w| format!("{} {}", w["name"], w["sideEffects"])).collect()
+    object.data["webhooks"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|w| format!("{} {}", w["name"], w["sideEffects"]))
+        .collect()
 }
 
 /// Somebody deletes `one`; how long after it has gone another is there. A definition goes when the API server has cleaned up after it.
@@ -211,9 +225,15 @@ async fn deleted(one: &Installed) -> Result<Duration> {
 }
 
 /// Somebody deletes a definition, which may not be made again for a while, and its object as soon as that is back with it.
-async fn redefined(hub: &Cluster, spoke: &Cluster, kinds: &BTreeMap<String, Vec<Installed>>, serving: &Value) -> Result<()> {
+async fn redefined(
+    hub: &Cluster,
+    spoke: &Cluster,
+    kinds: &BTreeMap<String, Vec<Installed>>,
+    serving: &Value,
+) -> Result<()> {
     let name = "images.caching.internal.knative.dev";
-    let definition = kinds["CustomResourceDefinition"].iter().find(|one| one.name == name).ok_or("no such definition")?;
+    let definition =
+        kinds["CustomResourceDefinition"].iter().find(|one| one.name == name).ok_or("no such definition")?;
     let image = &kinds["Image"][0];
     let (before, mut example) = (image.api.get(&image.name).await?.uid(), definition.api.get(name).await?);
     example.metadata.managed_fields = None;
@@ -242,8 +262,9 @@ async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     let fight = async {
         loop {
             maps.patch(name, &manager, &Patch::Merge(&hostile)).await?;
-            let repaired =
-                |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get(&key).is_some_and(|v| v != "hostile"));
+            let repaired = |m: Option<&ConfigMap>| {
+                m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get(&key).is_some_and(|v| v != "hostile"))
+            };
             wait::until(&maps, name, Duration::from_secs(600), "repaired", repaired).await?;
         }
     };
@@ -255,7 +276,10 @@ async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
                 && message.contains("knative-serving/config-network")
                 && message.contains("hostile-controller")
         };
-        wait::until_all(&events, "", Duration::from_secs(60), "told in an event who fights over what", |all| all.iter().any(named)).await
+        wait::until_all(&events, "", Duration::from_secs(60), "told in an event who fights over what", |all| {
+            all.iter().any(named)
+        })
+        .await
     };
     let fight: std::pin::Pin<Box<dyn Future<Output = Result<()>>>> = Box::pin(fight);
     let mut fight = fight;

@@ -46,15 +46,45 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
         let cases: [(&str, Option<Value>, &str, &str); 11] = [
             ("missing", None, "ClusterProfileNotFound", "ClusterProfile fleet-system/missing does not exist"),
             ("no-providers", Some(json!([])), "ClusterProfileUnavailable", "has no status.accessProviders"),
-            ("unknown-provider", Some(offering(fleet, "google")), "ClusterProfileUnavailable", "offers the access providers google"),
-            ("plugin-absent", Some(offering(fleet, "absent")), "AccessProviderFailed", "can't be started: No such file"),
-            ("plugin-fails", Some(offering(fleet, "fails")), "AccessProviderFailed", "ended with status 1: no secret for this cluster"),
-            ("plugin-rubbish", Some(offering(fleet, "rubbish")), "AccessProviderFailed", "printed no valid ExecCredential"),
-            ("plugin-hangs", Some(offering(fleet, "hangs")), "AccessProviderFailed", "did not answer within 10s and was killed"),
+            (
+                "unknown-provider",
+                Some(offering(fleet, "google")),
+                "ClusterProfileUnavailable",
+                "offers the access providers google",
+            ),
+            (
+                "plugin-absent",
+                Some(offering(fleet, "absent")),
+                "AccessProviderFailed",
+                "can't be started: No such file",
+            ),
+            (
+                "plugin-fails",
+                Some(offering(fleet, "fails")),
+                "AccessProviderFailed",
+                "ended with status 1: no secret for this cluster",
+            ),
+            (
+                "plugin-rubbish",
+                Some(offering(fleet, "rubbish")),
+                "AccessProviderFailed",
+                "printed no valid ExecCredential",
+            ),
+            (
+                "plugin-hangs",
+                Some(offering(fleet, "hangs")),
+                "AccessProviderFailed",
+                "did not answer within 10s and was killed",
+            ),
             ("unreachable", Some(dead), "RemoteClusterUnreachable", "can't be reached"),
             ("stranger", Some(stranger), "RemoteClusterUnreachable", "certificate"),
             ("broken-authority", Some(broken), "RemoteClientCreationFailed", "certificate"),
-            ("unauthorized", Some(product::access(&fleet.spokes[2], "spoke-1")), "RemoteClusterUnauthorized", "refuses the credential"),
+            (
+                "unauthorized",
+                Some(product::access(&fleet.spokes[2], "spoke-1")),
+                "RemoteClusterUnauthorized",
+                "refuses the credential",
+            ),
         ];
         for (name, access, ..) in &cases {
             if let Some(access) = access {
@@ -74,11 +104,16 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
         )
         .await?;
         for (name, _, reason, part) in &cases {
-            says(hub, &asking(name), "TargetClusterResolved", reason, part).await.map_err(|e| format!("{name}: {e}"))?;
+            says(hub, &asking(name), "TargetClusterResolved", reason, part)
+                .await
+                .map_err(|e| format!("{name}: {e}"))?;
             // Ready tells the same, and nothing pretends to be installed.
             let told = status(hub, &asking(name), Duration::from_secs(5), "told", |_| true).await?;
             assert_eq!(condition(&told, "Ready").and_then(|c| c.reason.as_deref()), Some(*reason), "{name}");
-            assert!(told.conditions.iter().all(|c| c.status != "True" || c.type_ == "VersionMigrationEligible"), "{name}: {told:#?}");
+            assert!(
+                told.conditions.iter().all(|c| c.status != "True" || c.type_ == "VersionMigrationEligible"),
+                "{name}: {told:#?}"
+            );
         }
         // Each was told in an event, too.
         let events = hub
@@ -117,8 +152,9 @@ fn each_failure_heals_when_its_cause_goes_away() {
         let fleet = fleet().await?;
         let hub = &fleet.hub;
         namespace(hub, "failures").await?;
-        let resolved =
-            |s: &knative_operator_shared::api::KnativeStatus| condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True");
+        let resolved = |s: &knative_operator_shared::api::KnativeStatus| {
+            condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True")
+        };
         let healed = async |resource: &Value| {
             status(hub, resource, Duration::from_secs(60), "resolved", resolved).await?;
             delete(hub, resource).await

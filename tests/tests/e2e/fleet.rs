@@ -137,7 +137,8 @@ fn replicas_share_the_fleet_and_take_over_from_each_other() {
         let halves = async || Ok((held(&product.operator).await?, held(&second).await?) == (SHARDS / 2, SHARDS / 2));
         eprintln!("shared after {:.1?}", until("shared", halves).await?);
         let resolved = async |pod: &Pod| metric(pod, "knative_operator_target_cluster_resolved").await;
-        until("all looked after", async || Ok(resolved(&product.operator).await? + resolved(&second).await? == SPOKES)).await?;
+        until("all looked after", async || Ok(resolved(&product.operator).await? + resolved(&second).await? == SPOKES))
+            .await?;
         repaired(&sim, 0..SPOKES, &[&product.operator, &second]).await?;
 
         // It dies: its spokes are looked after again.
@@ -150,7 +151,10 @@ fn replicas_share_the_fleet_and_take_over_from_each_other() {
 
         // One that ends in order gives back what it has.
         let third = product.another_operator(&hub).await?;
-        until("shared again", async || Ok((held(&product.operator).await?, held(&third).await?) == (SHARDS / 2, SHARDS / 2))).await?;
+        until("shared again", async || {
+            Ok((held(&product.operator).await?, held(&third).await?) == (SHARDS / 2, SHARDS / 2))
+        })
+        .await?;
         product.operator.process.signal(Signal::TERM)?;
         assert_eq!(product.operator.process.wait()?, 0);
         let given = until("given back", async || Ok(held(&third).await? == SHARDS)).await?;

@@ -26,14 +26,18 @@ fn commands_of_the_multicluster_guide_work() {
         let minor = releases.serving.rsplit_once('.').map_or("", |(minor, _)| minor);
         let mut all = document("docs/multicluster.md")?;
         for block in &mut all {
-            let url = block.script.split_whitespace().find(|w| w.starts_with("https://raw.") && w.ends_with("_clusterprofiles.yaml"));
+            let url = block
+                .script
+                .split_whitespace()
+                .find(|w| w.starts_with("https://raw.") && w.ends_with("_clusterprofiles.yaml"));
             if let Some(url) = url.map(str::to_owned) {
                 block.script = block.script.replace(&url, &crd);
             }
             block.script = block.script.replace("version: \"1.22\"", &format!("version: \"{minor}\""));
         }
         assert!(all.len() > 14, "the guide has {} blocks", all.len());
-        let (lost, all): (Vec<_>, Vec<_>) = all.into_iter().partition(|block| block.heading == "Remove a resource whose spoke is gone");
+        let (lost, all): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|block| block.heading == "Remove a resource whose spoke is gone");
         let (mut product, mut before, mut printed) = (None, None, String::new());
         for block in &all {
             if before.is_none() && block.heading == "Deploy" {
@@ -55,15 +59,19 @@ fn commands_of_the_multicluster_guide_work() {
         nothing_left(&spoke, &before.ok_or("the guide deploys nothing")?).await?;
 
         // And once more, with the spoke gone before they are deleted.
-        for block in all.iter().filter(|block| block.heading == "Deploy" && block.script.contains("kubectl --context hub apply")) {
+        for block in
+            all.iter().filter(|block| block.heading == "Deploy" && block.script.contains("kubectl --context hub apply"))
+        {
             let again = block.script.replace("create namespace", "get namespace");
             shell.run(&again, nothing_installed).await?;
         }
         spoke.stop_apiserver();
         assert_eq!(lost.len(), 2, "one way with a record, one without");
         for (block, component) in lost.iter().zip(Component::ALL) {
-            let (place, resource) =
-                (component.canonical(), resource(component, component.canonical(), component.canonical(), None, json!({})));
+            let (place, resource) = (
+                component.canonical(),
+                resource(component, component.canonical(), component.canonical(), None, json!({})),
+            );
             hub.kubectl(&["delete", component.plural(), place, "-n", place, "--wait=false"], "").await?;
             says(&hub, &resource, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan").await?;
             shell.run(&block.script, nothing_installed).await?;

@@ -34,21 +34,35 @@ fn foreign() -> Value {
 
 /// Every combination of what can be turned on and off.
 fn combinations() -> Vec<Vec<String>> {
-    let provider =
-        r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}"#;
+    let provider = r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}"#;
     let toggles: [(&str, Vec<String>); 7] = [
-        ("multicluster", vec!["--set-json".into(), provider.into(), "--set".into(), "knative_operator.multicluster.enabled=true".into()]),
+        (
+            "multicluster",
+            vec![
+                "--set-json".into(),
+                provider.into(),
+                "--set".into(),
+                "knative_operator.multicluster.enabled=true".into(),
+            ],
+        ),
         ("releases", vec!["--set".into(), "knative_operator.releases.image=registry.example/r:1".into()]),
         ("network policy", vec!["--set".into(), "networkPolicy.enabled=true".into()]),
         ("monitor", vec!["--set".into(), "metrics.serviceMonitor.enabled=true".into()]),
         ("rule", vec!["--set".into(), "metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true".into()]),
         ("budget", vec!["--set".into(), "knative_operator.operator_webhook.podDisruptionBudget.enabled=false".into()]),
-        ("environment", vec!["--set-json".into(), r#"knative_operator.knative_operator.env=[{"name":"A","value":"b"}]"#.into()]),
+        (
+            "environment",
+            vec!["--set-json".into(), r#"knative_operator.knative_operator.env=[{"name":"A","value":"b"}]"#.into()],
+        ),
     ];
     let sources = ["self", "secret", "cert-manager"];
     let mut all = Vec::new();
     for mask in 0..(1_usize << toggles.len()) {
-        let chosen = toggles.iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0).flat_map(|(_, (_, arguments))| arguments.clone());
+        let chosen = toggles
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| mask & (1 << bit) != 0)
+            .flat_map(|(_, (_, arguments))| arguments.clone());
         let mut arguments: Vec<String> = chosen.collect();
         let source = sources[mask % sources.len()];
         arguments.extend(["--set".to_owned(), format!("knative_operator.operator_webhook.certificates.source={source},knative_operator.operator_webhook.certificates.secretName=own")]);
@@ -69,7 +83,13 @@ fn every_combination_of_toggles_is_valid() {
         let mut all: BTreeSet<String> = BTreeSet::new();
         let combinations = combinations();
         for arguments in &combinations {
-            let mut line = vec!["template".to_owned(), "knative-operator".to_owned(), chart(), "-n".to_owned(), NAMESPACE.to_owned()];
+            let mut line = vec![
+                "template".to_owned(),
+                "knative-operator".to_owned(),
+                chart(),
+                "-n".to_owned(),
+                NAMESPACE.to_owned(),
+            ];
             line.extend(arguments.iter().cloned());
             let text = hub.helm(&line.iter().map(String::as_str).collect::<Vec<_>>()).await?;
             let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
@@ -77,7 +97,8 @@ fn every_combination_of_toggles_is_valid() {
         }
         let mut tried = 0;
         for object in &all {
-            let (well, told) = hub.kubectl_says(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
+            let (well, told) =
+                hub.kubectl_says(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
             assert!(well && !told.contains("Warning"), "{told}\n{object}");
             tried += 1;
         }
@@ -85,7 +106,11 @@ fn every_combination_of_toggles_is_valid() {
         // Pods are as restricted as Pod Security has it.
         apply(&hub, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})).await?;
         for object in all.iter().map(|o| serde_json::from_str::<Value>(o).unwrap()) {
-            let pod = if object["kind"] == "Pod" { object["spec"].clone() } else { object["spec"]["template"]["spec"].clone() };
+            let pod = if object["kind"] == "Pod" {
+                object["spec"].clone()
+            } else {
+                object["spec"]["template"]["spec"].clone()
+            };
             if pod.is_null() {
                 continue;
             }
@@ -100,7 +125,10 @@ fn every_combination_of_toggles_is_valid() {
 
 /// The chart of the commit before, if there is a history.
 fn before(into: &std::path::Path) -> Result<Option<String>> {
-    let archive = Command::new("git").args(["archive", "HEAD^", "charts/knative-operator"]).current_dir(tools::project()).output()?;
+    let archive = Command::new("git")
+        .args(["archive", "HEAD^", "charts/knative-operator"])
+        .current_dir(tools::project())
+        .output()?;
     if !archive.status.success() {
         eprintln!("skipped: upgrade from the commit before: {}", String::from_utf8_lossy(&archive.stderr).trim());
         return Ok(None);
@@ -108,7 +136,11 @@ fn before(into: &std::path::Path) -> Result<Option<String>> {
     let file = into.join("chart.tar");
     std::fs::write(&file, archive.stdout)?;
     let done = Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(into).status()?;
-    if done.success() { Ok(Some(into.join("charts/knative-operator").display().to_string())) } else { Err("tar failed".into()) }
+    if done.success() {
+        Ok(Some(into.join("charts/knative-operator").display().to_string()))
+    } else {
+        Err("tar failed".into())
+    }
 }
 
 #[test]
@@ -153,7 +185,11 @@ fn the_chart_comes_changes_and_goes() {
             rest = left(&hub, &there).await?;
         }
         assert!(rest.is_empty(), "left behind: {rest:#?}");
-        hub.kubectl(&["get", "crd", "knativeservings.operator.knative.dev", "knativeeventings.operator.knative.dev"], "").await?;
+        hub.kubectl(
+            &["get", "crd", "knativeservings.operator.knative.dev", "knativeeventings.operator.knative.dev"],
+            "",
+        )
+        .await?;
         Ok(())
     });
 }
@@ -166,10 +202,13 @@ async fn monitored(product: &Product) -> Result<()> {
         told += &http::get((pod.address, 9090).into(), "/metrics").await?.1;
     }
     let folder = tools::project().join("charts/knative-operator/files");
-    let asked: String = ["alerts.yaml", "dashboard.json"].iter().map(|f| std::fs::read_to_string(folder.join(f)).unwrap()).collect();
+    let asked: String =
+        ["alerts.yaml", "dashboard.json"].iter().map(|f| std::fs::read_to_string(folder.join(f)).unwrap()).collect();
     let words = asked.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    let ours =
-        |word: &&str| ["knative_operator_", "webhook_", "admission_"].iter().any(|p| word.starts_with(p)) && word.matches('_').count() > 1;
+    let ours = |word: &&str| {
+        ["knative_operator_", "webhook_", "admission_"].iter().any(|p| word.starts_with(p))
+            && word.matches('_').count() > 1
+    };
     let metrics: BTreeSet<&str> = words.filter(ours).collect();
     assert!(metrics.len() > 12, "{metrics:?}");
     for metric in metrics {
@@ -181,7 +220,9 @@ async fn monitored(product: &Product) -> Result<()> {
 
 /// Rules of a role, one for each group, resource and verb.
 fn granted(role: &Value) -> BTreeSet<(String, String, String)> {
-    let words = |value: &Value| value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect::<Vec<_>>();
+    let words = |value: &Value| {
+        value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
     let mut all = BTreeSet::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
         for group in words(&rule["apiGroups"]) {
@@ -209,7 +250,8 @@ fn rights_are_what_is_used() {
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
             let version = if component == Component::Serving { releases.serving } else { releases.eventing };
-            let installed = resource(component, component.canonical(), component.canonical(), None, json!({"version": version}));
+            let installed =
+                resource(component, component.canonical(), component.canonical(), None, json!({"version": version}));
             apply(&hub, &installed).await?;
             ready(&hub, &installed).await?;
             monitored(&product).await?;
@@ -220,21 +262,26 @@ fn rights_are_what_is_used() {
         // The audit log is written a little later.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let log = std::fs::read_to_string(hub.dir().join("audit.log"))?;
-        for (account, roles) in
-            [("knative-operator", ["knative-operator", "knative-operator"]), ("operator-webhook", ["operator-webhook", "operator-webhook"])]
-        {
+        for (account, roles) in [
+            ("knative-operator", ["knative-operator", "knative-operator"]),
+            ("operator-webhook", ["operator-webhook", "operator-webhook"]),
+        ] {
             let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
             let asked: Vec<Value> = log
                 .lines()
                 .filter_map(|line| serde_json::from_str::<Value>(line).ok())
                 .filter(|e| e["user"]["username"] == user.as_str())
                 .collect();
-            let forbidden: Vec<_> =
-                asked.iter().filter(|e| e["responseStatus"]["code"] == 403).map(|e| e["requestURI"].to_string()).collect();
+            let forbidden: Vec<_> = asked
+                .iter()
+                .filter(|e| e["responseStatus"]["code"] == 403)
+                .map(|e| e["requestURI"].to_string())
+                .collect();
             assert!(forbidden.is_empty(), "{user} is refused: {forbidden:?}");
             let mut unused = BTreeSet::new();
             for (kind, name) in ["role", "clusterrole"].into_iter().zip(roles) {
-                let role: Value = serde_json::from_str(&hub.kubectl(&["get", kind, name, "-n", NAMESPACE, "-o", "json"], "").await?)?;
+                let role: Value =
+                    serde_json::from_str(&hub.kubectl(&["get", kind, name, "-n", NAMESPACE, "-o", "json"], "").await?)?;
                 unused.extend(granted(&role));
             }
             for event in &asked {
@@ -246,9 +293,13 @@ fn rights_are_what_is_used() {
             }
             let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
             for (group, resource, verb) in unused {
-                shown.entry(if group.is_empty() { resource } else { format!("{resource}.{group}") }).or_default().push(verb);
+                shown
+                    .entry(if group.is_empty() { resource } else { format!("{resource}.{group}") })
+                    .or_default()
+                    .push(verb);
             }
-            let lines: Vec<_> = shown.iter().map(|(resource, verbs)| format!("  {resource}: {}", verbs.join(" "))).collect();
+            let lines: Vec<_> =
+                shown.iter().map(|(resource, verbs)| format!("  {resource}: {}", verbs.join(" "))).collect();
             eprintln!("granted to {account} and not needed by this run:\n{}", lines.join("\n"));
         }
         Ok(())

@@ -48,7 +48,12 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
             ("gives", format!("echo '{credential}'")),
             ("floods", "head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2".to_owned()),
             ("holds", format!("echo '{credential}'\nsleep {SLEEPS} &\nexit 0")),
-            ("tells", format!("head -c 50000000 /dev/zero >&2; echo >&2; echo 'refused: Bearer {TOKEN} and {JWT}' >&2; exit 3")),
+            (
+                "tells",
+                format!(
+                    "head -c 50000000 /dev/zero >&2; echo >&2; echo 'refused: Bearer {TOKEN} and {JWT}' >&2; exit 3"
+                ),
+            ),
         ] {
             script(&plugins.path().join(name), &format!("#!/bin/sh\n{text}\n"))?;
         }
@@ -56,12 +61,18 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
         let authority = Authority::new("hostile")?;
         let local = [Ipv4Addr::LOCALHOST.into()];
         let html = |status: &'static str| {
-            move |_: &Asked, _| Answer::With(status, vec!["Content-Type: text/html".into()], b"<html>sign in</html>".repeat(100_000))
+            move |_: &Asked, _| {
+                Answer::With(status, vec!["Content-Type: text/html".into()], b"<html>sign in</html>".repeat(100_000))
+            }
         };
         let repeats = |asked: &Asked, _| {
             let message = asked.headers.join("; ");
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
-            Answer::With("403 Forbidden", vec!["Content-Type: application/json".into()], status.to_string().into_bytes())
+            Answer::With(
+                "403 Forbidden",
+                vec!["Content-Type: application/json".into()],
+                status.to_string().into_bytes(),
+            )
         };
         let servers = [
             (
@@ -82,8 +93,18 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
                 "RemoteClusterUnreachable",
                 "invalid peer certificate",
             ),
-            ("html", Server::start(&authority, html("200 OK"))?, "RemoteClusterUnreachable", "not as a Kubernetes API server does"),
-            ("broken", Server::start(&authority, html("503 Service Unavailable"))?, "RemoteClusterUnreachable", "can't be reached"),
+            (
+                "html",
+                Server::start(&authority, html("200 OK"))?,
+                "RemoteClusterUnreachable",
+                "not as a Kubernetes API server does",
+            ),
+            (
+                "broken",
+                Server::start(&authority, html("503 Service Unavailable"))?,
+                "RemoteClusterUnreachable",
+                "can't be reached",
+            ),
             (
                 "cut",
                 Server::start(&authority, |_, _| Answer::Cut(b"{\"major\":".to_vec()))?,
@@ -91,16 +112,26 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
                 "can't be reached",
             ),
             ("endless", Server::start(&authority, |_, _| Answer::Endless)?, "RemoteClusterUnreachable", ""),
-            ("silent", Server::start(&authority, |_, _| Answer::Silence)?, "RemoteClusterUnreachable", "did not answer within"),
+            (
+                "silent",
+                Server::start(&authority, |_, _| Answer::Silence)?,
+                "RemoteClusterUnreachable",
+                "did not answer within",
+            ),
             ("repeats", Server::start(&authority, repeats)?, "RemoteClusterUnauthorized", "[hidden]"),
         ];
         let at = |provider: &str, server: &str| json!([{"name": provider, "cluster": {"server": server, "certificate-authority-data": BASE64_STANDARD.encode(authority.pem())}}]);
-        let mut cases: Vec<(&str, Value, &str, &str)> =
-            servers.iter().map(|(name, server, reason, part)| (*name, at("gives", &server.url("")), *reason, *part)).collect();
+        let mut cases: Vec<(&str, Value, &str, &str)> = servers
+            .iter()
+            .map(|(name, server, reason, part)| (*name, at("gives", &server.url("")), *reason, *part))
+            .collect();
         let plain = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let plainly = plain.local_addr()?;
         std::thread::spawn(move || {
-            plain.incoming().flatten().for_each(|mut s| drop(std::io::Write::write_all(&mut s, b"HTTP/1.1 400 Bad Request\r\n\r\n")));
+            plain
+                .incoming()
+                .flatten()
+                .for_each(|mut s| drop(std::io::Write::write_all(&mut s, b"HTTP/1.1 400 Bad Request\r\n\r\n")));
         });
         let mut many = at("gives", &servers[3].1.url(""));
         many[0]["cluster"]["extensions"] =
@@ -108,9 +139,19 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
         cases.extend([
             ("http", at("gives", "http://127.0.0.1:8080"), "RemoteClientCreationFailed", "is not https"),
             ("plain", at("gives", &format!("https://{plainly}")), "RemoteClusterUnreachable", "can't be reached"),
-            ("login", at("gives", &format!("https://u:{TOKEN}@127.0.0.1")), "RemoteClientCreationFailed", "holds a login"),
+            (
+                "login",
+                at("gives", &format!("https://u:{TOKEN}@127.0.0.1")),
+                "RemoteClientCreationFailed",
+                "holds a login",
+            ),
             ("floods", at("floods", &servers[3].1.url("")), "AccessProviderFailed", "printed more than"),
-            ("holds", at("holds", &servers[3].1.url("")), "AccessProviderFailed", "did not answer within 10s and was killed"),
+            (
+                "holds",
+                at("holds", &servers[3].1.url("")),
+                "AccessProviderFailed",
+                "did not answer within 10s and was killed",
+            ),
             (
                 "tells",
                 at("tells", &servers[3].1.url("")),
@@ -127,7 +168,9 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
             apply(&hub, &asking(name)).await?;
         }
         for (name, _, reason, part) in &cases {
-            says(&hub, &asking(name), "TargetClusterResolved", reason, part).await.map_err(|e| format!("{name}: {e}"))?;
+            says(&hub, &asking(name), "TargetClusterResolved", reason, part)
+                .await
+                .map_err(|e| format!("{name}: {e}"))?;
         }
         assert_eq!(processes_with(SLEEPS), 0, "a plugin left a process behind");
         let grown = measure::resident(pid)?.saturating_sub(before);
@@ -136,7 +179,10 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
         // A name that leaves no room for the anchor's is refused before anything is stored.
         let long = "x".repeat(240);
         let refused = apply(&hub, &asking(&long)).await.unwrap_err().to_string();
-        assert!(refused.contains("gives the anchor ConfigMap on the spoke a name of") && refused.contains("shorten it by"), "{refused}");
+        assert!(
+            refused.contains("gives the anchor ConfigMap on the spoke a name of") && refused.contains("shorten it by"),
+            "{refused}"
+        );
 
         for (name, ..) in &cases {
             delete(&hub, &asking(name)).await?;
@@ -148,7 +194,8 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
 /// No credential is anywhere.
 async fn untold(hub: &Cluster, product: &Product) -> Result<()> {
     let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
-    let stored = hub.kubectl(&["get", "knativeserving,knativeeventing,events,configmaps", "-A", "-o", "yaml"], "").await?;
+    let stored =
+        hub.kubectl(&["get", "knativeserving,knativeeventing,events,configmaps", "-A", "-o", "yaml"], "").await?;
     let log = product.operator.process.log();
     assert!(log.contains("\"TRACE\""), "the log is not at level trace");
     let encoded = BASE64_STANDARD.encode(TOKEN);

@@ -36,8 +36,15 @@ impl Load {
     pub fn start(client: &Client, namespace: &str, rate: u32) -> Self {
         let (stop, done, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::default());
         let api: Api<KnativeServing> = Api::namespaced(client.clone(), namespace);
-        let (ended, counted, told): (_, _, Arc<Mutex<Vec<String>>>) = (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&refused));
-        let object = resource(Component::Serving, namespace, "load", Some("nowhere"), json!({"high-availability": {"replicas": 2}}));
+        let (ended, counted, told): (_, _, Arc<Mutex<Vec<String>>>) =
+            (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&refused));
+        let object = resource(
+            Component::Serving,
+            namespace,
+            "load",
+            Some("nowhere"),
+            json!({"high-availability": {"replicas": 2}}),
+        );
         let object: KnativeServing = serde_json::from_value(object).unwrap();
         let task = tokio::spawn(async move {
             let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
@@ -61,7 +68,11 @@ impl Load {
         self.task.await?;
         let refused = self.refused.lock().unwrap();
         let done = self.done.load(Ordering::Relaxed);
-        if refused.is_empty() { Ok(done) } else { Err(format!("{} of {done} failed, the first: {}", refused.len(), refused[0]).into()) }
+        if refused.is_empty() {
+            Ok(done)
+        } else {
+            Err(format!("{} of {done} failed, the first: {}", refused.len(), refused[0]).into())
+        }
     }
 
     /// How many have failed so far.

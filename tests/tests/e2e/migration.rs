@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -90,8 +92,13 @@ knative_operator:
 
 /// The only block under `heading` in docs/migration.md.
 fn block(heading: &str) -> Result<String> {
-    let mut found: Vec<Block> = document("docs/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
-    if found.len() == 1 { Ok(found.remove(0).script) } else { Err(format!("{} blocks under {heading:?}", found.len()).into()) }
+    let mut found: Vec<Block> =
+        document("docs/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
+    if found.len() == 1 {
+        Ok(found.remove(0).script)
+    } else {
+        Err(format!("{} blocks under {heading:?}", found.len()).into())
+    }
 }
 
 #[test]
@@ -125,7 +132,8 @@ async fn started(hub: &Cluster, folder: &Path, product: &mut Option<Product>) ->
 /// What the Go operator's processes leave behind: Leases, and keys in the Secret that its chart leaves empty.
 async fn run_the_go_operator(hub: &Cluster) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
-    let keys = Patch::Merge(json!({"stringData": {"server-key.pem": "key", "server-cert.pem": "cert", "ca-cert.pem": "ca"}}));
+    let keys =
+        Patch::Merge(json!({"stringData": {"server-key.pem": "key", "server-cert.pem": "cert", "ca-cert.pem": "ca"}}));
     secrets.patch("operator-webhook-certs", &PatchParams::default(), &keys).await?;
     let leases: Api<Lease> = Api::namespaced(hub.client(), NAMESPACE);
     for name in [go_operator::LEASE, "operator-webhook.conversionwebhook.00-of-01"] {
@@ -144,12 +152,17 @@ async fn clean_up(hub: &Cluster, shell: &mut Shell, multicluster: bool) -> Resul
     for object in go_operator::objects(multicluster)?.iter().filter(|object| !ours.iter().any(|o| is(o, object))) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-        let found = hub.kubectl(&["get", &kind, &name, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"], "").await?;
+        let found =
+            hub.kubectl(&["get", &kind, &name, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"], "").await?;
         assert_eq!(found, "", "the Go operator's {kind} {name} is left");
     }
     let leases = hub.kubectl(&["get", "leases", "-n", NAMESPACE, "-o", "name"], "").await?;
     assert!(leases.lines().all(|lease| lease == "lease.coordination.k8s.io/knative-operator"), "{leases}");
-    let data = Api::<Secret>::namespaced(hub.client(), NAMESPACE).get("operator-webhook-certs").await?.data.unwrap_or_default();
+    let data = Api::<Secret>::namespaced(hub.client(), NAMESPACE)
+        .get("operator-webhook-certs")
+        .await?
+        .data
+        .unwrap_or_default();
     assert!(data.contains_key("tls.key") && !data.contains_key("server-key.pem"), "{:?}", data.keys());
     Ok(())
 }
@@ -161,7 +174,18 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
             let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
             go_operator::chart(folder.path(), multicluster)?;
             let go = folder.path().display().to_string();
-            hub.helm(&["install", "knative-operator", &go, "-n", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m"]).await?;
+            hub.helm(&[
+                "install",
+                "knative-operator",
+                &go,
+                "-n",
+                NAMESPACE,
+                "--create-namespace",
+                "--wait",
+                "--timeout",
+                "2m",
+            ])
+            .await?;
             store(&hub).await?;
             run_the_go_operator(&hub).await?;
             assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
@@ -234,13 +258,18 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
             };
             for component in Component::ALL {
                 let name = format!("{}.operator.knative.dev", component.plural());
-                wait::until(&Api::all(hub.client()), &name, Duration::from_secs(20), "without conversion", strategy).await?;
+                wait::until(&Api::all(hub.client()), &name, Duration::from_secs(20), "without conversion", strategy)
+                    .await?;
             }
             // The Pods are asked whether they are ready as this webhook answers.
-            let deployment = hub.kubectl(&["get", "deployment", "operator-webhook", "-n", NAMESPACE, "-o", "json"], "").await?;
+            let deployment =
+                hub.kubectl(&["get", "deployment", "operator-webhook", "-n", NAMESPACE, "-o", "json"], "").await?;
             let deployment: Value = serde_json::from_str(&deployment)?;
             let probe = &deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"];
-            assert_eq!((&probe["scheme"], &probe["port"], &probe["path"]), (&json!("HTTP"), &json!("metrics"), &json!("/readyz")));
+            assert_eq!(
+                (&probe["scheme"], &probe["port"], &probe["path"]),
+                (&json!("HTTP"), &json!("metrics"), &json!("/readyz"))
+            );
             // The next upgrade is one like any other.
             shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
@@ -261,16 +290,29 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
 fn migration_and_rollback_restart_no_pod_of_knative() {
     run(async {
         let same = |text| text;
-        let (Some(items), Some(stored)) = (takeover::left("local-objects.json", same)?, takeover::left("hub-resources-local.json", same)?)
+        let (Some(items), Some(stored)) =
+            (takeover::left("local-objects.json", same)?, takeover::left("hub-resources-local.json", same)?)
         else {
             return Ok(());
         };
-        let items: Vec<_> = items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
+        let items: Vec<_> =
+            items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
         // Without admission webhooks: nobody would answer for Knative's own.
         let (hub, folder) = (Cluster::spoke("pods").await?, tempfile::tempdir()?);
         go_operator::chart(folder.path(), false)?;
         let go = folder.path().display().to_string();
-        hub.helm(&["install", "knative-operator", &go, "-n", NAMESPACE, "--create-namespace", "--wait", "--timeout", "2m"]).await?;
+        hub.helm(&[
+            "install",
+            "knative-operator",
+            &go,
+            "-n",
+            NAMESPACE,
+            "--create-namespace",
+            "--wait",
+            "--timeout",
+            "2m",
+        ])
+        .await?;
         namespace(&hub, "knative-serving").await?;
         takeover::restore(&hub, &stored[0]).await?;
         let serving = Api::<KnativeServing>::namespaced(hub.client(), "knative-serving").get("knative-serving").await?;
@@ -313,16 +355,26 @@ fn nothing_is_written_while_the_go_operator_runs() {
         leases.create(&PostParams::default(), &serde_json::from_value(lease("knative-operator-5d9c_1"))?).await?;
         let product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
         namespace(&hub, "knative-serving").await?;
-        let serving = resource(Component::Serving, "knative-serving", "knative-serving", None, json!({"version": releases.serving}));
+        let serving = resource(
+            Component::Serving,
+            "knative-serving",
+            "knative-serving",
+            None,
+            json!({"version": releases.serving}),
+        );
         apply(&hub, &serving).await?;
         let part = format!("\"knative-operator-5d9c_1\" renews Lease {NAMESPACE}/{}", go_operator::LEASE);
         says(&hub, &serving, "InstallSucceeded", "GoOperatorRunning", &part).await?;
-        let events = hub.kubectl(&["get", "events", "-n", "knative-serving", "-o", "jsonpath={.items[*].reason}"], "").await?;
+        let events =
+            hub.kubectl(&["get", "events", "-n", "knative-serving", "-o", "jsonpath={.items[*].reason}"], "").await?;
         assert!(events.contains("GoOperatorRunning"), "{events}");
-        let objects = hub.kubectl(&["get", "deployments,configmaps", "-n", "knative-serving", "-o", "name"], "").await?;
+        let objects =
+            hub.kubectl(&["get", "deployments,configmaps", "-n", "knative-serving", "-o", "name"], "").await?;
         assert_eq!(objects.trim(), "configmap/kube-root-ca.crt", "something was written");
         // It stops, as it does when its Deployment goes.
-        leases.patch(go_operator::LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": ""}}))).await?;
+        leases
+            .patch(go_operator::LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": ""}})))
+            .await?;
         ready(&hub, &serving).await?;
         delete(&hub, &serving).await?;
         drop(product);

@@ -55,8 +55,12 @@ fn resources_without_spec_are_admitted_and_installed() {
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
             apply(&hub, &bare(component, None)).await?;
-            let stored =
-                hub.kubectl(&["get", component.plural(), component.canonical(), "-n", component.canonical(), "-o", "json"], "").await?;
+            let stored = hub
+                .kubectl(
+                    &["get", component.plural(), component.canonical(), "-n", component.canonical(), "-o", "json"],
+                    "",
+                )
+                .await?;
             assert!(serde_json::from_str::<Value>(&stored)?.get("spec").is_none(), "a spec was added: {stored}");
         }
         let serving = bare(Component::Serving, None);
@@ -72,7 +76,13 @@ fn resources_without_spec_are_admitted_and_installed() {
                 .arg("-f")
                 .arg(&file);
             let done = diff.output().await?;
-            assert_eq!(done.status.code(), Some(0), "{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+            assert_eq!(
+                done.status.code(),
+                Some(0),
+                "{}{}",
+                String::from_utf8_lossy(&done.stdout),
+                String::from_utf8_lossy(&done.stderr)
+            );
         }
         // From each form to each: they mean the same, and nothing is restarted.
         let deployments = Api::<Deployment>::namespaced(hub.client(), "knative-serving");
@@ -187,16 +197,22 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
             )
             .await?;
             says(&hub, &broken, "Ready", "Unreadable", "What is installed stays as it is").await?;
-            let told = hub.kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "").await?;
+            let told = hub
+                .kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "")
+                .await?;
             assert!(told.contains("Unreadable"), "{told}");
             let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
-            assert!(!deployments.list(&kube::api::ListParams::default()).await?.items.is_empty(), "what was installed is gone");
+            assert!(
+                !deployments.list(&kube::api::ListParams::default()).await?.items.is_empty(),
+                "what was installed is gone"
+            );
             // It heals, breaks again, and goes all the same.
             apply(&hub, &readable).await?;
             ready(&hub, &readable).await?;
         }
         definition(&hub, Component::Serving, true).await?;
-        let mut broken = bare(Component::Serving, Some(json!({"config": ["a"], "ingress": {"kourier": {"enabled": true}}})));
+        let mut broken =
+            bare(Component::Serving, Some(json!({"config": ["a"], "ingress": {"kourier": {"enabled": true}}})));
         broken["spec"]["version"] = json!(releases.serving);
         apply_soon(&hub, &broken).await?;
         says(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.config: ").await?;
@@ -213,7 +229,10 @@ fn up_to_1_22(releases: &Releases, folder: &Path) -> Result<Releases> {
     for component in std::fs::read_dir(&releases.dir)?.flatten().filter(|entry| entry.path().is_dir()) {
         let into = folder.join(component.file_name());
         std::fs::create_dir(&into)?;
-        for version in std::fs::read_dir(component.path())?.flatten().filter(|v| !v.file_name().to_string_lossy().starts_with("1.23")) {
+        for version in std::fs::read_dir(component.path())?
+            .flatten()
+            .filter(|v| !v.file_name().to_string_lossy().starts_with("1.23"))
+        {
             std::os::unix::fs::symlink(version.path().canonicalize()?, into.join(version.file_name()))?;
         }
     }
@@ -224,7 +243,8 @@ fn up_to_1_22(releases: &Releases, folder: &Path) -> Result<Releases> {
 fn resources_without_spec_take_over_what_the_go_operator_installed() {
     run(async {
         let same = |text| text;
-        let (Some(serving), Some(eventing)) = (takeover::left("local-objects.json", same)?, takeover::left("spoke-objects.json", same)?)
+        let (Some(serving), Some(eventing)) =
+            (takeover::left("local-objects.json", same)?, takeover::left("spoke-objects.json", same)?)
         else {
             return Ok(());
         };
@@ -236,7 +256,9 @@ fn resources_without_spec_take_over_what_the_go_operator_installed() {
         values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
         let mut product = Product::install(&hub, &releases, values, plugins.path()).await?;
         product.stop_operator(rustix::process::Signal::TERM)?;
-        for (component, items, version) in [(Component::Serving, serving, "1.22.1"), (Component::Eventing, eventing, "1.22.2")] {
+        for (component, items, version) in
+            [(Component::Serving, serving, "1.22.1"), (Component::Eventing, eventing, "1.22.2")]
+        {
             let place = component.canonical();
             namespace(&hub, place).await?;
             let mut resource = bare(component, None);
@@ -253,7 +275,10 @@ fn resources_without_spec_take_over_what_the_go_operator_installed() {
                 let (metadata, kind) = (&o["metadata"], &o["kind"]);
                 let kourier = metadata["name"].as_str().is_some_and(|name| name.contains("kourier"))
                     || metadata["labels"]["networking.knative.dev/ingress-provider"] == "kourier";
-                metadata["labels"]["app.kubernetes.io/name"] == place && kind != "Namespace" && *kind != component.kind() && !kourier
+                metadata["labels"]["app.kubernetes.io/name"] == place
+                    && kind != "Namespace"
+                    && *kind != component.kind()
+                    && !kourier
             };
             let mut items: Vec<Value> = items.into_iter().filter(its).collect();
             for object in items.iter_mut().filter(|o| !o["metadata"]["ownerReferences"].is_null()) {
@@ -275,7 +300,8 @@ fn resources_without_spec_take_over_what_the_go_operator_installed() {
             ready(&hub, &bare(component, None)).await?;
             let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
             for deployment in deployments.list(&kube::api::ListParams::default()).await? {
-                let (name, taken) = (deployment.name_any(), deployment.annotations().contains_key("operator.knative.dev/digest"));
+                let (name, taken) =
+                    (deployment.name_any(), deployment.annotations().contains_key("operator.knative.dev/digest"));
                 assert!(taken, "{name} was not taken over");
             }
         }

@@ -29,8 +29,11 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         product.webhook = None;
         hub.kubectl(&["label", "knativeserving", "ks", "-n", "outage", "a=b"], "").await?;
         let patch = r#"{"spec":{"config":{"network":{"a":"b"}}}}"#;
-        let said =
-            hub.kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", patch], "").await.unwrap_err().to_string();
+        let said = hub
+            .kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", patch], "")
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(said.contains("failed calling webhook"), "{said}");
 
         // Its API server dies: nothing is called True that nobody can know.
@@ -60,7 +63,14 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         // A deletion waits for it, and says so, and how to let go.
         spoke.stop_apiserver();
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
-        says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "the finalizer waits for the cluster since").await?;
+        says(
+            &hub,
+            &wanted,
+            "TargetClusterResolved",
+            "RemoteClusterUnreachable",
+            "the finalizer waits for the cluster since",
+        )
+        .await?;
         spoke.start_apiserver().await?;
         let resources = Api::<KnativeServing>::namespaced(hub.client(), "outage");
         wait::until(&resources, "ks", Duration::from_secs(60), "gone", |s| s.is_none()).await?;
@@ -73,15 +83,22 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
         says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan").await?;
         let annotate = |value: &str| format!("operator.knative.dev/on-unreachable={value}");
-        let refused =
-            hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("forget")], "").await.unwrap_err().to_string();
+        let refused = hub
+            .kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("forget")], "")
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("unknown value \"forget\"; set it to \"orphan\""), "{refused}");
         hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
         wait::until(&resources, "ks", Duration::from_secs(60), "let go", |s| s.is_none()).await?;
         let events = hub.kubectl(&["get", "events", "-n", "outage", "-o", "yaml"], "").await?;
         assert!(events.contains("reason: Orphaned") && events.contains("Left behind there"), "{events}");
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
-        assert!(metrics.contains("knative_operator_orphaned_total{kind=\"KnativeServing\",cluster=\"fleet-system/spoke\"} 1"), "{metrics}");
+        assert!(
+            metrics
+                .contains("knative_operator_orphaned_total{kind=\"KnativeServing\",cluster=\"fleet-system/spoke\"} 1"),
+            "{metrics}"
+        );
         Ok(())
     });
 }
@@ -101,7 +118,8 @@ async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
         let seen = |s: &KnativeStatus| {
             let resolved = condition(s, "TargetClusterResolved");
             resolved.is_some_and(|c| {
-                c.reason.as_deref() == Some("RemoteClusterUnauthorized") && c.message.as_deref().is_some_and(|m| m.contains(refused))
+                c.reason.as_deref() == Some("RemoteClusterUnauthorized")
+                    && c.message.as_deref().is_some_and(|m| m.contains(refused))
             })
         };
         status(hub, wanted, Duration::from_secs(3), "refused", seen).await.is_err()
@@ -114,8 +132,9 @@ async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
     apply(hub, &secret).await?;
     let replaced = Instant::now();
     let maps = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
-    let there =
-        |m: Option<&ConfigMap>| m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("rotated").is_some_and(|v| *v == times.to_string()));
+    let there = |m: Option<&ConfigMap>| {
+        m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("rotated").is_some_and(|v| *v == times.to_string()))
+    };
     wait::until(&maps, "config-defaults", Duration::from_secs(60), "changed", there).await?;
     eprintln!("with the new token after {:.1?}", replaced.elapsed());
     ready(hub, wanted).await.map(drop)

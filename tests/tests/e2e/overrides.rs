@@ -52,15 +52,25 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
     let spec = controller.spec;
     assert_eq!(spec.replicas, Some(3));
     let pod = serde_json::to_value(spec.template.spec)?;
-    assert_eq!((&pod["nodeSelector"]["kubernetes.io/os"], &pod["imagePullSecrets"][0]["name"]), (&json!("linux"), &json!("pull")));
-    assert_eq!(pod["volumes"].as_array().and_then(|v| v.last()).map(|v| &v["configMap"]["name"]), Some(&json!("certs")));
+    assert_eq!(
+        (&pod["nodeSelector"]["kubernetes.io/os"], &pod["imagePullSecrets"][0]["name"]),
+        (&json!("linux"), &json!("pull"))
+    );
+    assert_eq!(
+        pod["volumes"].as_array().and_then(|v| v.last()).map(|v| &v["configMap"]["name"]),
+        Some(&json!("certs"))
+    );
     let container = &pod["containers"][0];
     assert_eq!(
         (&container["resources"]["requests"]["cpu"], &container["resources"]["limits"]["memory"]),
         (&json!("30m"), &json!("1000Mi"))
     );
-    let variables: Vec<_> = container["env"].as_array().into_iter().flatten().filter_map(|v| v["name"].as_str()).collect();
-    assert!(["EXTRA", "SSL_CERT_DIR", "KUBERNETES_MIN_VERSION"].iter().all(|name| variables.contains(name)), "{variables:?}");
+    let variables: Vec<_> =
+        container["env"].as_array().into_iter().flatten().filter_map(|v| v["name"].as_str()).collect();
+    assert!(
+        ["EXTRA", "SSL_CERT_DIR", "KUBERNETES_MIN_VERSION"].iter().all(|name| variables.contains(name)),
+        "{variables:?}"
+    );
 
     let webhook = serde_json::to_value(deployments.get("webhook").await?)?;
     assert_eq!(webhook["spec"]["template"]["spec"]["containers"][0]["image"], "mirror.example.com/webhook:v1");
@@ -73,18 +83,25 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
 
     let place = serving["metadata"]["namespace"].as_str().unwrap_or_default();
     let events = Api::<Event>::namespaced(hub.client(), place).list(&ListParams::default()).await?;
-    let mut told: Vec<_> =
-        events.iter().filter(|e| e.reason.as_deref() == Some("OverrideIgnored")).filter_map(|e| e.message.clone()).collect();
+    let mut told: Vec<_> = events
+        .iter()
+        .filter(|e| e.reason.as_deref() == Some("OverrideIgnored"))
+        .filter_map(|e| e.message.clone())
+        .collect();
     let ignored = [(1, "contoller", "controller"), (2, "webhok", "webhook")];
-    let expected =
-        ignored.map(|(at, name, near)| format!("spec.workloads[{at}].name: no workload is called \"{name}\"; the nearest is \"{near}\""));
+    let expected = ignored.map(|(at, name, near)| {
+        format!("spec.workloads[{at}].name: no workload is called \"{name}\"; the nearest is \"{near}\"")
+    });
     told.sort();
     assert_eq!(told, expected);
 
     let mut back = serving.clone();
     back["spec"].as_object_mut().map(|spec| spec.remove("workloads"));
     apply(hub, &back).await?;
-    let plain = |d: Option<&Deployment>| d.is_some_and(|d| !d.labels().contains_key("example.com/team") && d.spec.replicas == Some(2));
-    wait::until(&deployments, "controller", Duration::from_secs(30), "as released, but for high availability", plain).await?;
+    let plain = |d: Option<&Deployment>| {
+        d.is_some_and(|d| !d.labels().contains_key("example.com/team") && d.spec.replicas == Some(2))
+    };
+    wait::until(&deployments, "controller", Duration::from_secs(30), "as released, but for high availability", plain)
+        .await?;
     ready(hub, &back).await.map(drop)
 }

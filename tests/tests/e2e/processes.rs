@@ -46,7 +46,9 @@ fn a_provider_file_that_is_of_no_use_ends_the_operator_at_once() {
             let log = process.log();
             assert_eq!(code, 1, "{log}");
             assert!(
-                log.contains("--clusterprofile-provider-file") && log.contains(expected) && log.contains(&file.display().to_string()),
+                log.contains("--clusterprofile-provider-file")
+                    && log.contains(expected)
+                    && log.contains(&file.display().to_string()),
                 "{log}"
             );
             assert!(started.elapsed() < Duration::from_secs(10));
@@ -64,12 +66,21 @@ fn of_two_operators_one_leads_and_the_other_takes_over() {
             cluster.kubectl(&["apply", "-f", "-"], &crd.to_string()).await?;
         }
         let leases = Api::<Lease>::namespaced(cluster.client(), "default");
-        let holder = |lease: Option<&Lease>| lease.and_then(|l| l.spec.as_ref()?.holder_identity.clone()).unwrap_or_default();
+        let holder =
+            |lease: Option<&Lease>| lease.and_then(|l| l.spec.as_ref()?.holder_identity.clone()).unwrap_or_default();
         let start = |name: &str, host: u8| {
-            operator(cluster.dir(), name, &cluster.subnet().address(host).to_string(), &cluster.kubeconfig(), &["--log-format=plain"])
+            operator(
+                cluster.dir(),
+                name,
+                &cluster.subnet().address(host).to_string(),
+                &cluster.kubeconfig(),
+                &["--log-format=plain"],
+            )
         };
         let (one, two) = (start("one", 64)?, start("two", 65)?);
-        let lease = wait::until(&leases, "knative-operator", Duration::from_secs(30), "held", |l| !holder(l).is_empty()).await?;
+        let lease =
+            wait::until(&leases, "knative-operator", Duration::from_secs(30), "held", |l| !holder(l).is_empty())
+                .await?;
         let first = holder(lease.as_ref());
         let (mut leader, other) = if first == "one" { (one, two) } else { (two, one) };
         assert!(!other.log().contains("leading"), "{}", other.log());
@@ -88,7 +99,8 @@ fn of_two_operators_one_leads_and_the_other_takes_over() {
 
         // Told to end, the second gives the Lease back.
         drop(other);
-        wait::until(&leases, "knative-operator", Duration::from_secs(10), "given back", |l| holder(l).is_empty()).await?;
+        wait::until(&leases, "knative-operator", Duration::from_secs(10), "given back", |l| holder(l).is_empty())
+            .await?;
         Ok(())
     });
 }

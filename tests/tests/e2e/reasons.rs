@@ -46,7 +46,8 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         resolved(&hub, &asked).await?;
 
         // The provider file names nobody, makes no sense, and is right again, with no restart.
-        let file = |product: &Product| -> PathBuf { product.operator.dir.join("root/etc/cluster-inventory/config.json") };
+        let file =
+            |product: &Product| -> PathBuf { product.operator.dir.join("root/etc/cluster-inventory/config.json") };
         let right = std::fs::read_to_string(file(&product))?;
         std::fs::write(file(&product), r#"{"providers": []}"#)?;
         says(&hub, &asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider").await?;
@@ -63,7 +64,8 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         away[0]["cluster"]["server"] = json!(format!("https://{}", hole.local_addr()?));
         product::status(&hub, "spoke", "True", &away).await?;
         says(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "is being rebuilt").await?;
-        says(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection came about within 5s").await?;
+        says(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection came about within 5s")
+            .await?;
         product::status(&hub, "spoke", "True", &product::access(&spoke, "spoke")).await?;
         resolved(&hub, &asked).await?;
 
@@ -78,7 +80,10 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         product.operator.process.signal(Signal::TERM)?;
         says(&hub, &waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
         assert_eq!(product.operator.process.wait()?, 0);
-        script(&plugins.path().join("slow"), &format!("#!/bin/sh\nexec {}\n", tools::control_plane("secretreader-plugin")?.display()))?;
+        script(
+            &plugins.path().join("slow"),
+            &format!("#!/bin/sh\nexec {}\n", tools::control_plane("secretreader-plugin")?.display()),
+        )?;
 
         // It comes back without a provider file, and then with it.
         let patch = |operation: Value| json!([operation]).to_string();
@@ -99,11 +104,22 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         assert!(argument.starts_with("--clusterprofile-provider-file="), "{argument}");
         let place = "/spec/template/spec/containers/0/args/0";
         let change = async |patch: String| {
-            hub.kubectl(&["patch", "deployment", "knative-operator", "-n", product::NAMESPACE, "--type=json", "-p", &patch], "").await
+            hub.kubectl(
+                &["patch", "deployment", "knative-operator", "-n", product::NAMESPACE, "--type=json", "-p", &patch],
+                "",
+            )
+            .await
         };
         change(patch(json!({"op": "remove", "path": place}))).await?;
         product.start_operator(&hub).await?;
-        says(&hub, &asked, "TargetClusterResolved", "MulticlusterDisabled", "runs without --clusterprofile-provider-file").await?;
+        says(
+            &hub,
+            &asked,
+            "TargetClusterResolved",
+            "MulticlusterDisabled",
+            "runs without --clusterprofile-provider-file",
+        )
+        .await?;
         change(patch(json!({"op": "add", "path": place, "value": argument}))).await?;
         product.restart_operator(&hub, Signal::TERM).await?;
         resolved(&hub, &asked).await?;
@@ -114,7 +130,11 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         hub.kubectl(&["delete", "-f", "-"], &crd).await?;
         says(&hub, &asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
         hub.kubectl(&["apply", "-f", "-"], &crd).await?;
-        hub.kubectl(&["wait", "--for=condition=Established", "crd/clusterprofiles.multicluster.x-k8s.io", "--timeout=30s"], "").await?;
+        hub.kubectl(
+            &["wait", "--for=condition=Established", "crd/clusterprofiles.multicluster.x-k8s.io", "--timeout=30s"],
+            "",
+        )
+        .await?;
         product::profile(&hub, "spoke", &product::access(&spoke, "spoke")).await?;
         resolved(&hub, &asked).await?;
         told(

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::overrides;
 use crate::support::{
-    apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status, without_ingress,
+    apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status,
+    without_ingress,
 };
 
 /// How soon drift is put right: 2 s is the promise, the rest is for a loaded machine.
@@ -28,8 +29,10 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         let (hub, spoke) = (&fleet.hub, &fleet.spokes[0]);
         let before = objects(&spoke.client()).await?;
         namespace(hub, "both").await?;
-        let (serving, eventing) =
-            (serving("both", "ks", Some("spoke-0"), &fleet.releases), eventing("both", "ke", Some("spoke-0"), &fleet.releases));
+        let (serving, eventing) = (
+            serving("both", "ks", Some("spoke-0"), &fleet.releases),
+            eventing("both", "ke", Some("spoke-0"), &fleet.releases),
+        );
         tokio::try_join!(apply(hub, &serving), apply(hub, &eventing))?;
         let (serving_status, eventing_status) = tokio::try_join!(ready(hub, &serving), ready(hub, &eventing))?;
 
@@ -38,13 +41,19 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         assert_eq!(eventing_status.version.as_deref(), Some(fleet.releases.eventing));
         assert_eq!(serving_status.observed_generation, Some(1));
         assert!(
-            serving_status.manifests.iter().any(|m| m.ends_with(&format!("knative-serving/{}", fleet.releases.serving))),
+            serving_status
+                .manifests
+                .iter()
+                .any(|m| m.ends_with(&format!("knative-serving/{}", fleet.releases.serving))),
             "{:?}",
             serving_status.manifests
         );
         assert!(serving_status.manifests.iter().any(|m| m.ends_with("/kourier")));
         assert_eq!(serving_status.conditions.len(), 6);
-        assert!(serving_status.conditions.iter().all(|c| c.status == "True" && c.reason.is_none()), "{serving_status:#?}");
+        assert!(
+            serving_status.conditions.iter().all(|c| c.status == "True" && c.reason.is_none()),
+            "{serving_status:#?}"
+        );
         let shown = hub.kubectl(&["get", "knativeserving,knativeeventing", "-n", "both"], "").await?;
         let columns = shown.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(columns, "NAME TARGET CLUSTER VERSION READY REASON AGE", "{shown}");
@@ -52,7 +61,8 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         planned(spoke, &serving, &fleet.releases.dir)?;
 
         // Namespaced objects are owned by the anchor, cluster-scoped ones by nobody.
-        let anchor = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving").get("knativeserving-ks-root-owner").await?;
+        let anchor =
+            Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving").get("knativeserving-ks-root-owner").await?;
         assert_eq!(anchor.annotations().get("operator.knative.dev/protected").map(String::as_str), Some("true"));
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         for deployment in deployments.list(&ListParams::default()).await? {
@@ -72,7 +82,8 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         let edit = json!({"data": {key.clone(): "edited by hand", "extra": "mine"}});
         maps.patch("config-defaults", &PatchParams::default(), &Patch::Merge(edit)).await?;
         let right = |m: Option<&ConfigMap>| {
-            m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get(&key) == released.get(&key) && d.contains_key("extra"))
+            m.and_then(|m| m.data.as_ref())
+                .is_some_and(|d| d.get(&key) == released.get(&key) && d.contains_key("extra"))
         };
         wait::until(&maps, "config-defaults", REPAIR, "put right", right).await?;
         ready(hub, &serving).await?;
@@ -80,19 +91,28 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         // The anchor, deleted by hand, takes everything that it owns with it: all of it comes back, owned by a new one.
         let anchors = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
         anchors.delete(&anchor.name_any(), &DeleteParams::default()).await?;
-        let renewed = wait::until(&anchors, &anchor.name_any(), REPAIR, "back", |a| a.is_some_and(|a| a.uid() != anchor.uid())).await?;
+        let renewed =
+            wait::until(&anchors, &anchor.name_any(), REPAIR, "back", |a| a.is_some_and(|a| a.uid() != anchor.uid()))
+                .await?;
         let owner = renewed.and_then(|a| a.uid());
-        let owned =
-            |d: Option<&Deployment>| d.is_some_and(|d| d.owner_references().iter().map(|o| Some(o.uid.clone())).eq([owner.clone()]));
+        let owned = |d: Option<&Deployment>| {
+            d.is_some_and(|d| d.owner_references().iter().map(|o| Some(o.uid.clone())).eq([owner.clone()]))
+        };
         wait::until(&deployments, name, REPAIR, "owned by the new anchor", owned).await?;
         ready(hub, &serving).await?;
 
         // Each step is told in an event.
         let events = Api::<Event>::namespaced(hub.client(), "both").list(&ListParams::default()).await?;
         let reasons: Vec<_> = events.iter().filter_map(|e| e.reason.clone()).collect();
-        for reason in
-            ["FinalizerUpdate", "Installing", "TargetClusterResolved", "DeploymentsAvailable", "InstallSucceeded", "Ready", "DriftRepaired"]
-        {
+        for reason in [
+            "FinalizerUpdate",
+            "Installing",
+            "TargetClusterResolved",
+            "DeploymentsAvailable",
+            "InstallSucceeded",
+            "Ready",
+            "DriftRepaired",
+        ] {
             assert!(reasons.iter().any(|r| r == reason), "no event {reason} in {reasons:?}");
         }
 
@@ -121,7 +141,11 @@ fn planned(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
     without_ingress(&mut changed);
     let (code, text) = diff(&changed)?;
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("+++ planned/ConfigMap knative-serving/config-network\n") && text.contains("\n+  added: \"yes\"\n"), "{text}");
+    assert!(
+        text.contains("+++ planned/ConfigMap knative-serving/config-network\n")
+            && text.contains("\n+  added: \"yes\"\n"),
+        "{text}"
+    );
     assert!(text.contains("--- live/Deployment knative-serving/3scale-kourier-gateway\n+++ /dev/null\n"), "{text}");
     assert!(
         text.lines().last().is_some_and(|l| l.starts_with("0 to create, 1 to change, ") || l.starts_with("0 to create, 2 to change, ")),
@@ -140,7 +164,8 @@ fn two_resources_on_two_spokes_at_once() {
         let hub = &fleet.hub;
         namespace(hub, "two").await?;
         let mut first = serving("two", "ks-1", Some("spoke-1"), &fleet.releases);
-        first["spec"]["namespaceConfiguration"] = json!({"labels": {"example.com/team": "a"}, "annotations": {"example.com/owner": "b"}});
+        first["spec"]["namespaceConfiguration"] =
+            json!({"labels": {"example.com/team": "a"}, "annotations": {"example.com/owner": "b"}});
         let mut second = serving("two", "ks-2", Some("spoke-2"), &fleet.releases);
         second["spec"]["config"] = json!({"network": {"ingress-class": "kourier.ingress.networking.knative.dev"}});
         overrides::add(&mut second);
@@ -153,7 +178,9 @@ fn two_resources_on_two_spokes_at_once() {
         assert_eq!(created.annotations().get("example.com/owner").map(String::as_str), Some("b"));
         let class = |spoke: usize| async move {
             let maps = Api::<ConfigMap>::namespaced(fleet.spokes[spoke].client(), "knative-serving");
-            knative_operator_tests::Result::Ok(maps.get("config-network").await?.data.unwrap_or_default().get("ingress-class").cloned())
+            knative_operator_tests::Result::Ok(
+                maps.get("config-network").await?.data.unwrap_or_default().get("ingress-class").cloned(),
+            )
         };
         assert_eq!(class(2).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
         assert_ne!(class(1).await?.as_deref(), Some("kourier.ingress.networking.knative.dev"));
@@ -163,7 +190,10 @@ fn two_resources_on_two_spokes_at_once() {
         // A second resource for a spoke that has one is not installed, and says whose it is.
         let mut rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);
         let refused = apply(hub, &rival).await.unwrap_err().to_string();
-        assert!(refused.contains("ClusterProfile fleet-system/spoke-1 has a KnativeServing already: two/ks-1"), "{refused}");
+        assert!(
+            refused.contains("ClusterProfile fleet-system/spoke-1 has a KnativeServing already: two/ks-1"),
+            "{refused}"
+        );
         rival["metadata"]["annotations"] = json!({"operator.knative.dev/shared-target": "true"});
         apply(hub, &rival).await?;
         let told = status(hub, &rival, Duration::from_secs(30), "refused", |s| {
@@ -192,7 +222,9 @@ fn two_resources_on_two_spokes_at_once() {
         ready(hub, &first).await?;
 
         // A component that isn't installed anywhere yet is no reason to touch the other's namespace.
-        assert!(Api::<Namespace>::all(fleet.spokes[1].client()).get_opt(Component::Eventing.canonical()).await?.is_none());
+        assert!(
+            Api::<Namespace>::all(fleet.spokes[1].client()).get_opt(Component::Eventing.canonical()).await?.is_none()
+        );
         tokio::try_join!(delete(hub, &first), delete(hub, &second))?;
         Ok(())
     });

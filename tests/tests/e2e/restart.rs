@@ -23,7 +23,11 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.path().is_dir() { copy(&entry.path(), &target)? } else { std::fs::copy(entry.path(), target).map(drop)? }
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)?
+        } else {
+            std::fs::copy(entry.path(), target).map(drop)?
+        }
     }
     Ok(())
 }
@@ -58,8 +62,9 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
         wait::until_all(&deployments, "", Duration::from_secs(60), "one Deployment there", |d| !d.is_empty()).await?;
         product.restart_operator(&hub, Signal::KILL).await?;
         ready(&hub, &wanted).await?;
-        let jobs =
-            Api::<k8s_openapi::api::batch::v1::Job>::namespaced(spoke.client(), "knative-serving").list(&ListParams::default()).await?;
+        let jobs = Api::<k8s_openapi::api::batch::v1::Job>::namespaced(spoke.client(), "knative-serving")
+            .list(&ListParams::default())
+            .await?;
         assert_eq!(jobs.items.len(), 1);
 
         // With the webhooks away, the rules of the CRD itself refuse what they would have refused.
@@ -86,21 +91,31 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
 
         // Nor does the operator follow a version that is none: what runs is looked after all the same.
         let version = |version: &str| format!(r#"{{"spec":{{"version":"{version}"}}}}"#);
-        hub.kubectl(&["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version("abc")], "").await?;
-        says(&hub, &wanted, "VersionMigrationEligible", "Error", "is not in a valid semantic versioning format").await?;
+        hub.kubectl(&["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version("abc")], "")
+            .await?;
+        says(&hub, &wanted, "VersionMigrationEligible", "Error", "is not in a valid semantic versioning format")
+            .await?;
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         let uid = deployments.get("controller").await?.metadata.uid;
         deployments.delete("controller", &DeleteParams::default()).await?;
         wait::until(&deployments, "controller", INSTALL, "back", |d| d.is_some_and(|d| d.metadata.uid != uid)).await?;
-        hub.kubectl(&["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version(releases.serving)], "").await?;
+        hub.kubectl(
+            &["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version(releases.serving)],
+            "",
+        )
+        .await?;
         ready(&hub, &wanted).await?;
 
         // Told to end, it ends well; started again, it can uninstall at once.
         product.operator.process.signal(Signal::TERM)?;
         assert_eq!(product.operator.process.wait()?, 0, "{}", product.operator.process.log());
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "restart", "--wait=false"], "").await?;
-        let deleted =
-            hub.kubectl(&["get", "knativeserving", "ks", "-n", "restart", "-o", "jsonpath={.metadata.deletionTimestamp}"], "").await?;
+        let deleted = hub
+            .kubectl(
+                &["get", "knativeserving", "ks", "-n", "restart", "-o", "jsonpath={.metadata.deletionTimestamp}"],
+                "",
+            )
+            .await?;
         assert!(!deleted.is_empty());
         product.start_operator(&hub).await?;
         let resources = Api::<knative_operator_shared::api::KnativeServing>::namespaced(hub.client(), "restart");

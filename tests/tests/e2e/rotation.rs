@@ -41,8 +41,10 @@ async fn wiped(hub: &Cluster) -> Result<Duration> {
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
     configurations.patch(CONFIGURATION, &PatchParams::default(), &patch).await?;
     let started = Instant::now();
-    wait::until(&configurations, CONFIGURATION, Duration::from_secs(20), "put right", |c| c.is_some_and(|c| bundle(c).contains("BEGIN")))
-        .await?;
+    wait::until(&configurations, CONFIGURATION, Duration::from_secs(20), "put right", |c| {
+        c.is_some_and(|c| bundle(c).contains("BEGIN"))
+    })
+    .await?;
     Ok(started.elapsed())
 }
 
@@ -83,13 +85,24 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         let (mut authorities, started) = (BTreeSet::new(), Instant::now());
         loop {
             let configuration = configurations.get(CONFIGURATION).await?;
-            authorities.extend(bundle(&configuration).split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned));
-            let renewed = metric(&product.webhook.as_ref().ok_or("no webhook")?.0, "webhook_certificate_reloads_total").await? - 1.0;
+            authorities
+                .extend(bundle(&configuration).split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned));
+            let renewed = metric(&product.webhook.as_ref().ok_or("no webhook")?.0, "webhook_certificate_reloads_total")
+                .await?
+                - 1.0;
             if (renewed >= effort.renewals && authorities.len() > effort.rolls) || load.failures() > 0 {
-                eprintln!("renewed {renewed} times, {} authorities, after {:.0?}", authorities.len(), started.elapsed());
+                eprintln!(
+                    "renewed {renewed} times, {} authorities, after {:.0?}",
+                    authorities.len(),
+                    started.elapsed()
+                );
                 break;
             }
-            assert!(started.elapsed() < Duration::from_secs(180), "only {renewed} renewals and {} authorities", authorities.len());
+            assert!(
+                started.elapsed() < Duration::from_secs(180),
+                "only {renewed} renewals and {} authorities",
+                authorities.len()
+            );
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         eprintln!("{} admissions, none failed", load.end().await?);
@@ -135,17 +148,22 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
         secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
         let whole = |secret: Option<&Secret>| {
-            secret.is_some_and(|s| s.data.as_ref().is_some_and(|d| d.get("tls.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN"))))
+            secret.is_some_and(|s| {
+                s.data.as_ref().is_some_and(|d| d.get("tls.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
+            })
         };
         wait::until(&secrets, SECRET, Duration::from_secs(20), "there again", whole).await?;
-        for rubbish in
-            [json!({"data": null}), json!({"data": {"tls.crt": "cnViYmlzaA==", "ca.key": "cnViYmlzaA==", "authority.crt": "cnViYmlzaA=="}})]
-        {
+        for rubbish in [
+            json!({"data": null}),
+            json!({"data": {"tls.crt": "cnViYmlzaA==", "ca.key": "cnViYmlzaA==", "authority.crt": "cnViYmlzaA=="}}),
+        ] {
             secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&rubbish)).await?;
             wait::until(&secrets, SECRET, Duration::from_secs(20), "whole again", |s| {
                 whole(s)
                     && s.is_some_and(|s| {
-                        s.data.as_ref().is_some_and(|d| d.get("authority.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
+                        s.data
+                            .as_ref()
+                            .is_some_and(|d| d.get("authority.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
                     })
             })
             .await?;
@@ -177,11 +195,18 @@ fn certificates_that_somebody_else_provides_are_served_and_followed() {
         hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
         provide(&hub).await?;
         let mut values = product::values(&[]);
-        values["knative_operator"]["operator_webhook"] = json!({"certificates": {"source": "secret", "secretName": "own"}});
+        values["knative_operator"]["operator_webhook"] =
+            json!({"certificates": {"source": "secret", "secretName": "own"}});
         let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
         namespace(&hub, "rotation").await?;
-        let bad =
-            resource(Component::Serving, "rotation", "bad", Some("nowhere"), json!({"high-availability": {"replicas": 0}})).to_string();
+        let bad = resource(
+            Component::Serving,
+            "rotation",
+            "bad",
+            Some("nowhere"),
+            json!({"high-availability": {"replicas": 0}}),
+        )
+        .to_string();
         let (_, said) = hub.kubectl_says(&["apply", "-f", "-"], &bad).await;
         assert!(said.contains("spec.high-availability.replicas: 0 is less than 1"), "{said}");
         // Another one is followed without a restart, and its authority told to the API server.

@@ -25,9 +25,9 @@ fn bundle(root: &std::path::Path) -> Result<()> {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": {"containers": [
             {"name": name, "image": "x", "readinessProbe": {}, "livenessProbe": {}}]}}}})
     };
-    let named = |api: &str, kind: &str, name: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
-    let config =
-        |name: &str, keys: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"_example": keys}});
+    let named =
+        |api: &str, kind: &str, name: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}});
+    let config = |name: &str, keys: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"_example": keys}});
     let serving = [
         workload("activator"),
         workload("webhook"),
@@ -66,13 +66,18 @@ async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
     if !old["status"].is_null() {
         let patch = json!({"status": old["status"]}).to_string();
         let kind = example.component.plural();
-        hub.kubectl(&["patch", kind, "example", "-n", "rules", "--subresource=status", "--type=merge", "-p", &patch], "").await?;
+        hub.kubectl(
+            &["patch", kind, "example", "-n", "rules", "--subresource=status", "--type=merge", "-p", &patch],
+            "",
+        )
+        .await?;
     }
     let told = match example.after {
         Some(after) => hub.kubectl_says(&["apply", "-f", "-"], &example.object(after).to_string()).await,
         None => hub.kubectl_says(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
     };
-    let unprotect = ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
+    let unprotect =
+        ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
     let _ = hub.kubectl(&unprotect, "").await;
     hub.kubectl(&["delete", example.component.plural(), "example", "-n", "rules", "--ignore-not-found"], "").await?;
     Ok(told)
@@ -87,7 +92,9 @@ fn each_rule_is_told_at_apply() {
         let mut product = Product::install(&hub, &releases, product::values(&[]), root.path()).await?;
         // The operator says what it can install, and may go then: nothing is to be installed here.
         let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
-        let told = |map: Option<&ConfigMap>| map.is_some_and(|m| m.data.as_ref().is_some_and(|d| d.contains_key("releases.json")));
+        let told = |map: Option<&ConfigMap>| {
+            map.is_some_and(|m| m.data.as_ref().is_some_and(|d| d.contains_key("releases.json")))
+        };
         wait::until(&maps, RELEASES_CONFIG_MAP, INSTALL, "told", told).await?;
         product.stop_operator(Signal::TERM)?;
         namespace(&hub, "rules").await?;
@@ -98,7 +105,17 @@ fn each_rule_is_told_at_apply() {
             hub.kubectl(&["apply", "-f", "-"], &profile.to_string()).await?;
             let status = json!({"status": {"conditions": [{"type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
             hub.kubectl(
-                &["patch", "clusterprofile", name, "-n", FLEET, "--subresource=status", "--type=merge", "-p", &status.to_string()],
+                &[
+                    "patch",
+                    "clusterprofile",
+                    name,
+                    "-n",
+                    FLEET,
+                    "--subresource=status",
+                    "--type=merge",
+                    "-p",
+                    &status.to_string(),
+                ],
                 "",
             )
             .await?;
@@ -133,8 +150,9 @@ fn each_rule_is_told_at_apply() {
         insta::assert_snapshot!("rules", book);
 
         // All at once, each with its field.
-        let bad = Example::serving("")
-            .object(r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#);
+        let bad = Example::serving("").object(
+            r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#,
+        );
         let (_, told) = hub.kubectl_says(&["apply", "-f", "-"], &bad.to_string()).await;
         for field in ["spec.version", "spec.high-availability.replicas", "spec.workloads[0].name", "spec.ingress"] {
             assert!(told.contains(&format!("* {field}: ")), "{told}");

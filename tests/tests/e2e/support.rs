@@ -47,7 +47,8 @@ pub async fn fleet() -> Result<&'static Fleet> {
 }
 
 async fn start() -> Result<Fleet> {
-    let (hub, a, b, c) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("a"), Cluster::spoke("b"), Cluster::spoke("c"))?;
+    let (hub, a, b, c) =
+        tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("a"), Cluster::spoke("b"), Cluster::spoke("c"))?;
     let (releases, plugins) = (releases::best(), hub.dir().join("own-plugins"));
     std::fs::create_dir_all(&plugins)?;
     let mut providers: Vec<Value> = crate::failures::PLUGINS.iter().map(|name| provider(name)).collect();
@@ -89,7 +90,13 @@ pub fn without_ingress(resource: &mut Value) {
 
 /// Serving with Kourier.
 pub fn serving(namespace: &str, name: &str, profile: Option<&str>, releases: &Releases) -> Value {
-    resource(Component::Serving, namespace, name, profile, json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}))
+    resource(
+        Component::Serving,
+        namespace,
+        name,
+        profile,
+        json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}),
+    )
 }
 
 /// Eventing.
@@ -146,13 +153,15 @@ pub async fn status(
     what: &str,
     holds: impl Fn(&KnativeStatus) -> bool,
 ) -> Result<KnativeStatus> {
-    let (namespace, name) = (resource["metadata"]["namespace"].as_str().unwrap(), resource["metadata"]["name"].as_str().unwrap());
+    let (namespace, name) =
+        (resource["metadata"]["namespace"].as_str().unwrap(), resource["metadata"]["name"].as_str().unwrap());
     // Untyped: some have no spec, or one that can't be read.
     let kind = if resource["kind"] == "KnativeServing" { Component::Serving } else { Component::Eventing };
     let gvk = GroupVersionKind::gvk("operator.knative.dev", "v1beta1", kind.kind());
     let kind = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &kind);
-    let read = |object: &DynamicObject| serde_json::from_value::<KnativeStatus>(object.data.get("status")?.clone()).ok();
+    let read =
+        |object: &DynamicObject| serde_json::from_value::<KnativeStatus>(object.data.get("status")?.clone()).ok();
     let found = wait::until(&api, name, limit, what, |o| o.and_then(read).is_some_and(|s| holds(&s))).await?;
     found.as_ref().and_then(read).ok_or_else(|| "no status".into())
 }
@@ -185,6 +194,7 @@ pub async fn ready(cluster: &Cluster, resource: &Value) -> Result<KnativeStatus>
 /// Waits until condition `type_` of `resource` has `reason`, and checks that its message says `part`.
 pub async fn says(cluster: &Cluster, resource: &Value, type_: &str, reason: &str, part: &str) -> Result<()> {
     let what = format!("{type_} with reason {reason} and \"{part}\"");
-    let has = |c: &Condition| c.reason.as_deref() == Some(reason) && c.message.as_deref().unwrap_or_default().contains(part);
+    let has =
+        |c: &Condition| c.reason.as_deref() == Some(reason) && c.message.as_deref().unwrap_or_default().contains(part);
     status(cluster, resource, Duration::from_secs(60), &what, |s| condition(s, type_).is_some_and(has)).await.map(drop)
 }

@@ -38,7 +38,9 @@ pub fn left(name: &str, change: impl Fn(String) -> String) -> Result<Option<Vec<
 fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
     run(async {
         let same = |text| text;
-        let (Some(items), Some(mut resources)) = (left("spoke-objects.json", same)?, left("hub-resources-remote.json", same)?) else {
+        let (Some(items), Some(mut resources)) =
+            (left("spoke-objects.json", same)?, left("hub-resources-remote.json", same)?)
+        else {
             return Ok(());
         };
         let (hub, spoke) = tokio::try_join!(Cluster::hub("takeover"), Cluster::spoke("taken"))?;
@@ -90,7 +92,8 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
         // And a field that is removed from the spec later is removed from the cluster.
         let serving = &resources[0];
         let mut changed = serving.clone();
-        changed["metadata"] = json!({"name": serving["metadata"]["name"], "namespace": serving["metadata"]["namespace"]});
+        changed["metadata"] =
+            json!({"name": serving["metadata"]["name"], "namespace": serving["metadata"]["namespace"]});
         changed.as_object_mut().map(|o| o.remove("status"));
         changed["spec"]["config"] = json!({"features": {"taken": "over"}});
         apply(&hub, &changed).await?;
@@ -106,7 +109,13 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
         }
         drop(product);
         // What the cluster itself puts into each namespace, and the namespaces, which somebody else had created.
-        let own = ["/kube-root-ca.crt", "/default", "/knative-hub", "Namespace. /knative-serving", "Namespace. /knative-eventing"];
+        let own = [
+            "/kube-root-ca.crt",
+            "/default",
+            "/knative-hub",
+            "Namespace. /knative-serving",
+            "Namespace. /knative-eventing",
+        ];
         let own = |object: &String| own.iter().any(|end| object.ends_with(end));
         nothing_left(&spoke, &objects(&spoke.client()).await?.into_iter().filter(own).chain(before).collect()).await
     });
@@ -118,9 +127,13 @@ fn what_it_installed_in_the_resources_own_namespace_stays_there() {
         // It had everything on the spoke in the namespace that the resource has on the hub.
         let moved = |text: String| {
             let keys = ["namespace", "kubernetes.io/metadata.name", "value"];
-            keys.iter().fold(text, |text, key| text.replace(&format!("\"{key}\": \"knative-serving\""), &format!("\"{key}\": \"team\"")))
+            keys.iter().fold(text, |text, key| {
+                text.replace(&format!("\"{key}\": \"knative-serving\""), &format!("\"{key}\": \"team\""))
+            })
         };
-        let (Some(mut items), Some(mut resources)) = (left("spoke-objects.json", moved)?, left("hub-resources-remote.json", moved)?) else {
+        let (Some(mut items), Some(mut resources)) =
+            (left("spoke-objects.json", moved)?, left("hub-resources-remote.json", moved)?)
+        else {
             return Ok(());
         };
         items.retain(|o| !o.to_string().contains("knative-eventing"));
@@ -148,7 +161,8 @@ fn what_it_installed_in_the_resources_own_namespace_stays_there() {
         namespace(&hub, "team").await?;
         restore(&hub, resource).await?;
         for deployment in deployments.list(&ListParams::default()).await? {
-            let ours = |d: Option<&Deployment>| d.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"));
+            let ours =
+                |d: Option<&Deployment>| d.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"));
             wait::until(&deployments, &deployment.name_any(), Duration::from_secs(60), "taken over", ours).await?;
         }
         ready(&hub, resource).await?;
@@ -168,10 +182,13 @@ fn what_it_installed_in_the_resources_own_namespace_stays_there() {
 fn what_it_installed_locally_is_taken_over_or_removed() {
     run(async {
         let same = |text| text;
-        let (Some(items), Some(resources)) = (left("local-objects.json", same)?, left("hub-resources-local.json", same)?) else {
+        let (Some(items), Some(resources)) =
+            (left("local-objects.json", same)?, left("hub-resources-local.json", same)?)
+        else {
             return Ok(());
         };
-        let items: Vec<_> = items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
+        let items: Vec<_> =
+            items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
         // Without admission webhooks: nobody would answer for Knative's own.
         let hub = Cluster::spoke("local-takeover").await?;
         let plugins = tempfile::tempdir()?;
@@ -185,7 +202,8 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
             product.stop_operator(rustix::process::Signal::TERM)?;
             namespace(&hub, "knative-serving").await?;
             restore(&hub, resource).await?;
-            let serving = Api::<KnativeServing>::namespaced(client.clone(), "knative-serving").get("knative-serving").await?;
+            let serving =
+                Api::<KnativeServing>::namespaced(client.clone(), "knative-serving").get("knative-serving").await?;
             let owner = [("knative-serving".to_owned(), serving.uid().unwrap_or_default())].into();
             let missing = |o: &Value| o["kind"] != "Namespace" && (looked || o["kind"] != "CustomResourceDefinition");
             load(&hub, items.iter().filter(|o| missing(o)).cloned().collect(), owner).await?;
@@ -195,10 +213,18 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
                 product.start_operator(&hub).await?;
                 taken(&hub, resource).await?;
                 ready(&hub, resource).await?;
-                assert_eq!(uids(&Api::<Pod>::namespaced(client.clone(), "knative-serving")).await?, pods, "pods were restarted");
+                assert_eq!(
+                    uids(&Api::<Pod>::namespaced(client.clone(), "knative-serving")).await?,
+                    pods,
+                    "pods were restarted"
+                );
                 delete(&hub, resource).await?;
             } else {
-                hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", "knative-serving", "--wait=false"], "").await?;
+                hub.kubectl(
+                    &["delete", "knativeserving", "knative-serving", "-n", "knative-serving", "--wait=false"],
+                    "",
+                )
+                .await?;
                 product.start_operator(&hub).await?;
                 gone(&hub, resource).await?;
             }
@@ -213,13 +239,16 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
 fn upgrade_during_takeover_removes_objects_of_the_old_version() {
     run(async {
         let same = |text| text;
-        let (Some(items), Some(mut resources)) = (left("local-objects.json", same)?, left("hub-resources-local.json", same)?) else {
+        let (Some(items), Some(mut resources)) =
+            (left("local-objects.json", same)?, left("hub-resources-local.json", same)?)
+        else {
             return Ok(());
         };
         // Without those that need a definition.
         let plain = |o: &Value| {
             o["kind"] == "Namespace"
-                || o["metadata"]["namespace"] == "knative-serving" && !o["apiVersion"].as_str().is_some_and(|v| v.contains("knative.dev"))
+                || o["metadata"]["namespace"] == "knative-serving"
+                    && !o["apiVersion"].as_str().is_some_and(|v| v.contains("knative.dev"))
         };
         let items: Vec<_> = items.into_iter().filter(plain).collect();
         let (hub, plugins) = (Cluster::spoke("late").await?, tempfile::tempdir()?);
@@ -236,8 +265,9 @@ fn upgrade_during_takeover_removes_objects_of_the_old_version() {
         let of_version = |version: &'static str| move |job: &Job| job.name_any().ends_with(version);
         assert!(jobs.list(&ListParams::default()).await?.items.iter().any(of_version("1.22.1")));
         product.start_operator(&hub).await?;
-        let upgraded =
-            |s: &KnativeStatus| s.version.as_deref() == Some("1.23.0") && condition(s, "Ready").is_some_and(|c| c.status == "True");
+        let upgraded = |s: &KnativeStatus| {
+            s.version.as_deref() == Some("1.23.0") && condition(s, "Ready").is_some_and(|c| c.status == "True")
+        };
         status(&hub, &resources[0], INSTALL, "upgraded", upgraded).await?;
         let there = jobs.list(&ListParams::default()).await?.items;
         assert!(
@@ -251,7 +281,10 @@ fn upgrade_during_takeover_removes_objects_of_the_old_version() {
 
 /// Puts `items` on `spoke` as the Go operator did, with the names and owners of the new ones.
 pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<String, String>) -> Result<()> {
-    let turn = |o: &Value| match (o["kind"].as_str().unwrap_or_default(), o["metadata"]["name"].as_str().unwrap_or_default()) {
+    let turn = |o: &Value| match (
+        o["kind"].as_str().unwrap_or_default(),
+        o["metadata"]["name"].as_str().unwrap_or_default(),
+    ) {
         ("Namespace", _) => 0,
         ("ConfigMap", name) if name.ends_with("-root-owner") => 1,
         ("CustomResourceDefinition", _) => 2,
@@ -266,9 +299,12 @@ pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<Strin
             continue;
         }
         let list = json!({"apiVersion": "v1", "kind": "List", "items": due});
-        let created = spoke.kubectl(&["create", "--field-manager=manifestival", "-o", "json", "-f", "-"], &list.to_string()).await?;
+        let created = spoke
+            .kubectl(&["create", "--field-manager=manifestival", "-o", "json", "-f", "-"], &list.to_string())
+            .await?;
         // One document after the other.
-        let created: Vec<Value> = serde_json::Deserializer::from_str(&created).into_iter().collect::<std::result::Result<_, _>>()?;
+        let created: Vec<Value> =
+            serde_json::Deserializer::from_str(&created).into_iter().collect::<std::result::Result<_, _>>()?;
         for object in created.iter().filter(|_| step == 1) {
             let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
             owners.insert(text("name"), text("uid"));
@@ -285,8 +321,9 @@ fn renewed(object: &Value, owners: &BTreeMap<String, String>) -> Value {
     let mut object = object.clone();
     object.as_object_mut().map(|o| o.remove("status"));
     if let Some(metadata) = object["metadata"].as_object_mut() {
-        metadata
-            .retain(|key, _| matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "ownerReferences" | "generateName"));
+        metadata.retain(|key, _| {
+            matches!(key.as_str(), "name" | "namespace" | "labels" | "annotations" | "ownerReferences" | "generateName")
+        });
     }
     for owner in object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
         let name = owner["name"].as_str().unwrap_or_default();
@@ -318,7 +355,12 @@ where
 {
     let all = api.list(&ListParams::default()).await?;
     let of_job = |o: &K| o.owner_references().iter().any(|r| r.kind == "Job");
-    Ok(all.items.iter().filter(|o| !of_job(o)).map(|o| format!("{} {}", o.name_any(), o.uid().unwrap_or_default())).collect())
+    Ok(all
+        .items
+        .iter()
+        .filter(|o| !of_job(o))
+        .map(|o| format!("{} {}", o.name_any(), o.uid().unwrap_or_default()))
+        .collect())
 }
 
 /// Puts `resource` on the hub with its status and finalizer, as the Go operator left it.
@@ -330,9 +372,12 @@ pub async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
     hub.kubectl(&["create", "-f", "-"], &object.to_string()).await?;
     let patch = json!({"status": resource["status"]}).to_string();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, place, name) = (text(&resource["kind"]), text(&resource["metadata"]["namespace"]), text(&resource["metadata"]["name"]));
+    let (kind, place, name) =
+        (text(&resource["kind"]), text(&resource["metadata"]["namespace"]), text(&resource["metadata"]["name"]));
     // Untyped: it may have no spec.
-    hub.kubectl(&["patch", &kind, &name, "-n", &place, "--subresource=status", "--type=merge", "-p", &patch], "").await.map(drop)
+    hub.kubectl(&["patch", &kind, &name, "-n", &place, "--subresource=status", "--type=merge", "-p", &patch], "")
+        .await
+        .map(drop)
 }
 
 /// Waits until each Deployment of `resource` carries our digest.
@@ -340,7 +385,8 @@ pub async fn taken(spoke: &Cluster, resource: &Value) -> Result<()> {
     let place = if resource["kind"] == "KnativeServing" { "knative-serving" } else { "knative-eventing" };
     let deployments = Api::<Deployment>::namespaced(spoke.client(), place);
     for deployment in deployments.list(&ListParams::default()).await? {
-        let ours = |d: Option<&Deployment>| d.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"));
+        let ours =
+            |d: Option<&Deployment>| d.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"));
         wait::until(&deployments, &deployment.name_any(), Duration::from_secs(60), "taken over", ours).await?;
     }
     Ok(())

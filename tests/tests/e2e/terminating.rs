@@ -27,7 +27,8 @@ fn deleted_namespace_is_reported_at_once_and_restored() {
         let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "terminating").await?;
-        let serving = resource(Component::Serving, "terminating", "ks", Some("spoke"), json!({"version": releases.serving}));
+        let serving =
+            resource(Component::Serving, "terminating", "ks", Some("spoke"), json!({"version": releases.serving}));
         let before = objects(&spoke.client()).await?;
         apply(&hub, &serving).await?;
         ready(&hub, &serving).await?;
@@ -37,13 +38,15 @@ fn deleted_namespace_is_reported_at_once_and_restored() {
         apply(&spoke, &held).await?;
         let (old, deleted) = (uid(&spoke).await?, Instant::now());
         spoke.kubectl(&["delete", "namespace", PLACE, "--wait=false"], "").await?;
-        let unready = |s: &knative_operator_shared::api::KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status != "True");
+        let unready =
+            |s: &knative_operator_shared::api::KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status != "True");
         status(&hub, &serving, Duration::from_secs(30), "anything but Ready", unready).await?;
         eprintln!("told after {:?}", deleted.elapsed());
         let words = "namespace knative-serving on fleet-system/spoke is being deleted; waiting";
         let waits = |s: &knative_operator_shared::api::KnativeStatus| {
             condition(s, "InstallSucceeded").is_some_and(|c| {
-                c.reason.as_deref() == Some("NamespaceTerminating") && c.message.as_deref().is_some_and(|m| m.contains(words))
+                c.reason.as_deref() == Some("NamespaceTerminating")
+                    && c.message.as_deref().is_some_and(|m| m.contains(words))
             })
         };
         status(&hub, &serving, Duration::from_secs(30), "waiting for the namespace", waits).await?;
@@ -53,11 +56,26 @@ fn deleted_namespace_is_reported_at_once_and_restored() {
         let tried = audit.take()?.iter().filter(|request| request.writes()).count();
         assert!(tried <= 3, "{tried} writes while the namespace terminates");
         let told = status(&hub, &serving, Duration::from_secs(1), "still waiting", waits).await?;
-        assert!(told.conditions.iter().all(|c| !c.message.as_deref().unwrap_or_default().contains("forbidden")), "{told:?}");
+        assert!(
+            told.conditions.iter().all(|c| !c.message.as_deref().unwrap_or_default().contains("forbidden")),
+            "{told:?}"
+        );
 
         let released = Instant::now();
         spoke
-            .kubectl(&["patch", "configmap", "held", "-n", PLACE, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#], "")
+            .kubectl(
+                &[
+                    "patch",
+                    "configmap",
+                    "held",
+                    "-n",
+                    PLACE,
+                    "--type=merge",
+                    "-p",
+                    r#"{"metadata":{"finalizers":null}}"#,
+                ],
+                "",
+            )
             .await?;
         ready(&hub, &serving).await?;
         eprintln!("Ready again after {:?}", released.elapsed());

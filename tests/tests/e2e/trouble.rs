@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::restart::copy;
 use crate::support::{
-    INSTALL, apply, condition, delete, forbid, namespace, nothing_left, ready, run, says, serving, status, without_ingress,
+    INSTALL, apply, condition, delete, forbid, namespace, nothing_left, ready, run, says, serving, status,
+    without_ingress,
 };
 
 /// A Job that no node can run, and that is given up after a second.
@@ -67,9 +68,24 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         for object in [&rival, &quota, &theirs] {
             apply(&spoke, object).await?;
         }
-        spoke.kubectl(&["wait", "--for=condition=Established", "crd/pictures.caching.internal.knative.dev", "--timeout=30s"], "").await?;
         spoke
-            .kubectl(&["wait", "--for=jsonpath={.status.hard}", "resourcequota/none", "-n", "knative-serving", "--timeout=30s"], "")
+            .kubectl(
+                &["wait", "--for=condition=Established", "crd/pictures.caching.internal.knative.dev", "--timeout=30s"],
+                "",
+            )
+            .await?;
+        spoke
+            .kubectl(
+                &[
+                    "wait",
+                    "--for=jsonpath={.status.hard}",
+                    "resourcequota/none",
+                    "-n",
+                    "knative-serving",
+                    "--timeout=30s",
+                ],
+                "",
+            )
             .await?;
 
         let mut resource = serving("trouble", "ks", Some("spoke"), &releases);
@@ -85,7 +101,8 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         }
         // The rest is there and works.
         let works = |c: &Condition| c.status == "True";
-        status(&hub, &resource, INSTALL, "available", |s| condition(s, "DeploymentsAvailable").is_some_and(works)).await?;
+        status(&hub, &resource, INSTALL, "available", |s| condition(s, "DeploymentsAvailable").is_some_and(works))
+            .await?;
         adopted(&hub).await?;
         // What is refused is tried ever less often.
         let mut audit = Audit::of(&spoke, product::SPOKE_USER)?;
@@ -96,7 +113,9 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         // It heals with its causes.
         delete(&spoke, &quota).await?;
         delete(&spoke, &rival).await?;
-        spoke.kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-defaults"], "").await?;
+        spoke
+            .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-defaults"], "")
+            .await?;
         ready(&hub, &resource).await?;
 
         // A Job that fails; taken back, all is well.
@@ -107,7 +126,10 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
         apply(&hub, &resource).await?;
         let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
-        wait::until_all(&jobs, "", INSTALL, "without the Job", |all| !all.iter().any(|j| j.name_any().contains("failing"))).await?;
+        wait::until_all(&jobs, "", INSTALL, "without the Job", |all| {
+            !all.iter().any(|j| j.name_any().contains("failing"))
+        })
+        .await?;
         ready(&hub, &resource).await?;
 
         // A Deployment that never gets available: since when, and until when it is waited for.
@@ -162,7 +184,9 @@ async fn adopted(hub: &Cluster) -> Result<()> {
         e.reason.as_deref() == Some("Adopted")
             && message.contains("ConfigMap knative-serving/config-network (of \"kubectl-client-side-apply\")")
     };
-    let told = wait::until_all(&events, "", Duration::from_secs(30), "told what was adopted", |all| all.iter().any(named)).await?;
+    let told =
+        wait::until_all(&events, "", Duration::from_secs(30), "told what was adopted", |all| all.iter().any(named))
+            .await?;
     assert_eq!(told.iter().filter(|e| e.reason.as_deref() == Some("Adopted")).count(), 1);
     Ok(())
 }

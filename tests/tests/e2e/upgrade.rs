@@ -11,7 +11,9 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, condition, delete, fleet, namespace, ready, run, serving, status, without_ingress};
+use crate::support::{
+    INSTALL, apply, condition, delete, fleet, namespace, ready, run, serving, status, without_ingress,
+};
 
 #[test]
 fn neighbouring_minors_follow_each_other_up_and_down() {
@@ -20,8 +22,11 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
         let (hub, spoke) = (&fleet.hub, Cluster::spoke("upgrades").await?);
         product::register(hub, &spoke, "upgrades").await?;
         namespace(hub, "upgrades").await?;
-        let versions: &[&str] =
-            if fleet.releases.real { &["1.20.3", "1.21.3", "1.22.1", "1.23.0", "1.22.0"] } else { &["1.0.0", "1.1.0", "1.0.0"] };
+        let versions: &[&str] = if fleet.releases.real {
+            &["1.20.3", "1.21.3", "1.22.1", "1.23.0", "1.22.0"]
+        } else {
+            &["1.0.0", "1.1.0", "1.0.0"]
+        };
         let mut resource = serving("upgrades", "ks", Some("upgrades"), &fleet.releases);
         for version in versions {
             resource["spec"]["version"] = json!(version);
@@ -35,7 +40,10 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
             let mut far = resource.clone();
             far["spec"]["version"] = json!("1.20.3");
             let refused = apply(hub, &far).await.unwrap_err().to_string();
-            assert!(refused.contains("spec.version: ") && refused.contains("set spec.version to 1.21 first"), "{refused}");
+            assert!(
+                refused.contains("spec.version: ") && refused.contains("set spec.version to 1.21 first"),
+                "{refused}"
+            );
             all_of(&spoke, "1.22.0", false).await?;
         }
 
@@ -63,7 +71,9 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
 /// Each Deployment is of `version`, rolled out, and the Jobs of `version` have run.
 async fn all_of(spoke: &Cluster, version: &str, first: bool) -> Result<()> {
     let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
-    for deployment in Api::<Deployment>::namespaced(spoke.client(), "knative-serving").list(&ListParams::default()).await? {
+    for deployment in
+        Api::<Deployment>::namespaced(spoke.client(), "knative-serving").list(&ListParams::default()).await?
+    {
         if let Some(label) = deployment.labels().get("app.kubernetes.io/version") {
             assert!(label.starts_with(minor), "{} is of {label}", deployment.name_any());
         }

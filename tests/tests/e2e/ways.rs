@@ -10,7 +10,9 @@ use knative_operator_tests::product::{self, NAMESPACE};
 use knative_operator_tests::proxies::{LOGIN, Proxy, Speaks};
 use serde_json::{Value, json};
 
-use crate::support::{apply, condition, delete, fleet, namespace, nothing, provider, resource, run, says, script, status};
+use crate::support::{
+    apply, condition, delete, fleet, namespace, nothing, provider, resource, run, says, script, status,
+};
 
 const RESOLVED: Duration = Duration::from_secs(60);
 
@@ -33,7 +35,8 @@ fn asking(name: &str) -> Value {
 }
 
 fn credential(version: &str, status: &Value) -> String {
-    json!({"apiVersion": format!("client.authentication.k8s.io/{version}"), "kind": "ExecCredential", "status": status}).to_string()
+    json!({"apiVersion": format!("client.authentication.k8s.io/{version}"), "kind": "ExecCredential", "status": status})
+        .to_string()
 }
 
 #[test]
@@ -47,10 +50,15 @@ fn each_way_leads_to_the_spoke() {
         let (certificate, key) = (read("admin.crt")?, read("admin.key")?);
 
         // Plugins: the older version; a certificate that has to be renewed all the time; one that insists on what it is told.
-        let said = |name: &str, text: &str| script(&fleet.plugins.join(name), &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"));
+        let said = |name: &str, text: &str| {
+            script(&fleet.plugins.join(name), &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"))
+        };
         said("beta", &credential("v1beta1", &json!({"token": token})))?;
         let renewed = "date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ";
-        let identity = credential("v1", &json!({"clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": "END"}));
+        let identity = credential(
+            "v1",
+            &json!({"clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": "END"}),
+        );
         std::fs::write(fleet.plugins.join("identity.json"), identity)?;
         let shown = fleet.plugins.join("identity.json");
         script(
@@ -97,7 +105,10 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
         let cases: Vec<(&str, Value)> = vec![
             ("beta", base("beta", &|_| {})),
             ("certificate", base("certificate", &|_| {})),
-            ("kubeconfig", base("kubeconfig-secretreader", &|c| extension(c, json!({"name": "ways-kubeconfig", "key": "config"})))),
+            (
+                "kubeconfig",
+                base("kubeconfig-secretreader", &|c| extension(c, json!({"name": "ways-kubeconfig", "key": "config"}))),
+            ),
             ("builtin", base("builtin", &|c| extension(c, json!({"clusterName": "ways-token"})))),
             (
                 "told",
@@ -109,7 +120,10 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
                     c["extensions"].as_array_mut().unwrap().push(more);
                 }),
             ),
-            ("proxy-http", base("secretreader", &|c| c["proxy-url"] = json!(format!("http://{LOGIN}@{}", proxies.0.address)))),
+            (
+                "proxy-http",
+                base("secretreader", &|c| c["proxy-url"] = json!(format!("http://{LOGIN}@{}", proxies.0.address))),
+            ),
             (
                 "proxy-https",
                 base("secretreader", &|c| {
@@ -118,7 +132,10 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
                     c["certificate-authority-data"] = json!(BASE64_STANDARD.encode(&both));
                 }),
             ),
-            ("proxy-socks", base("secretreader", &|c| c["proxy-url"] = json!(format!("socks5://{}", proxies.2.address)))),
+            (
+                "proxy-socks",
+                base("secretreader", &|c| c["proxy-url"] = json!(format!("socks5://{}", proxies.2.address))),
+            ),
             ("server-name", base("secretreader", &|c| c["tls-server-name"] = json!("kubernetes.default.svc"))),
             (
                 "insecure",
@@ -133,19 +150,31 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
             apply(hub, &asking(name)).await?;
         }
         for (name, _) in &cases {
-            let resolved =
-                |s: &knative_operator_shared::api::KnativeStatus| condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True");
+            let resolved = |s: &knative_operator_shared::api::KnativeStatus| {
+                condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True")
+            };
             status(hub, &asking(name), RESOLVED, "resolved", resolved).await.map_err(|e| format!("{name}: {e}"))?;
         }
-        assert!(proxies.0.passed() > 0 && proxies.1.passed() > 0 && proxies.2.passed() > 0, "something went past the proxies");
+        assert!(
+            proxies.0.passed() > 0 && proxies.1.passed() > 0 && proxies.2.passed() > 0,
+            "something went past the proxies"
+        );
         let events = hub.kubectl(&["get", "events", "-n", "ways", "-o", "yaml"], "").await?;
         assert!(events.contains("insecure-skip-tls-verify is set in ClusterProfile fleet-system/insecure"), "{events}");
 
         // A proxy that refuses is told, and its login is not.
-        let stranger = base("secretreader", &|c| c["proxy-url"] = json!(format!("http://hub:wr0ng-s3cret@{}", proxies.0.address)));
+        let stranger =
+            base("secretreader", &|c| c["proxy-url"] = json!(format!("http://hub:wr0ng-s3cret@{}", proxies.0.address)));
         product::profile(hub, "stranger", &stranger).await?;
         apply(hub, &asking("stranger")).await?;
-        says(hub, &asking("stranger"), "TargetClusterResolved", "RemoteClusterUnreachable", "proxy authorization required").await?;
+        says(
+            hub,
+            &asking("stranger"),
+            "TargetClusterResolved",
+            "RemoteClusterUnreachable",
+            "proxy authorization required",
+        )
+        .await?;
         let told = hub.kubectl(&["get", "knativeserving,events", "-n", "ways", "-o", "yaml"], "").await?;
         let log = fleet.product.operator.process.log();
         for secret in ["s3cret", token.as_str()] {

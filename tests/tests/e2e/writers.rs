@@ -85,7 +85,8 @@ async fn play(spoke: &Cluster) -> Result<()> {
         move |configuration: &mut Value| {
             configuration["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Namespace", "name": PLACE, "uid": uid, "controller": false, "blockOwnerDeletion": true}]);
             for hook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
-                let selector = json!({"matchExpressions": [{"key": "webhooks.knative.dev/exclude", "operator": "DoesNotExist"}]});
+                let selector =
+                    json!({"matchExpressions": [{"key": "webhooks.knative.dev/exclude", "operator": "DoesNotExist"}]});
                 hook["rules"] = json!([{"apiGroups": ["eventing.knative.dev"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["brokers", "brokers/status"], "scope": "*"}]);
                 hook["namespaceSelector"] = selector.clone();
                 hook["clientConfig"]["caBundle"] = json!("Y2E=");
@@ -100,16 +101,36 @@ async fn play(spoke: &Cluster) -> Result<()> {
             }
         }
     };
-    write(spoke, ["validatingwebhookconfiguration", "validation.webhook.eventing.knative.dev"], "webhook", webhook(false, false)).await?;
-    write(spoke, ["validatingwebhookconfiguration", "config.webhook.eventing.knative.dev"], "webhook", webhook(false, false)).await?;
-    write(spoke, ["mutatingwebhookconfiguration", "webhook.eventing.knative.dev"], "webhook", webhook(true, false)).await?;
-    write(spoke, ["mutatingwebhookconfiguration", "sinkbindings.webhook.sources.knative.dev"], "webhook", webhook(true, true)).await?;
+    write(
+        spoke,
+        ["validatingwebhookconfiguration", "validation.webhook.eventing.knative.dev"],
+        "webhook",
+        webhook(false, false),
+    )
+    .await?;
+    write(
+        spoke,
+        ["validatingwebhookconfiguration", "config.webhook.eventing.knative.dev"],
+        "webhook",
+        webhook(false, false),
+    )
+    .await?;
+    write(spoke, ["mutatingwebhookconfiguration", "webhook.eventing.knative.dev"], "webhook", webhook(true, false))
+        .await?;
+    write(
+        spoke,
+        ["mutatingwebhookconfiguration", "sinkbindings.webhook.sources.knative.dev"],
+        "webhook",
+        webhook(true, true),
+    )
+    .await?;
     // knative/pkg: webhook/certificates; knative/eventing: reconciler/requestreply.
     write(spoke, ["secret", "eventing-webhook-certs"], "webhook", |secret| {
         secret["data"] = json!({"server-key.pem": "a2V5", "ca-cert.pem": "Y2E="});
     })
     .await?;
-    write(spoke, ["secret", "request-reply-keys"], "controller", |secret| secret["data"] = json!({"key-0": "a2V5"})).await?;
+    write(spoke, ["secret", "request-reply-keys"], "controller", |secret| secret["data"] = json!({"key-0": "a2V5"}))
+        .await?;
     // knative/pkg: webhook/resourcesemantics/conversion.
     write(spoke, ["customresourcedefinition", "pingsources.sources.knative.dev"], "webhook", |definition| {
         definition["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["path"] = json!("/resource-conversion");
@@ -130,7 +151,8 @@ async fn state(spoke: &Cluster) -> Result<Vec<(String, Value)>> {
 /// How often Pods of the adapter were replaced.
 async fn rollouts(spoke: &Cluster) -> Result<u64> {
     let adapter = get(spoke, ADAPTER).await?;
-    let revision = adapter["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str().unwrap_or_default().parse()?;
+    let revision =
+        adapter["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str().unwrap_or_default().parse()?;
     Ok(revision)
 }
 
@@ -138,7 +160,12 @@ async fn rollouts(spoke: &Cluster) -> Result<u64> {
 async fn repairs(audit: &mut Audit) -> Result<Vec<String>> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let of_controllers = |r: &Request| written().iter().any(|([_, name], _)| r.target.ends_with(&format!("/{name}")));
-    Ok(audit.take()?.iter().filter(|r| r.writes() && of_controllers(r)).map(|r| format!("{} {}", r.verb, r.target)).collect())
+    Ok(audit
+        .take()?
+        .iter()
+        .filter(|r| r.writes() && of_controllers(r))
+        .map(|r| format!("{} {}", r.verb, r.target))
+        .collect())
 }
 
 #[test]
@@ -149,7 +176,8 @@ fn what_knatives_controllers_write_stays_over_restart_change_and_upgrade() {
             eprintln!("skipped: Knative's releases are not there");
             return Ok(());
         }
-        let (hub, spoke, plugins) = (Cluster::hub("writers").await?, Cluster::spoke("written").await?, tempfile::tempdir()?);
+        let (hub, spoke, plugins) =
+            (Cluster::hub("writers").await?, Cluster::spoke("written").await?, tempfile::tempdir()?);
         let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "writers").await?;
