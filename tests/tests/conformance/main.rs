@@ -4,6 +4,7 @@
 
 mod downloads;
 mod golden;
+mod identifiers;
 mod instances;
 mod oracle;
 mod refusals;
