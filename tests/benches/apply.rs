@@ -272,7 +272,7 @@ async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()
                     Ok(_) => return Result::Ok(()),
                     // A kind that was defined a moment ago.
                     Err(kube::Error::Api(status)) if status.code == 404 => {
-                        tokio::time::sleep(Duration::from_millis(20)).await
+                        tokio::time::sleep(Duration::from_millis(20)).await;
                     }
                     Err(error) => return Err(error.into()),
                 }

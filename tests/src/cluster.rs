@@ -378,7 +378,7 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
             match api.list_metadata(&kube::api::ListParams::default()).await {
                 // A kind that was defined a moment ago.
                 Err(kube::Error::Api(status)) if status.code == 429 => {
-                    tokio::time::sleep(Duration::from_millis(200)).await
+                    tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 other => break other?,
             }

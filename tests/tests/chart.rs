@@ -236,7 +236,7 @@ fn check_settings(values: &Value) {
         let pod = if part == "operator_webhook" { &webhook } else { &operator };
         match setting {
             "enabled" => {
-                assert_eq!(json!(has(pod, "--clusterprofile-provider-file=/etc/cluster-inventory/config.json")), value)
+                assert_eq!(json!(has(pod, "--clusterprofile-provider-file=/etc/cluster-inventory/config.json")), value);
             }
             "accessProvidersConfig" => {
                 let file = find("ConfigMap", "clusterprofile-provider-file")

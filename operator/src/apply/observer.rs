@@ -231,7 +231,7 @@ impl Watch {
                 return;
             }
             Told::All(version) => {
-                self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default(), version)
+                self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default(), version);
             }
             Told::Changed(object) => self.seen.told(&of(&object.metadata), &object.metadata, health(&object), false),
             Told::Gone(object) => self.seen.gone(&of(&object.metadata), &object.metadata),

@@ -48,7 +48,7 @@ pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next 
                     resource,
                     "Uninstalled",
                     "Everything that was installed is deleted, but CustomResourceDefinitions",
-                )
+                );
             };
             let_go(cx, resource, gone).await
         }
@@ -252,7 +252,7 @@ pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()>
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
         match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                meta = api.get_metadata(resource.name()).await?.metadata
+                meta = api.get_metadata(resource.name()).await?.metadata;
             }
             Err(error) => return Err(error),
             Ok(_) => break,

@@ -150,7 +150,7 @@ fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new
         (_, State::True) if old != new => match type_ {
             condition::TARGET_CLUSTER_RESOLVED => match &resource.common().cluster_profile_ref {
                 Some(reference) => {
-                    events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}"))
+                    events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}"));
                 }
                 None => events.normal(resource, type_, "Installing on the local cluster"),
             },

@@ -217,7 +217,7 @@ mod tests {
             fresh(),
             &found(|f| {
                 f.unavailable =
-                    [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec()
+                    [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec();
             }),
         );
         assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");

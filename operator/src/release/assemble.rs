@@ -69,7 +69,7 @@ impl Library {
                 }
                 // Who brings manifests of a version that the bundle doesn't know brings the rest as well.
                 Err(_) if !manifests.is_empty() => {
-                    release.warnings.push(format!("{field}: not installed: {}", missing()))
+                    release.warnings.push(format!("{field}: not installed: {}", missing()));
                 }
                 Err(ReleaseError::Directory { .. }) => return Err(ReleaseError::Source { field, why: missing() }),
                 Err(error) => return Err(error),

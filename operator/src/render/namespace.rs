@@ -25,7 +25,7 @@ pub fn inject(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
             }
         }
         "CustomResourceDefinition" => {
-            replace(object, "/spec/conversion/webhook/clientConfig/service/namespace", &namespace)
+            replace(object, "/spec/conversion/webhook/clientConfig/service/namespace", &namespace);
         }
         "APIService" => replace(object, "/spec/service/namespace", &namespace),
         _ => {}

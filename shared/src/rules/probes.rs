@@ -42,7 +42,7 @@ fn one(path: &str, probe: &ContainerProbe, liveness: bool, found: &mut Vec<Probl
         let place = || format!("{path}.{field}");
         match value {
             Some(value) if value < 0 => {
-                found.push(RANGE.at(place(), format!("{value} is negative"), "set it to a positive number"))
+                found.push(RANGE.at(place(), format!("{value} is negative"), "set it to a positive number"));
             }
             Some(value) if value > MAX_INT32 && field != "terminationGracePeriodSeconds" => {
                 found.push(RANGE.at(

@@ -69,7 +69,7 @@ fn faulty(path: &str, entries: &BTreeMap<String, Value>, found: &mut Vec<Problem
                 "set it to one such as 500m, 2, 128Mi or 1.5G",
             )),
             Some(amount) if amount < 0.0 => {
-                found.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more"))
+                found.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more"));
             }
             Some(_) => {}
         }

@@ -51,7 +51,7 @@ fn is_camel_case(word: &str) -> bool {
 /// Reasons of events, as they are published.
 fn event_reasons(source: &str) -> impl Iterator<Item = String> {
     let calls = source.split(".normal(").skip(1).chain(source.split(".warning(").skip(1));
-    calls.filter_map(|call| Some(call.split_once(", \"")?.1.split_once('"')?.0.to_owned())).filter(|reason| {
+    calls.filter_map(|call| Some(call.split('"').nth(1)?.to_owned())).filter(|reason| {
         reason.starts_with(|c: char| c.is_ascii_uppercase()) && reason.chars().all(|c| c.is_ascii_alphabetic())
     })
 }

@@ -24,9 +24,9 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
         let entry = entry?;
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy(&entry.path(), &target)?
+            copy(&entry.path(), &target)?;
         } else {
-            std::fs::copy(entry.path(), target).map(drop)?
+            std::fs::copy(entry.path(), target).map(drop)?;
         }
     }
     Ok(())
