@@ -1,5 +1,5 @@
-//! What the webhook writes to its configurations: the authority of its certificate, and, where the chart has them ask nobody during a
-//! migration, that they ask it.
+//! Writes the webhook configurations: injects the CA bundle, and removes the match condition with
+//! which the chart suspends the webhooks during a migration.
 
 use std::fmt::Debug;
 
@@ -13,18 +13,19 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Name of the match condition that is never true: with it a configuration asks nobody. The chart sets it where it replaces the Go operator's
-/// webhook, until all replicas of the webhook are of this version.
+/// Name of the match condition that is never true, which suspends a webhook: the API server doesn't
+/// call it. The chart sets it when it replaces the Go operator's webhook, until all replicas of the
+/// webhook have the new version.
 const ROLLED_OUT: &str = "rolled-out";
 
-/// One webhook of a configuration, as far as it matters here.
-struct Hook<'a> {
+/// The relevant fields of a webhook in a configuration.
+struct WebhookEntry<'a> {
     name: &'a str,
     client_config: &'a WebhookClientConfig,
     match_conditions: Option<&'a [MatchCondition]>,
 }
 
-impl<'a> Hook<'a> {
+impl<'a> WebhookEntry<'a> {
     fn new(
         name: &'a str,
         client_config: &'a WebhookClientConfig,
@@ -33,16 +34,16 @@ impl<'a> Hook<'a> {
         Self { name, client_config, match_conditions }
     }
 
-    /// Index of the match condition that keeps it from being asked.
-    fn suspended(&self) -> Option<usize> {
+    /// Index of the match condition that suspends the webhook.
+    fn suspending_condition(&self) -> Option<usize> {
         self.match_conditions.unwrap_or_default().iter().position(|condition| condition.name == ROLLED_OUT)
     }
 }
 
-/// The two configurations, and as whom they are written.
+/// The two configurations, with client and field manager.
 #[derive(Clone)]
 pub struct Configurations<'a> {
-    /// The client for their cluster.
+    /// Client of the cluster.
     pub client: &'a Client,
     /// Name of the ValidatingWebhookConfiguration.
     pub validating: &'a str,
@@ -53,45 +54,55 @@ pub struct Configurations<'a> {
 }
 
 impl Configurations<'_> {
-    /// Puts `authority` (PEM) into every webhook of both, if there is one. Writes only what differs; a configuration that isn't there is left to
-    /// whoever will create it. Whether one of them asks nobody yet.
+    /// Sets `authority` (PEM) as `caBundle` in all webhooks, if given. Writes only differences, and
+    /// skips configurations that don't exist. Returns whether a webhook is suspended.
     pub async fn inject(&self, authority: Option<&str>) -> kube::Result<bool> {
         let wanted = authority.map(|authority| ByteString(authority.as_bytes().to_vec()));
-        let change = |index: usize, hook: &Hook<'_>| {
-            let wanted = wanted.as_ref().filter(|wanted| hook.client_config.ca_bundle.as_ref() != Some(*wanted))?;
+        let change = |index: usize, entry: &WebhookEntry<'_>| {
+            let wanted = wanted.as_ref().filter(|wanted| entry.client_config.ca_bundle.as_ref() != Some(*wanted))?;
             Some(vec![
                 json!({"op": "add", "path": format!("/webhooks/{index}/clientConfig/caBundle"), "value": wanted}),
             ])
         };
-        self.both(change, "caBundle set").await
+        self.update_both(change, "set caBundle").await
     }
 
-    /// Has those that ask nobody ask the webhook.
-    pub async fn enforce(&self) -> kube::Result<()> {
-        let change = |index: usize, hook: &Hook<'_>| {
-            let condition = format!("/webhooks/{index}/matchConditions/{}", hook.suspended()?);
+    /// Removes the match condition of suspended webhooks.
+    pub async fn resume(&self) -> kube::Result<()> {
+        let change = |index: usize, entry: &WebhookEntry<'_>| {
+            let condition = format!("/webhooks/{index}/matchConditions/{}", entry.suspending_condition()?);
             Some(vec![
                 json!({"op": "test", "path": format!("{condition}/name"), "value": ROLLED_OUT}),
                 json!({"op": "remove", "path": condition}),
             ])
         };
-        self.both(change, "enforced").await.map(drop)
+        self.update_both(change, "resumed").await.map(drop)
     }
 
-    async fn both(&self, change: impl Fn(usize, &Hook<'_>) -> Option<Vec<Value>>, what: &str) -> kube::Result<bool> {
-        let validating = self.one(self.validating, what, |found: &ValidatingWebhookConfiguration| {
-            let hooks = found.webhooks.iter().flatten();
-            inspect(hooks.map(|w| Hook::new(&w.name, &w.client_config, w.match_conditions.as_deref())), &change)
+    async fn update_both(
+        &self,
+        change: impl Fn(usize, &WebhookEntry<'_>) -> Option<Vec<Value>>,
+        what: &str,
+    ) -> kube::Result<bool> {
+        let validating = self.update(self.validating, what, |found: &ValidatingWebhookConfiguration| {
+            let entries = found.webhooks.iter().flatten();
+            inspect(
+                entries.map(|w| WebhookEntry::new(&w.name, &w.client_config, w.match_conditions.as_deref())),
+                &change,
+            )
         });
-        let mutating = self.one(self.mutating, what, |found: &MutatingWebhookConfiguration| {
-            let hooks = found.webhooks.iter().flatten();
-            inspect(hooks.map(|w| Hook::new(&w.name, &w.client_config, w.match_conditions.as_deref())), &change)
+        let mutating = self.update(self.mutating, what, |found: &MutatingWebhookConfiguration| {
+            let entries = found.webhooks.iter().flatten();
+            inspect(
+                entries.map(|w| WebhookEntry::new(&w.name, &w.client_config, w.match_conditions.as_deref())),
+                &change,
+            )
         });
         Ok(validating.await? | mutating.await?)
     }
 
-    /// Writes what `inspect` says of configuration `name`; whether it asks nobody yet.
-    async fn one<K>(
+    /// Writes the changes to the configuration `name`; returns whether it has a suspended webhook.
+    async fn update<K>(
         &self,
         name: &str,
         what: &str,
@@ -102,31 +113,31 @@ impl Configurations<'_> {
     {
         let configurations = Api::<K>::all(self.client.clone());
         let Some(found) = configurations.get_opt(name).await? else { return Ok(false) };
-        let (suspended, patch) = inspect(&found);
+        let (suspending_condition, patch) = inspect(&found);
         if let Some(patch) = patch {
             configurations.patch(name, &patch_as(self.manager), &patch).await?;
-            tracing::info!(configuration = name, what, "webhook configuration written");
+            tracing::info!(configuration = name, what, "updated the webhook configuration");
         }
-        Ok(suspended)
+        Ok(suspending_condition)
     }
 }
 
-/// Whether one of `hooks` asks nobody, and a JSON patch of the operations that `change` says; each webhook's name is tested, so that an order
-/// that changed meanwhile fails the patch instead of hitting another webhook.
+/// Whether one of `entries` is suspended, and a JSON patch with the operations of `change`. The
+/// patch tests the name of each webhook, so that it fails if the order of the webhooks changed.
 fn inspect<'a>(
-    hooks: impl Iterator<Item = Hook<'a>>,
-    change: impl Fn(usize, &Hook<'a>) -> Option<Vec<Value>>,
+    entries: impl Iterator<Item = WebhookEntry<'a>>,
+    change: impl Fn(usize, &WebhookEntry<'a>) -> Option<Vec<Value>>,
 ) -> (bool, Option<Patch<()>>) {
-    let (mut suspended, mut operations) = (false, Vec::new());
-    for (index, hook) in hooks.enumerate() {
-        suspended |= hook.suspended().is_some();
-        if let Some(changes) = change(index, &hook) {
-            operations.push(json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": hook.name}));
+    let (mut suspending_condition, mut operations) = (false, Vec::new());
+    for (index, entry) in entries.enumerate() {
+        suspending_condition |= entry.suspending_condition().is_some();
+        if let Some(changes) = change(index, &entry) {
+            operations.push(json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": entry.name}));
             operations.extend(changes);
         }
     }
-    // Every operation above is well-formed, so the patch is.
+    // The operations are well-formed, so the patch is.
     let patch = (!operations.is_empty())
         .then(|| serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json));
-    (suspended, patch.flatten())
+    (suspending_condition, patch.flatten())
 }

@@ -1,4 +1,5 @@
-//! Issues authorities and the certificates of servers (ECDSA P-256). Pure but for randomness: the time is an argument.
+//! Issues authorities and server certificates (ECDSA P-256). Pure apart from randomness: the time
+//! is an argument.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -7,26 +8,27 @@ use time::{Duration, OffsetDateTime};
 
 use crate::material::{Authority, Material};
 
-/// How long certificates live.
+/// Lifetimes of certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
-    /// Life of an authority.
+    /// Lifetime of an authority.
     pub authority: Duration,
-    /// Life of the server's certificate.
+    /// Lifetime of a server certificate.
     pub leaf: Duration,
 }
 
 impl Lifetimes {
-    /// How long one step of a change of authorities is left to settle, until every API server and every replica has noticed.
-    pub fn settle(&self) -> Duration {
+    /// Duration of each step of an authority rotation, in which all API servers and replicas notice
+    /// the step.
+    pub fn step_duration(&self) -> Duration {
         (self.leaf / 10i32).clamp(Duration::seconds(1), Duration::minutes(1))
     }
 }
 
-/// Clocks may differ: certificates are valid from this long ago.
+/// Clock skew that is tolerated: certificates are valid from this time before their issue.
 pub const SKEW: Duration = Duration::minutes(5);
 
-/// A new authority. Each has a name of its own, so that a certificate tells which one it is of.
+/// Issues an authority. Each has its own name, which certificates refer to.
 pub fn authority(now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Authority, rcgen::Error> {
     let key = KeyPair::generate()?;
     let number: String = key.public_key_raw().iter().skip(1).take(6).map(|byte| format!("{byte:02x}")).collect();
@@ -39,7 +41,7 @@ pub fn authority(now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Authority,
     Ok(Authority { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// A new certificate for a server with `names`, by `authority`, and its key, both in PEM.
+/// Issues a server certificate for `names` by `authority`; returns certificate and key in PEM.
 pub fn leaf(
     authority: &Authority,
     names: &[String],
@@ -58,16 +60,16 @@ pub fn leaf(
     Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
 }
 
-/// Everything new.
-pub fn all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
+/// Issues an authority and a server certificate.
+pub fn issue_all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
     let authority = authority(now, lifetimes)?;
     let (leaf, leaf_key) = leaf(&authority, names, now, lifetimes)?;
     Ok(Material { authority, next: None, old: String::new(), leaf, leaf_key })
 }
 
 impl Material {
-    /// The same with a new certificate of the server.
-    pub fn renewed(
+    /// The same with a new server certificate.
+    pub fn with_new_leaf(
         mut self,
         names: &[String],
         now: OffsetDateTime,
@@ -77,14 +79,14 @@ impl Material {
         Ok(self)
     }
 
-    /// The first step to another authority: the next one is trusted, too.
-    pub fn announced(mut self, now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
+    /// First step of a rotation: another authority is trusted, too.
+    pub fn with_next_authority(mut self, now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
         self.next = Some(authority(now, lifetimes)?);
         Ok(self)
     }
 
-    /// The second step: the next authority issues, the one before is still trusted.
-    pub fn promoted(
+    /// Second step: the next authority issues, the previous one is still trusted.
+    pub fn with_promoted_authority(
         mut self,
         names: &[String],
         now: OffsetDateTime,
@@ -93,12 +95,12 @@ impl Material {
         if let Some(next) = self.next.take() {
             self.old = std::mem::replace(&mut self.authority, next).certificate;
         }
-        self.renewed(names, now, lifetimes)
+        self.with_new_leaf(names, now, lifetimes)
     }
 
-    /// The last step: only the authority that issues is trusted.
+    /// Last step: only the issuing authority is trusted.
     #[must_use]
-    pub fn settled(mut self) -> Self {
+    pub fn without_old_authority(mut self) -> Self {
         self.old.clear();
         self
     }

@@ -1,13 +1,14 @@
-//! The webhook's certificates ([`material`]): issued ([`issue`]), judged ([`plan`]), kept in a Secret ([`secret`]), told to the API
-//! server ([`inject`]), served ([`resolver`]), and all of that kept right ([`keeper`]).
+//! Certificates of the webhook ([`material`]): [`issue`] issues them, [`rotation`] decides what is
+//! due (pure), [`secret`] stores them, [`inject`] injects the CA bundle, [`resolver`] serves them,
+//! and [`manager`] does all of that.
 
 pub mod inject;
 pub mod issue;
-pub mod keeper;
+pub mod manager;
 pub mod material;
-pub mod plan;
 pub mod resolver;
+pub mod rotation;
 pub mod secret;
 
-pub use keeper::{KeepError, Keeper, Settings, Source, State};
-pub use resolver::Served;
+pub use manager::{CertificateError, CertificateManager, CertificateSource, CertificateState, Settings};
+pub use resolver::CertificateResolver;

@@ -1,6 +1,6 @@
-//! Everything that a webhook needs to prove who it is.
+//! Certificates and keys of the webhook.
 
-/// An authority, in PEM. The key never leaves the Secret and the process: `Debug` leaves it out.
+/// An authority in PEM. The key stays in the Secret and the process; `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authority {
     /// Its certificate.
@@ -9,23 +9,24 @@ pub struct Authority {
     pub key: String,
 }
 
-/// Everything that a webhook needs, in PEM. The keys never leave the Secret and the process: `Debug` leaves them out.
+/// Certificates and keys of the webhook in PEM. The keys stay in the Secret and the process;
+/// `Debug` omits them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Material {
-    /// The authority that issues.
+    /// The issuing authority.
     pub authority: Authority,
-    /// The one that will issue soon, and is trusted already.
+    /// The next authority, which is trusted already.
     pub next: Option<Authority>,
-    /// The certificate of the one that issued before, and is still trusted; empty if none is.
+    /// Certificate of the previous authority, if it is still trusted; else empty.
     pub old: String,
-    /// Certificate of the server.
+    /// Server certificate.
     pub leaf: String,
-    /// Key of the server.
+    /// Key of the server certificate.
     pub leaf_key: String,
 }
 
 impl Material {
-    /// What the API server trusts (`caBundle`): the authority that issues first.
+    /// The CA bundle (`caBundle`), the issuing authority first.
     pub fn bundle(&self) -> String {
         let next = self.next.as_ref().map_or("", |next| &next.certificate);
         format!("{}{next}{}", self.authority.certificate, self.old)
@@ -40,12 +41,12 @@ impl std::fmt::Debug for Authority {
 
 impl std::fmt::Debug for Material {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("Material");
-        shown
+        let mut debug = f.debug_struct("Material");
+        debug
             .field("authority", &self.authority)
             .field("next", &self.next)
             .field("old", &self.old)
             .field("leaf", &self.leaf);
-        shown.finish_non_exhaustive()
+        debug.finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate that is served, exchanged under live connections.
+//! The served certificate, which can be replaced while connections are open.
 
 use std::sync::Arc;
 
@@ -8,23 +8,24 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// The certificate that is served now. Clones share it.
+/// The served certificate. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Served(Arc<ArcSwapOption<CertifiedKey>>);
+pub struct CertificateResolver(Arc<ArcSwapOption<CertifiedKey>>);
 
 /// Why a certificate can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its PEM is broken.
-    #[error("the certificate or its key is no PEM")]
+    /// Its PEM is invalid.
+    #[error("the certificate or its key is not PEM")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    /// Its key is of no use.
-    #[error("the key can't be used")]
+    /// Its key is invalid.
+    #[error("invalid key")]
     Key(#[from] rustls::Error),
 }
 
-impl Served {
-    /// Serves the certificate and the key in PEM from the next handshake on. Whether it is another one than before.
+impl CertificateResolver {
+    /// Serves the certificate and key in PEM from the next handshake on. Returns whether it
+    /// changed.
     pub fn set(&self, chain: &str, key: &str) -> Result<bool, ServeError> {
         let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<Vec<_>, _>>()?;
         if self.0.load().as_ref().is_some_and(|served| served.cert == chain) {
@@ -38,7 +39,7 @@ impl Served {
     }
 }
 
-impl ResolvesServerCert for Served {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.load_full()
     }

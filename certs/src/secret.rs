@@ -1,4 +1,4 @@
-//! The Secret that holds the certificates, shared by all replicas.
+//! The Secret with the certificates, shared by all replicas.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use kube::api::ObjectMeta;
 
 use crate::material::{Authority, Material};
 
-/// The bundle that the API server trusts, for whoever looks; what it consists of is in the other fields.
+/// Data key of the CA bundle, for users; the other keys have its parts.
 pub const BUNDLE: &str = "ca.crt";
-/// The certificate of the server.
+/// Data key of the server certificate.
 pub const LEAF: &str = "tls.crt";
-/// The key of the server.
+/// Data key of the server key.
 pub const LEAF_KEY: &str = "tls.key";
 const AUTHORITY: &str = "authority.crt";
 const AUTHORITY_KEY: &str = "ca.key";
@@ -22,12 +22,12 @@ const NEXT: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 const OLD: &str = "old.crt";
 
-/// The text in field `key` of `secret`, if it is there and not empty.
+/// The value of `key` in `secret`, if present and not empty.
 pub fn field(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok().filter(|text| !text.trim().is_empty())
 }
 
-/// What is in the Secret, if all of it is there.
+/// The certificates in the Secret, if complete.
 pub fn material(secret: &Secret) -> Option<Material> {
     let field = |key: &str| field(secret, key);
     let authority =
@@ -41,13 +41,13 @@ pub fn material(secret: &Secret) -> Option<Material> {
     })
 }
 
-/// Stores `material` in place of what `seen` holds. With two writers one gets a conflict (409) and reads again:
-/// the write carries the resourceVersion that was read, or creates.
+/// Stores `material` in place of the contents of `stored`. Of two writers one gets a conflict (409)
+/// and reads again: the write has the resourceVersion that was read, or creates.
 pub async fn store(
     secrets: &Api<Secret>,
     name: &str,
     manager: &str,
-    seen: Option<Secret>,
+    stored: Option<Secret>,
     material: &Material,
 ) -> kube::Result<Secret> {
     let (next, next_key) = material.next.as_ref().map_or(("", ""), |next| (&next.certificate, &next.key));
@@ -68,10 +68,11 @@ pub async fn store(
         .map(|(k, v)| ((*k).to_owned(), ByteString(v.as_bytes().to_vec())))
         .collect();
     let params = post_as(manager);
-    if let Some(mut secret) = seen {
-        // The Go operator's webhook keeps its own keys in this Secret, and writes them again when they are gone: both may run for a while.
+    if let Some(mut secret) = stored {
+        // The Go operator's webhook has keys of its own in this Secret and recreates missing ones,
+        // so they are kept: both may run for a while.
         let mut all = secret.data.take().unwrap_or_default();
-        all.retain(|key, _| !values.iter().any(|(ours, _)| ours == key));
+        all.retain(|key, _| !values.iter().any(|(own, _)| own == key));
         all.extend(data);
         secret.data = Some(all);
         secret.metadata.managed_fields = None;

@@ -1,5 +1,6 @@
-//! The CustomResourceDefinitions, made out of the types, with what `schemars` can't say added: the transition rules
-//! on `clusterProfileRef`, list and map kinds, and defaults, so that the schema equals that of the Go operator's CRDs.
+//! CustomResourceDefinitions, generated from the types. Adds what `schemars` can't express:
+//! transition rules for `clusterProfileRef`, list and map types, and defaults, so that the schema
+//! equals that of the Go operator's CRDs.
 
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
@@ -7,11 +8,12 @@ use serde_json::{Map, Value, json};
 use crate::api::{Component, KnativeEventing, KnativeServing};
 use crate::defaults::SOURCES;
 
-/// Kubernetes' own types whose descriptions are left out: with them a CRD outgrows what `kubectl apply` can annotate.
+/// Fields of Kubernetes types whose descriptions are removed: with them, a CRD exceeds the size
+/// limit of the `kubectl apply` annotation.
 const UNDESCRIBED: [&str; 7] =
     ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
 
-/// Types of Kubernetes that are replaced as a whole, by the field that holds them.
+/// Fields of Kubernetes types that are replaced as a whole.
 const ATOMIC_MAPS: [&str; 11] = [
     "configMapKeyRef",
     "fieldRef",
@@ -34,17 +36,20 @@ pub fn definition(component: Component) -> Value {
         Component::Serving => KnativeServing::crd(),
         Component::Eventing => KnativeEventing::crd(),
     };
-    // A definition is plain data with string keys: serialising it can't fail.
+    // A definition has string keys only, so it always serializes.
     let mut crd = serde_json::to_value(crd).unwrap_or_default();
-    // `helm uninstall` must not delete every installation with the definition of its kind.
+    // `helm uninstall` must not delete the definition, which would delete every installation.
     crd["metadata"]["annotations"] = json!({"helm.sh/resource-policy": "keep"});
-    // There is one version. Said explicitly, for the Go operator's definition has a conversion webhook.
+    // Explicit, because the Go operator's definition has a conversion webhook.
     crd["spec"]["conversion"] = json!({"strategy": "None"});
     let version = &mut crd["spec"]["versions"][0];
     version["additionalPrinterColumns"] = columns();
     let root = &mut version["schema"]["openAPIV3Schema"];
-    root["description"] =
-        json!(format!("{} installs Knative {} and keeps it as asked for.", component.kind(), component.word()));
+    root["description"] = json!(format!(
+        "{} installs Knative {} and keeps it in the state that the spec describes.",
+        component.kind(),
+        component.word()
+    ));
     if let Some(root) = root.as_object_mut() {
         root.remove("required");
         root.remove("title");
@@ -52,24 +57,25 @@ pub fn definition(component: Component) -> Value {
     for (field, type_) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
         root["properties"][field] = json!({"type": type_});
     }
-    // The rules of the spec are not evaluated where there is no spec before or after.
+    // The rules of the spec are not evaluated if the spec is missing before or after.
     root["x-kubernetes-validations"] = json!([{
         "rule": "has(self.spec) && has(oldSelf.spec) || (has(self.spec) && has(self.spec.clusterProfileRef)) == (has(oldSelf.spec) && has(oldSelf.spec.clusterProfileRef))",
         "message": "spec.clusterProfileRef cannot be added or removed after creation",
     }]);
-    polish(&mut root["properties"]["spec"], "spec", false);
-    polish(&mut root["properties"]["status"], "status", false);
+    normalize(&mut root["properties"]["spec"], "spec", false);
+    normalize(&mut root["properties"]["status"], "status", false);
     let spec = &mut root["properties"]["spec"];
     spec["x-kubernetes-validations"] = json!([
         {"rule": "has(self.clusterProfileRef) == has(oldSelf.clusterProfileRef)", "message": "spec.clusterProfileRef cannot be added or removed after creation"},
         {"rule": "!has(self.clusterProfileRef) || !has(oldSelf.clusterProfileRef) || self.clusterProfileRef == oldSelf.clusterProfileRef", "message": "spec.clusterProfileRef is immutable"},
     ]);
-    require(spec);
+    add_required(spec);
     crd
 }
 
-/// What a stored block must hold. Read, each may be left out: a file that was never stored is understood, too.
-fn require(spec: &mut Value) {
+/// Adds the required fields of stored blocks. Parsing accepts blocks without them, for files that
+/// were never stored.
+fn add_required(spec: &mut Value) {
     let blocks: [(&str, &[&str]); 5] = [
         ("/properties/source", &SOURCES),
         ("/properties/high-availability", &["replicas"]),
@@ -100,9 +106,9 @@ fn columns() -> Value {
     ])
 }
 
-/// Makes the schema of field `name` what the API server and the Go operator's CRD want. `kubernetes`: whether it is
-/// part of one of Kubernetes' own types.
-fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
+/// Makes the schema of field `name` equal to that of the Go operator's CRD. `kubernetes`: whether
+/// the field is part of a Kubernetes type.
+fn normalize(schema: &mut Value, name: &str, kubernetes: bool) {
     let Some(schema) = schema.as_object_mut() else { return };
     schema.remove("nullable");
     schema.remove("default");
@@ -144,7 +150,7 @@ fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
     }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for (property, child) in properties {
-            polish(child, property, kubernetes);
+            normalize(child, property, kubernetes);
         }
     }
     if let Some(optional) =
@@ -159,10 +165,10 @@ fn polish(schema: &mut Value, name: &str, kubernetes: bool) {
         remove_required(schema, "name");
     }
     if let Some(items) = schema.get_mut("items") {
-        polish(items, &format!("{name}[]"), kubernetes);
+        normalize(items, &format!("{name}[]"), kubernetes);
     }
     if let Some(values) = schema.get_mut("additionalProperties") {
-        polish(values, &format!("{name}{{}}"), kubernetes);
+        normalize(values, &format!("{name}{{}}"), kubernetes);
     }
 }
 

@@ -1,37 +1,38 @@
-//! What is filled in before a resource is stored. Only what the CustomResourceDefinition requires beside what was given, with the meaning
-//! that leaving it out has anyway: nothing that somebody wrote is ever changed or removed, so that no GitOps tool sees a drift.
+//! Defaults that the webhook sets. Only fields that the CustomResourceDefinition requires, with the
+//! value that an omitted field has anyway: a given value never changes, so that GitOps tools see no
+//! drift.
 
 use serde_json::{Map, Value, json};
 
 use crate::api::Component;
 
-/// The event sources that `spec.source` has to list.
+/// Event sources that `spec.source` must list.
 pub const SOURCES: [&str; 6] = ["ceph", "github", "gitlab", "kafka", "rabbitmq", "redis"];
 
-/// Whether anything of `object` may have to be filled in.
-pub fn may_lack(object: &Value) -> bool {
+/// Whether `object` may lack required fields.
+pub fn may_need_defaults(object: &Value) -> bool {
     ["source", "security"].iter().any(|field| object["spec"].get(field).is_some())
 }
 
-/// Fills in what is left out of `object`. Doing it twice changes nothing more.
-pub fn fill_in(component: Component, object: &mut Value) {
+/// Sets missing required fields of `object`. Idempotent.
+pub fn set_defaults(component: Component, object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     match component {
         Component::Serving => {
             if let Some(security) = spec.get_mut("security").and_then(Value::as_object_mut) {
-                enabled(security, "securityGuard");
+                default_disabled(security, "securityGuard");
             }
         }
         Component::Eventing => {
             if let Some(source) = spec.get_mut("source").and_then(Value::as_object_mut) {
-                SOURCES.iter().for_each(|name| enabled(source, name));
+                SOURCES.iter().for_each(|name| default_disabled(source, name));
             }
         }
     }
 }
 
-/// `name` says whether it is enabled: it isn't, if nobody says so.
-fn enabled(block: &mut Map<String, Value>, name: &str) {
+/// Sets `enabled: false` in the block `name`, unless it is given.
+fn default_disabled(block: &mut Map<String, Value>, name: &str) {
     let part = block.entry(name).or_insert_with(|| json!({}));
     if let Some(part) = part.as_object_mut() {
         part.entry("enabled").or_insert(json!(false));
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_filled_in_and_nothing_else() {
+    fn missing_fields_get_defaults_and_others_stay() {
         for (component, given, expected) in [
             (
                 Component::Eventing,
@@ -62,9 +63,9 @@ mod tests {
             (Component::Eventing, json!({"metadata": {}}), json!({"metadata": {}})),
         ] {
             let mut object = given;
-            fill_in(component, &mut object);
+            set_defaults(component, &mut object);
             assert_eq!(object, expected);
-            fill_in(component, &mut object);
+            set_defaults(component, &mut object);
             assert_eq!(object, expected);
         }
     }

@@ -1,40 +1,42 @@
-//! Every label, annotation, finalizer and manager name, in one place.
+//! Labels, annotations, finalizers and field managers.
 
 /// API group of the custom resources.
 pub const GROUP: &str = "operator.knative.dev";
 /// Version of the custom resources.
 pub const VERSION: &str = "v1beta1";
-/// Field manager of everything that the operator applies. Never change it: fields would be orphaned.
+/// Field manager of the operator. Never change it: applied fields would be orphaned.
 pub const FIELD_MANAGER: &str = "knative-operator";
-/// Field manager of everything that the webhook writes.
+/// Field manager of the webhook.
 pub const WEBHOOK_FIELD_MANAGER: &str = "knative-operator-webhook";
-/// Says which component an object belongs to; selects what is watched.
+/// Label: the component of an object; the operator's watches select it.
 pub const APP_NAME: &str = "app.kubernetes.io/name";
-/// Says which version an object belongs to.
+/// Label: the version of an object.
 pub const APP_VERSION: &str = "app.kubernetes.io/version";
-/// Says who manages an object that is not part of a release.
+/// Label: the manager of an object that is not part of a release.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Names, on an anchor and a namespace, the custom resource they were made for.
+/// Label of an anchor or a namespace: name of the custom resource.
 pub const CR_NAME: &str = "operator.knative.dev/cr-name";
-/// Marks an anchor ConfigMap.
+/// Annotation: marks an anchor ConfigMap.
 pub const ANCHOR: &str = "operator.knative.dev/anchor";
-/// Warns against deleting an object by hand.
+/// Annotation: protects an object from deletion.
 pub const PROTECTED: &str = "operator.knative.dev/protected";
-/// Says what an object is for.
+/// Annotation: the purpose of an object.
 pub const DESCRIPTION: &str = "operator.knative.dev/description";
-/// What becomes of a resource that is deleted while its cluster can't be reached: [`ORPHAN`], or it waits.
+/// Annotation: what happens if a resource is deleted while its cluster is unreachable: [`ORPHAN`];
+/// by default, the deletion waits.
 pub const ON_UNREACHABLE: &str = "operator.knative.dev/on-unreachable";
-/// Value of [`ON_UNREACHABLE`]: it goes, and leaves behind what was installed.
+/// Value of [`ON_UNREACHABLE`]: delete the resource and leave its objects on the cluster.
 pub const ORPHAN: &str = "orphan";
-/// Changing its value asks for a reconcile.
+/// Annotation: a changed value triggers a reconcile.
 pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
-/// On a namespace: which resource's operator created it, so that it may be deleted with it.
+/// Annotation of a namespace: the resource whose operator created it, with which it is deleted.
 pub const CREATED_BY: &str = "operator.knative.dev/created-by";
-/// On each applied object: the digest of what was applied.
+/// Annotation of applied objects: their digest.
 pub const DIGEST: &str = "operator.knative.dev/digest";
-/// Annotation in the status: the namespace of the spoke that it is installed in, where that is not the canonical one.
+/// Annotation of the status: the namespace of the installation on the spoke, if not the canonical
+/// one.
 pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
-/// On a resource: it may wait for a cluster that another one of its kind has.
+/// Annotation of a resource: it may wait for a cluster that another resource of its kind uses.
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";
-/// On a ConfigMap in the operator's namespace: what the operator can install, for the webhook.
+/// ConfigMap in the operator's namespace with the catalog of releases, for the webhook.
 pub const RELEASES_CONFIG_MAP: &str = "knative-operator-releases";

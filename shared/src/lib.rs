@@ -1,11 +1,11 @@
-//! What the webhook and the operator agree on, and nothing that talks to anybody.
+//! The pure part that webhook and operator share.
 //!
-//! [`api`] holds the custom resources, [`crd`] turns them into CustomResourceDefinitions, [`condition`] and
-//! [`reason`] say how a status is told, [`version`] which Knative version follows which, [`rules`] what is
-//! refused and why, [`name`] and [`label`] every name that users and other tools know, [`text`]
-//! how long a message may be.
+//! [`api`] has the custom resources, [`crd`] their CustomResourceDefinitions, [`condition`] and
+//! [`reason`] the status, [`version`] Knative versions and their order, [`rules`] the validation,
+//! [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits of
+//! messages.
 //!
-//! Invariant: this crate does no I/O and reads neither clock nor environment.
+//! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
 pub mod api;
 pub mod condition;

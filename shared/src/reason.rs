@@ -1,25 +1,25 @@
-//! Why the target cluster is not resolved: the words that users' scripts rely on.
+//! Reasons of `TargetClusterResolved`, which users' scripts rely on.
 
 /// A reason on `TargetClusterResolved`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The operator runs without a provider file.
     MulticlusterDisabled,
-    /// The provider file names no provider at all.
+    /// The provider file has no providers.
     AccessProviderNotConfigured,
-    /// The ClusterProfile isn't there.
+    /// The ClusterProfile does not exist.
     ClusterProfileNotFound,
     /// The ClusterProfile has no `ControlPlaneHealthy=True`.
     ClusterProfileNotReady,
-    /// The ClusterProfile has no provider that the file knows, or could not be read.
+    /// The ClusterProfile has no provider that the file lists, or can't be read.
     ClusterProfileUnavailable,
     /// The credential plugin failed.
     AccessProviderFailed,
-    /// No client can be built from what the profile and the plugin gave.
+    /// The data of the profile and the plugin are not valid for a client.
     RemoteClientCreationFailed,
-    /// The spoke's API server does not answer.
+    /// The API server of the spoke does not answer.
     RemoteClusterUnreachable,
-    /// The spoke's API server refuses the credential.
+    /// The API server of the spoke refuses the credential.
     RemoteClusterUnauthorized,
     /// The connection is being rebuilt.
     RemoteClusterStale,
@@ -28,7 +28,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word in the condition.
+    /// The reason as it is in the condition.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MulticlusterDisabled => "MulticlusterDisabled",

@@ -1,27 +1,27 @@
-//! Text for people, kept to the lengths that the API server takes.
+//! Limits the length of messages to what the API server accepts.
 
-/// Longest message of a condition, note of an event, or error, in bytes.
+/// Maximum length of a condition's message, an event's note, or an error, in bytes.
 pub const MAX_MESSAGE: usize = 1023;
-/// Ends a text that was cut.
-const CUT: &str = " …";
+/// Mark at the end of a shortened text.
+const ELLIPSIS: &str = " …";
 
-/// `text`, cut at the end of a word if it has more than `most` bytes.
+/// `text`, shortened at the end of a word if it has more than `most` bytes.
 pub fn clip(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let mut end = most.saturating_sub(CUT.len());
+    let mut end = most.saturating_sub(ELLIPSIS.len());
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     let kept = &text[..end];
-    // Where the text goes on with a space, the last word is whole.
+    // If a space follows, the last word is complete.
     let kept = if text[end..].starts_with(char::is_whitespace) {
         kept
     } else {
         kept.rsplit_once(char::is_whitespace).map_or("", |(kept, _)| kept)
     };
-    format!("{}{CUT}", kept.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '(')))
+    format!("{}{ELLIPSIS}", kept.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '(')))
 }
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_cut_at_a_word() {
+    fn text_is_shortened_at_word_boundary() {
         for (text, most, expected) in [
             ("one two three", 13, "one two three"),
             ("one two three", 12, "one two …"),

@@ -1,54 +1,54 @@
-//! Knative versions: which one a spec asks for, and whether it may follow the one that is installed.
+//! Knative versions: which one a spec means, and whether it may follow the installed one.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A Knative version, such as `1.22.1`, or `1.22` where manifests of one's own are installed under that name. Parses
-/// with or without a leading `v`.
+/// A Knative version such as `1.22.1`, or `1.22` for own manifests with that version. Parses with
+/// or without a leading `v`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Version {
     number: semver::Version,
-    /// Whether it was written without a patch.
+    /// Whether it was given without a patch number.
     short: bool,
 }
 
-/// Why a version can't be used. Each message is a whole clause for a condition.
+/// Why a version can't be used, as a clause for a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// Not a version at all.
+    /// It is not a version.
     #[error(
         "target version v{0} is not in a valid semantic versioning format; set spec.version to one such as 1.22.1, 1.22 or latest"
     )]
     Syntax(String),
-    /// The bundle doesn't have it.
+    /// The bundle lacks it.
     #[error("the manifests of the target version {wanted} are not available to this release; available are {}; set spec.version to one of them", list(.available))]
     Unavailable {
-        /// What was asked for.
+        /// The requested version.
         wanted: String,
-        /// What there is, oldest first.
+        /// The available versions, oldest first.
         available: Vec<Version>,
     },
-    /// Another major version.
+    /// It has another major version.
     #[error(
         "not supported to upgrade or downgrade across the MAJOR version. The installed {kind} version is v{installed}; set spec.version to one with the same first number"
     )]
     Major {
         /// Kind of the custom resource.
         kind: &'static str,
-        /// What is installed.
+        /// The installed version.
         installed: Version,
     },
-    /// More than one minor version away.
+    /// It is more than one minor version away.
     #[error("not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; set spec.version to {} first, then to {target}", .installed.toward(.target))]
     Minor {
         /// Kind of the custom resource.
         kind: &'static str,
-        /// What is installed.
+        /// The installed version.
         installed: Version,
-        /// What was asked for.
+        /// The requested version.
         target: Version,
     },
 }
@@ -109,20 +109,20 @@ impl Version {
         (self.number.major, self.number.minor) >= (major, minor)
     }
 
-    /// The neighbouring minor on the way to `target`.
+    /// The next minor version on the way to `target`.
     fn toward(&self, target: &Self) -> String {
         let minor = self.number.minor;
         let next = if target.number.minor > minor { minor + 1 } else { minor.saturating_sub(1) };
         format!("{}.{next}", self.number.major)
     }
 
-    /// Whether `asked` (`spec.version`) can mean a version: exact, `major.minor`, `latest` or nothing.
+    /// Whether `asked` (`spec.version`) can be a version: exact, `major.minor`, `latest` or empty.
     pub fn is_well_formed(asked: &str) -> bool {
         asked.is_empty() || asked.eq_ignore_ascii_case("latest") || asked.parse::<Self>().is_ok()
     }
 
-    /// The version that `asked` (`spec.version`) means among `available`: exact, `major.minor` (its newest patch),
-    /// `latest` or nothing (the newest).
+    /// The version among `available` that `asked` (`spec.version`) means: exact, `major.minor` (its
+    /// newest patch), `latest` or empty (the newest).
     pub fn resolve(asked: Option<&str>, available: &[Self]) -> Result<Self, VersionError> {
         let asked = asked.unwrap_or_default();
         let unavailable = || {
@@ -142,8 +142,8 @@ impl Version {
         available.contains(&exact).then_some(exact).ok_or_else(unavailable)
     }
 
-    /// The version that `asked` (`spec.version`) means where manifests of one's own are installed: as it is written, but
-    /// for `latest`, which is the newest of `available`.
+    /// The version that `asked` (`spec.version`) means with own manifests: as given, but `latest`
+    /// means the newest of `available`.
     pub fn verbatim(asked: Option<&str>, available: &[Self]) -> Result<Self, VersionError> {
         let asked = asked.unwrap_or_default();
         if asked.eq_ignore_ascii_case("latest") { Self::resolve(Some(asked), available) } else { asked.parse() }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_means_one_version_of_the_bundle() {
+    fn spec_version_resolves_to_bundle_version() {
         let bundle = versions(&["1.22.0", "1.9.3", "1.22.1", "1.23.0", "1.21.10", "1.21.9"]);
         for (asked, expected) in [
             (None, "1.23.0"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_of_ones_own_have_the_version_that_is_written() {
+    fn own_manifests_keep_given_version() {
         let bundle = versions(&["1.22.0", "1.22.1"]);
         for (asked, expected) in [("1.22", "1.22"), ("v1.30.7", "1.30.7"), ("latest", "1.22.1")] {
             assert_eq!(Version::verbatim(Some(asked), &bundle).unwrap().to_string(), expected);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_bundle_lacks_is_told_with_what_it_has() {
+    fn unavailable_version_lists_available_ones() {
         let bundle = versions(&["1.22.1", "1.22.0"]);
         let error = Version::resolve(Some("1.99"), &bundle).unwrap_err().to_string();
         assert_eq!(
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn only_neighbouring_minors_follow_each_other() {
+    fn only_adjacent_minors_may_follow() {
         let v = |t: &str| t.parse::<Version>().unwrap();
         assert!(v("1.22.1").may_follow(None, "KnativeServing").is_ok());
         for (installed, target, fine) in [

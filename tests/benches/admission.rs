@@ -1,5 +1,6 @@
-//! What a review costs: one replica of the webhook on one core, asked directly, over TLS, for realistic resources. Prints reviews a second,
-//! the server's own time (from its histogram), and its memory, after each part of BENCH_REVIEWS (default one million) reviews.
+//! Cost of admission reviews: one replica of the webhook on one core, called directly over TLS,
+//! with realistic resources. Prints reviews per second, the server's own time (from its histogram),
+//! and its memory, after each part of BENCH_REVIEWS (default one million) reviews.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::cast_precision_loss)] // this measures
 
@@ -17,14 +18,14 @@ use knative_operator_tests::{Result, http, measure, releases, tls};
 use serde_json::{Value, json};
 
 const PARTS: usize = 5;
-/// Connections, as an API server would have.
+/// Connections, as many as an API server opens.
 const CONNECTIONS: usize = 8;
 
 fn main() {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(run()).unwrap();
 }
 
-/// A KnativeServing as people have them, and what it was before.
+/// A typical KnativeServing, and its previous state.
 fn review() -> Value {
     let object = |replicas: u32| {
         json!({
@@ -80,7 +81,8 @@ async fn run() -> Result<()> {
         "{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>10}",
         "reviews", "a second", "CPU a review", "p50", "p99", "resident"
     );
-    let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS).build(tls::anybody());
+    let client =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS).build(tls::insecure_connector());
     let url: hyper::Uri = format!("https://{}:8443/validate", pod.address).parse()?;
     let (mut done, mut before) = (0, Histogram::default());
     println!(
@@ -131,13 +133,13 @@ async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Lets process `id` run on `core` only.
+/// Restricts process `id` to `core`.
 fn pin(id: i32, core: &str) -> Result<()> {
     let done = std::process::Command::new("taskset").args(["-a", "-p", "-c", core, &id.to_string()]).output()?;
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned().into()) }
 }
 
-/// The buckets of `admission_request_duration_seconds`: upper bound and how many are at most that.
+/// The buckets of `admission_request_duration_seconds`: upper bound and cumulative count.
 #[derive(Default)]
 struct Histogram(Vec<(f64, f64)>);
 
@@ -158,7 +160,7 @@ impl Histogram {
         Self(self.0.iter().map(|(bound, n)| (*bound, n - earlier(*bound))).collect())
     }
 
-    /// The bound below which `part` of all are.
+    /// The bound below which the share `part` of all reviews is.
     fn quantile(&self, part: f64) -> String {
         let all = self.0.last().map_or(0.0, |(_, n)| *n);
         let bound = self.0.iter().find(|(_, n)| *n >= all * part).map_or(f64::INFINITY, |(b, _)| *b);

@@ -1,8 +1,10 @@
-//! What installing costs, and staying installed: time, requests to the spoke by verb, CPU time, peak memory; beside the
-//! floor, a bare parallel server-side apply of the same objects, measured in the same run. Asserts nothing.
+//! Cost of an installation, and of keeping it: time, requests to the spoke by verb, CPU time, peak
+//! memory; compared with a minimal parallel server-side apply of the same objects in the same run.
+//! Asserts nothing.
 //!
-//! `make bench`. Environment: `BENCH_OPERATOR` names another binary or script, which is started as the operator's
-//! Deployment says (arguments, environment, ServiceAccount); `BENCH_IDLE` how many seconds are spent doing nothing (10).
+//! `make bench`. Environment: `BENCH_OPERATOR` names another binary or script, which is started
+//! with the arguments, environment and ServiceAccount of the operator's Deployment; `BENCH_IDLE` is
+//! the number of idle seconds (10).
 
 #![allow(clippy::large_futures)] // a bench runs once
 
@@ -12,9 +14,9 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator::owner::Owner;
-use knative_operator::plan::{Item, Phase, Plan};
+use knative_operator::object::owner::Owner;
 use knative_operator::release::{Bundle, Downloads, Library};
+use knative_operator::render::plan::{Item, Phase, Plan};
 use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::rules;
@@ -30,7 +32,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// How long is waited for what comes after.
+/// Time after each phase in which further requests count.
 const SETTLE: Duration = Duration::from_secs(3);
 
 #[tokio::main]
@@ -82,7 +84,7 @@ impl Bench {
         let plan = self.plan(component, &resource).await?;
         self.installed = plan.items().len();
         println!("{component}: {} objects", self.installed);
-        let (applied, available) = bare(&floor.client(), &plan, component.canonical()).await?;
+        let (applied, available) = minimal_apply(&floor.client(), &plan, component.canonical()).await?;
         println!(
             "  {:<32} {:>6.2}s {:>28} of it until all is applied",
             "floor: bare parallel apply",
@@ -133,18 +135,18 @@ impl Bench {
         Ok(())
     }
 
-    /// The version after the one that is installed.
+    /// The version after the installed one.
     fn next(&self, component: Component) -> Result<Option<String>> {
         let installed =
             if component == Component::Serving { self.releases.serving } else { self.releases.eventing }.parse()?;
-        let versions = Bundle::at(self.releases.dir.clone()).versions(component)?;
+        let versions = Bundle::open(self.releases.dir.clone()).versions(component)?;
         Ok(versions.into_iter().filter(|v| *v > installed).min().map(|v| v.to_string()))
     }
 
     async fn plan(&self, component: Component, resource: &Value) -> Result<Plan> {
-        let read = rules::read(component, resource).map_err(|p| p.to_string())?;
+        let read = rules::parse(component, resource).map_err(|p| p.to_string())?;
         let version = read.common().version.as_deref().unwrap_or_default().parse()?;
-        let library = Library { bundle: Bundle::at(self.releases.dir.clone()), downloads: Downloads::new(LIMIT)? };
+        let library = Library { bundle: Bundle::open(self.releases.dir.clone()), downloads: Downloads::new(LIMIT)? };
         let release = library.release(&read, &version).await?;
         let objects = render::objects(&read, &version, release.objects(), &Settings::default())?;
         Ok(Plan::new(Arc::new(objects), &Owner::of(&read, "")))
@@ -170,7 +172,8 @@ impl Bench {
         }
     }
 
-    /// Does `work`, waits for what comes after, and prints what all of it cost; how long the work took, and the requests to the spoke.
+    /// Runs `work`, waits, and prints its total cost; returns its duration and the requests to the
+    /// spoke.
     async fn phase(
         &mut self,
         name: &str,
@@ -216,8 +219,8 @@ impl Bench {
     }
 }
 
-/// Applies `resource` on the hub: as kubectl would, but without what kubectl itself takes (0.2 to 0.7 s, most of it for the API server's OpenAPI),
-/// which the floor has none of.
+/// Applies `resource` on the hub, without the overhead of kubectl (0.2 to 0.7 s, mostly for the API
+/// server's OpenAPI), which the minimal apply does not have either.
 async fn store(hub: &Client, component: Component, resource: &Value) -> Result<()> {
     let params = PatchParams::apply("bench").force();
     match component {
@@ -237,9 +240,9 @@ async fn store(hub: &Client, component: Component, resource: &Value) -> Result<(
     Ok(())
 }
 
-/// Server-side apply of all objects of `plan`, as many at once as there are, phase by phase only where the API server insists;
-/// how long that took, and how long until all Deployments were available.
-async fn bare(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration, Duration)> {
+/// Applies all objects of `plan` (server-side apply), as concurrently as possible; returns the
+/// duration, and the time until all Deployments were available.
+async fn minimal_apply(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration, Duration)> {
     let started = Instant::now();
     let first = [Phase::Namespaces, Phase::Definitions];
     for phase in first {
@@ -258,11 +261,11 @@ async fn bare(client: &Client, plan: &Plan, namespace: &str) -> Result<(Duration
 async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()> {
     let params = PatchParams::apply("floor").force();
     let writes = items.into_iter().map(|item| {
-        let mut object = item.object.open();
+        let mut object = item.object.parse();
         object["metadata"].as_object_mut().map(|m| m.remove("ownerReferences"));
         let params = &params;
         async move {
-            let kind = plan.kinds().get(&item.gvk).ok_or_else(|| format!("{} is of no known kind", item.id))?;
+            let kind = plan.kinds().get(&item.gvk).ok_or_else(|| format!("{} is of an unknown kind", item.id))?;
             let api: Api<DynamicObject> = match item.id.namespace.as_str() {
                 "" => Api::all_with(client.clone(), &kind.resource),
                 namespace => Api::namespaced_with(client.clone(), namespace, &kind.resource),
@@ -270,7 +273,7 @@ async fn apply_all(client: &Client, plan: &Plan, items: Vec<&Item>) -> Result<()
             loop {
                 match api.patch(&item.id.name, params, &Patch::Apply(&object)).await {
                     Ok(_) => return Result::Ok(()),
-                    // A kind that was defined a moment ago.
+                    // Its kind was defined a moment ago.
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         tokio::time::sleep(Duration::from_millis(20)).await;
                     }

@@ -1,8 +1,10 @@
-//! How cost grows with the fleet: simulated spokes by the thousand, one Serving each, on a real hub, looked after by the real operator.
-//! Prints a table for 1, 10, 100 and 1,000 spokes: time until all are Ready, memory a spoke, connections, requests at rest, a restart, and
-//! how soon drift is repaired, with and without a tenth of the fleet black-holed. Asserts nothing.
+//! Cost of a growing fleet: simulated spokes with one Serving each, a real hub, and the real
+//! operator. Prints a table for 1, 10, 100 and 1,000 spokes: time until all are Ready, memory per
+//! spoke, connections, idle requests, a restart, and the time of repairs with and without
+//! unreachable spokes. Asserts nothing.
 //!
-//! `make bench`. Environment: `BENCH_FLEET` says how many spokes at most (1000), `BENCH_IDLE` how many seconds are spent doing nothing (10).
+//! `make bench`. Environment: `BENCH_FLEET` is the maximum number of spokes (1000), `BENCH_IDLE`
+//! the number of idle seconds (10).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,11 +24,11 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(900);
-/// Requests to the hub at once.
+/// Concurrent requests to the hub.
 const CONCURRENCY: usize = 32;
-/// How long memory is given to settle.
+/// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(15);
-/// What is deleted on each spoke to see how soon it is back.
+/// The Deployment that is deleted on each spoke to measure repairs.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/knative-serving/deployments/controller";
 
 #[tokio::main]
@@ -143,7 +145,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until metric `name` is 1 of as many resources as there are `spokes`.
+    /// Waits until metric `name` is 1 for `spokes` resources.
     async fn all_true(&self, spokes: usize, name: &str) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         let mut held = 0;
@@ -160,7 +162,8 @@ impl Bench {
         Err(format!("{name} is 1 of {held} resources, not {spokes}, after {LIMIT:?}").into())
     }
 
-    /// Deletes a Deployment on each of `spokes`, one after the other; the median and the 99th percentile of how long it takes to be back.
+    /// Deletes a Deployment on each of `spokes` in turn; returns median and 99th percentile of the
+    /// time until it is back.
     async fn repair(&self, spokes: std::ops::Range<usize>) -> Result<(Duration, Duration)> {
         let mut times = Vec::new();
         for spoke in spokes.map(|n| self.sim.spoke(n)) {

@@ -1,4 +1,5 @@
-//! What a release costs: memory once it is loaded, time to parse and to render. Prints medians and counts; asserts nothing.
+//! Cost of a release: memory, time to parse and to render. Prints medians and counts; asserts
+//! nothing.
 //!
 //! `cargo bench -p knative-operator-tests --bench release`
 
@@ -7,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knative_operator::owner::Owner;
-use knative_operator::plan::Plan;
+use knative_operator::object::owner::Owner;
 use knative_operator::release::{self, Bundle, Downloads, Library, Release};
+use knative_operator::render::plan::Plan;
 use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
@@ -17,7 +18,7 @@ use knative_operator_shared::version::Version;
 use knative_operator_tests::releases::{self, Releases};
 use serde_json::json;
 
-/// How often each thing is done.
+/// Repetitions of each measurement.
 const TIMES: usize = 200;
 
 struct Case {
@@ -35,7 +36,7 @@ impl Case {
             "spec": spec,
         });
         object["spec"]["version"] = json!(version);
-        let resource = rules::read(component, &object).expect("the case is a valid resource");
+        let resource = rules::parse(component, &object).expect("the case is a valid resource");
         Self { name, resource, version: version.parse().expect("the case has a version") }
     }
 
@@ -70,7 +71,7 @@ fn main() {
     println!("releases: {}", dir.display());
     let before = resident();
     let library = Library {
-        bundle: Bundle::at(dir.clone()),
+        bundle: Bundle::open(dir.clone()),
         downloads: Downloads::new(Duration::from_secs(1)).expect("a client is built"),
     };
     let load =
@@ -97,15 +98,15 @@ fn main() {
             case.render(&release)
         );
     }
-    println!("choose a version: {:?}", median(|| release::version(&library.bundle, &cases[0].resource).is_ok()));
+    println!("select a version: {:?}", median(|| release::select_version(&library.bundle, &cases[0].resource).is_ok()));
     println!("resident memory at the end: {} KiB", resident());
 }
 
 fn parse(dir: &Path, component: Component, version: &str) {
     let version: Version = version.parse().expect("it is a version");
-    let path = Bundle::at(dir.to_owned()).release(component, &version);
-    let cold = median(|| Bundle::at(dir.to_owned()).objects(&path));
-    let bundle = Bundle::at(dir.to_owned());
+    let path = Bundle::open(dir.to_owned()).release(component, &version);
+    let cold = median(|| Bundle::open(dir.to_owned()).objects(&path));
+    let bundle = Bundle::open(dir.to_owned());
     let cached = median(|| bundle.objects(&path));
     println!("parse {component} {version}: {cold:?} cold, {cached:?} cached");
 }

@@ -1,4 +1,4 @@
-//! One control plane.
+//! A control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,23 +19,24 @@ use crate::process::Process;
 use crate::subnet::Subnet;
 use crate::{Result, pki, texts, tools};
 
-/// How a control plane is set up.
+/// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Whether the API server calls admission webhooks. Off on spokes: Knative's own webhooks have no pods behind them here.
+    /// Whether the API server calls admission webhooks. Off on spokes: Knative's own webhooks have
+    /// no Pods here.
     pub webhooks: bool,
 }
 
-/// A running control plane. Dropping it ends its processes and removes its files.
+/// A running control plane. Dropping it stops its processes and removes its files.
 pub struct Cluster {
     name: String,
     authority: String,
     client: Client,
     components: BTreeMap<&'static str, Process>,
     setup: Setup,
-    door: Option<(String, String)>,
+    pod_endpoint: Option<(String, String)>,
     dir: TempDir,
-    /// Last, as it is free only when nothing listens there any more.
+    /// The last field: the subnet is free once no process listens there.
     subnet: Subnet,
 }
 
@@ -54,7 +55,7 @@ impl Cluster {
 
     /// Starts a control plane with one node and waits until its API server is ready.
     pub async fn start(name: &str, setup: Setup) -> Result<Self> {
-        // Both may be installed by now; only the first call matters.
+        // Both providers may be installed; only the first call matters.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new().prefix(&format!("knative-{name}-")).tempdir()?;
         let subnet = Subnet::take()?;
@@ -89,7 +90,7 @@ impl Cluster {
             client,
             components: BTreeMap::new(),
             setup,
-            door: None,
+            pod_endpoint: None,
             dir,
         };
         cluster.run("etcd", &cluster.etcd())?;
@@ -179,7 +180,8 @@ impl Cluster {
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
         let program = tools::control_plane(component)?;
-        // Nobody runs this value's destructor when it is shared by a whole test binary: the first component tidies up.
+        // No destructor runs for a value that a whole test binary shares: the first component
+        // cleans up.
         let remove = ("TETHER_REMOVE".to_owned(), self.dir.path().display().to_string());
         let environment = if component == "etcd" { vec![remove] } else { Vec::new() };
         let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
@@ -187,7 +189,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until the API server says that it is ready. There is nothing to watch before that: it is asked, often.
+    /// Waits until the API server is ready. It is polled, since nothing can be watched before that.
     async fn ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -219,12 +221,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the API server at once, as a crash would.
+    /// Kills the API server.
     pub fn stop_apiserver(&mut self) {
         self.components.remove("kube-apiserver");
     }
 
-    /// Starts the API server again, on the same data and address.
+    /// Starts the API server again, with the same data and address.
     pub async fn start_apiserver(&mut self) -> Result<()> {
         self.run("kube-apiserver", &self.apiserver())?;
         self.ready().await
@@ -240,34 +242,34 @@ impl Cluster {
         self.setup.webhooks
     }
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A kubeconfig with all rights.
+    /// A kubeconfig with all permissions.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
 
-    /// Its files: kubeconfig, certificates, logs, and the API server's audit log (`audit.log`).
+    /// Its folder: kubeconfig, certificates, logs, and the API server's audit log (`audit.log`).
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The part of the loopback network that belongs to it.
+    /// Its part of the loopback network.
     pub fn subnet(&self) -> &Subnet {
         &self.subnet
     }
 
-    /// From now on Pods reach its API server through `gate`.
-    pub fn through(&mut self, gate: &Gate) {
-        self.door = Some((gate.url.clone(), gate.authority.clone()));
+    /// Makes Pods connect to its API server through `gate`.
+    pub fn set_gate(&mut self, gate: &Gate) {
+        self.pod_endpoint = Some((gate.url.clone(), gate.authority.clone()));
     }
 
-    /// Where Pods reach its API server: URL, and authority in PEM.
-    pub fn door(&self) -> (String, String) {
-        self.door.clone().unwrap_or_else(|| (self.url(), self.authority.clone()))
+    /// URL and authority (PEM) of its API server for Pods.
+    pub fn pod_endpoint(&self) -> (String, String) {
+        self.pod_endpoint.clone().unwrap_or_else(|| (self.url(), self.authority.clone()))
     }
 
     /// URL of its API server.
@@ -291,13 +293,13 @@ impl Cluster {
         answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
     }
 
-    /// Runs kubectl on it; what it printed on stdout, or its stderr as the error.
+    /// Runs kubectl on it; returns stdout, or stderr as the error.
     pub async fn kubectl(&self, arguments: &[&str], stdin: &str) -> Result<String> {
         self.tool("kubectl", arguments, stdin).await
     }
 
-    /// Runs kubectl on it; whether it went well, and all that it printed.
-    pub async fn kubectl_says(&self, arguments: &[&str], stdin: &str) -> (bool, String) {
+    /// Runs kubectl on it; returns whether it succeeded, and all output.
+    pub async fn kubectl_output(&self, arguments: &[&str], stdin: &str) -> (bool, String) {
         match self.run_tool("kubectl", arguments, stdin).await {
             Ok((well, out, err)) => (well, format!("{err}{out}")),
             Err(error) => (false, error.to_string()),
@@ -314,7 +316,7 @@ impl Cluster {
         if well { Ok(out) } else { Err(err.trim().to_owned().into()) }
     }
 
-    /// Whether it went well, what it printed on stdout, and on stderr.
+    /// Whether the tool succeeded, its stdout, and its stderr.
     async fn run_tool(&self, tool: &str, arguments: &[&str], stdin: &str) -> Result<(bool, String, String)> {
         let home = self.dir.path().join("home");
         std::fs::create_dir_all(&home)?;
@@ -341,7 +343,8 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
-/// What the API server logs of requests: all metadata, and the texts that the operator writes to its resources and as events.
+/// The audit policy: metadata of all requests, and the bodies of the operator's status updates and
+/// events.
 fn audit_policy() -> Value {
     json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
         {"level": "Request", "verbs": ["create", "update", "patch"], "resources": [
@@ -358,8 +361,9 @@ fn http_get(path: &str) -> http::Request<Vec<u8>> {
     request
 }
 
-/// What is on a cluster, as `Kind.group namespace/name`: everything that can be listed but CRDs and the APIServices that
-/// they bring, events and leases, and what the API server keeps for itself (addresses of Services).
+/// Objects of a cluster, as `Kind.group namespace/name`: everything that can be listed, except for
+/// CRDs and their APIServices, events, Leases, and objects of the API server itself (addresses of
+/// Services).
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     let discovery = kube::discovery::Discovery::new(client.clone())
         .exclude(&["events.k8s.io", "coordination.k8s.io"])
@@ -376,7 +380,7 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
             Api::all_with(client.clone(), &resource);
         let listed = loop {
             match api.list_metadata(&kube::api::ListParams::default()).await {
-                // A kind that was defined a moment ago.
+                // Its kind was defined a moment ago.
                 Err(kube::Error::Api(status)) if status.code == 429 => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -392,8 +396,9 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     Ok(objects)
 }
 
-/// What is on a cluster that was not there `before`, once it has come to rest. What belongs to what was deleted
-/// (ReplicaSets, EndpointSlices) is collected by other controllers, a moment later: there is no one thing to watch.
+/// Objects of a cluster that were not there `before`, once the cluster is idle. Dependents of
+/// deleted objects (ReplicaSets, EndpointSlices) are collected by other controllers a moment later,
+/// so no single object can be watched.
 pub async fn left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

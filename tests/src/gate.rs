@@ -1,5 +1,6 @@
-//! A door in front of an API server that counts the writes which go through it, and at the one that it waits for kills
-//! whoever made it: before the API server hears of it, or after it was done and before the answer is back.
+//! A proxy for an API server that counts the writes through it, and kills the process that made a
+//! given write: before the API server receives it, or after it has handled it and before the
+//! response.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,12 +25,12 @@ use crate::cluster::Cluster;
 use crate::pki::Authority;
 use crate::{Error, Result};
 
-/// When a process is killed.
+/// When the process is killed.
 #[derive(Clone, Copy, Debug)]
 pub enum When {
-    /// Before its write reaches the API server.
+    /// Before the write reaches the API server.
     Before,
-    /// When the API server has done it, before the answer is back.
+    /// After the API server has handled the write, before the response.
     After,
 }
 
@@ -37,37 +38,38 @@ pub enum When {
 #[derive(Default)]
 pub struct Trap {
     set: Mutex<Option<(usize, When)>>,
-    /// Whom it is for.
+    /// The process to kill.
     pid: watch::Sender<Option<i32>>,
-    sprung: Notify,
-    /// What sprang it.
+    triggered: Notify,
+    /// The write that triggered it.
     at: Mutex<String>,
 }
 
 impl Trap {
-    /// Kills a process at its write number `nth` from now, which is at least 1. The write waits until it is said which process.
+    /// Kills a process at its write number `nth` (at least 1) from now on. The write waits until
+    /// the process is known.
     pub fn set(&self, nth: usize, when: When) {
         self.pid.send_replace(None);
         *self.set.lock().unwrap_or_else(PoisonError::into_inner) = Some((nth, when));
     }
 
-    /// It is for process `pid`.
-    pub fn aim(&self, pid: i32) {
+    /// Sets the process.
+    pub fn set_process(&self, pid: i32) {
         self.pid.send_replace(Some(pid));
     }
 
-    /// Takes it away.
+    /// Disarms the trap.
     pub fn unset(&self) {
         *self.set.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until it has sprung; the write that sprang it.
-    pub async fn sprung(&self) -> String {
-        self.sprung.notified().await;
+    /// Waits until the trap is triggered; returns the write.
+    pub async fn triggered(&self) -> String {
+        self.triggered.notified().await;
         self.at.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counts a write; when the process is killed at it.
+    /// Counts a write; whether and when the process is killed at it.
     fn step(&self, write: &str) -> Option<When> {
         let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
         let (left, when) = set.as_mut()?;
@@ -86,13 +88,13 @@ impl Trap {
         if let Some(pid) = pid {
             let _ = kill_process(pid, Signal::KILL);
         }
-        self.sprung.notify_one();
+        self.triggered.notify_one();
     }
 }
 
-/// A door in front of one API server. Dropping it closes it.
+/// A proxy for one API server. Dropping it closes it.
 pub struct Gate {
-    /// Where it is.
+    /// Its address.
     pub url: String,
     /// The authority of its certificate, in PEM.
     pub authority: String,
@@ -102,7 +104,7 @@ pub struct Gate {
 type Http = HttpClient<HttpsConnector<HttpConnector>, Incoming>;
 
 impl Gate {
-    /// A door in front of `cluster`, with `trap` behind it.
+    /// Starts a proxy for `cluster` with `trap`.
     pub async fn open(cluster: &Cluster, trap: &Arc<Trap>) -> Result<Self> {
         let authority = Authority::new("gate")?;
         let acceptor = authority.acceptor()?;
@@ -143,7 +145,7 @@ fn client(cluster: &Cluster) -> Result<Http> {
     Ok(HttpClient::builder(TokioExecutor::new()).build(connector))
 }
 
-/// Whether `request` writes what an operator is for: not its Lease, and not what it tells.
+/// Whether `request` counts as a write: not for Leases, status and events.
 fn writes(request: &Request<Incoming>) -> bool {
     let path = request.uri().path();
     *request.method() != Method::GET

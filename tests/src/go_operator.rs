@@ -1,5 +1,6 @@
-//! The Go operator's installation (knative/operator), as far as a migration meets it: its objects as its chart renders them where
-//! `../shared/peer-chart` is there, else objects of the same names, selectors, role references and conversion.
+//! The installation of the Go operator (knative/operator), as far as migrations are concerned: the
+//! objects of its chart if `../shared/peer-chart` exists, else objects with the same names,
+//! selectors, role references and conversion.
 
 use std::path::Path;
 
@@ -9,10 +10,10 @@ use serde_json::{Value, json};
 use crate::product::NAMESPACE;
 use crate::{Result, tools};
 
-/// What a Lease of it is called.
+/// Name of one of its Leases.
 pub const LEASE: &str = "knative-operator.knative.dev.operator.pkg.reconciler.knativeserving.reconciler.00-of-01";
 
-/// All objects of an installation; `multicluster`: of one with multi-cluster support.
+/// All objects of an installation; `multicluster`: with multi-cluster support.
 pub fn objects(multicluster: bool) -> Result<Vec<Value>> {
     let shared = tools::project().join("../shared");
     let rendered = shared.join("peer-chart").join(if multicluster {
@@ -21,7 +22,7 @@ pub fn objects(multicluster: bool) -> Result<Vec<Value>> {
         "rendered-default.yaml"
     });
     if !rendered.is_file() {
-        return Ok(sketched(multicluster));
+        return Ok(minimal_objects(multicluster));
     }
     let mut all: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(rendered)?)?;
     for component in Component::ALL {
@@ -37,15 +38,15 @@ pub fn chart(folder: &Path, multicluster: bool) -> Result<()> {
     std::fs::create_dir_all(folder.join("templates"))?;
     std::fs::write(folder.join("Chart.yaml"), "apiVersion: v1\nname: knative-operator\nversion: 1.23.0\n")?;
     for (number, object) in objects(multicluster)?.iter().enumerate() {
-        // What looks like a template is none.
+        // Escape text that looks like a template.
         let text = object.to_string().replace("{{", "{{ \"{{\" }}");
         std::fs::write(folder.join(format!("templates/{number}.yaml")), text)?;
     }
     Ok(())
 }
 
-/// The objects, without what no migration meets.
-fn sketched(multicluster: bool) -> Vec<Value> {
+/// The objects, reduced to what migrations need.
+fn minimal_objects(multicluster: bool) -> Vec<Value> {
     let object = |api: &str, kind: &str, name: &str, namespaced: bool, rest: Value| {
         let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "knative-operator"}}});
         if namespaced {

@@ -1,4 +1,4 @@
-//! Plain HTTP, for the processes' own endpoints.
+//! Plain HTTP for the endpoints of the processes.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::Result;
 
-/// GETs `path`; the status code and the body.
+/// GETs `path`; returns status code and body.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
@@ -19,7 +19,7 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     Ok((code, body.to_owned()))
 }
 
-/// Asks `/readyz` until it is 200; there is nothing to watch before a process listens.
+/// Polls `/readyz` until it returns 200.
 pub async fn ready(address: SocketAddr, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     let mut last = String::new();

@@ -1,4 +1,4 @@
-//! A small https server that does as it is told, also what no good server does.
+//! A small HTTPS server for tests, which can misbehave.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,48 +11,48 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::Result;
 use crate::pki::{Authority, Issued};
 
-/// What was asked for.
+/// A received request.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The path, with its query.
     pub path: String,
     /// The header lines, in lower case.
     pub headers: Vec<String>,
 }
 
-/// What to answer.
+/// A response.
 pub enum Answer {
-    /// This status with these header lines and this body.
+    /// This status, with these headers and this body.
     With(&'static str, Vec<String>, Vec<u8>),
-    /// A body that breaks off in the middle.
+    /// A body that ends in the middle.
     Cut(Vec<u8>),
     /// A body without an end.
     Endless,
-    /// Nothing, ever.
+    /// No response.
     Silence,
 }
 
-/// A server on the loopback network. It ends with the process.
+/// A server on the loopback network. It stops with the process.
 pub struct Server {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Server {
-    /// Starts a server whose certificate `authority` issues. `answer` is given each request and how many there were before
-    /// for the same path.
+    /// Starts a server with a certificate of `authority`. `answer` gets each request, and the
+    /// number of earlier ones for the same path.
     pub fn start(
         authority: &Authority,
-        answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest, usize) -> Answer + Send + Sync + 'static,
     ) -> Result<Self> {
         Self::start_with(&authority.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?, answer)
     }
 
-    /// Starts a server with certificate `issued`.
+    /// Starts a server with the certificate `issued`.
     pub fn start_with(
         issued: &Issued,
-        answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest, usize) -> Answer + Send + Sync + 'static,
     ) -> Result<Self> {
         let chain =
             CertificateDer::pem_slice_iter(issued.certificate.as_bytes()).collect::<std::result::Result<_, _>>()?;
@@ -62,15 +62,15 @@ impl Server {
         let config = Arc::new(config.with_no_client_auth().with_single_cert(chain, key)?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let (log, answer) = (Arc::clone(&asked), Arc::new(answer));
+        let requests: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+        let (log, answer) = (Arc::clone(&requests), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (config, log, answer) = (Arc::clone(&config), Arc::clone(&log), Arc::clone(&answer));
                 std::thread::spawn(move || serve(stream, config, &log, answer.as_ref()));
             }
         });
-        Ok(Self { address, asked })
+        Ok(Self { address, requests })
     }
 
     /// The URL of `path`.
@@ -78,26 +78,26 @@ impl Server {
         format!("https://{}{path}", self.address)
     }
 
-    /// What was asked for so far.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 fn serve(
     stream: TcpStream,
     config: Arc<ServerConfig>,
-    log: &Mutex<Vec<Asked>>,
-    answer: &dyn Fn(&Asked, usize) -> Answer,
+    log: &Mutex<Vec<ReceivedRequest>>,
+    answer: &dyn Fn(&ReceivedRequest, usize) -> Answer,
 ) -> Option<()> {
     let mut stream = StreamOwned::new(ServerConnection::new(config).ok()?, stream);
-    let asked = read(&mut stream)?;
+    let requests = read(&mut stream)?;
     let before = {
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.push(asked.clone());
-        log.iter().filter(|a| a.path == asked.path).count() - 1
+        log.push(requests.clone());
+        log.iter().filter(|a| a.path == requests.path).count() - 1
     };
-    match answer(&asked, before) {
+    match answer(&requests, before) {
         Answer::With(status, headers, body) => {
             let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
             let head =
@@ -120,12 +120,12 @@ fn serve(
             while stream.write_all(&piece).is_ok() {}
             Some(())
         }
-        // Until the client has had enough.
+        // Until the client closes the connection.
         Answer::Silence => stream.read(&mut [0]).ok().map(drop),
     }
 }
 
-fn read(stream: &mut impl Read) -> Option<Asked> {
+fn read(stream: &mut impl Read) -> Option<ReceivedRequest> {
     let mut lines = BufReader::new(stream).lines();
     let path = lines.next()?.ok()?.split(' ').nth(1)?.to_owned();
     let headers = lines
@@ -133,5 +133,5 @@ fn read(stream: &mut impl Read) -> Option<Asked> {
         .take_while(|line| !line.is_empty())
         .map(|line| line.to_lowercase())
         .collect();
-    Some(Asked { path, headers })
+    Some(ReceivedRequest { path, headers })
 }

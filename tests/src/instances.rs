@@ -1,15 +1,16 @@
-//! Instances of a CustomResourceDefinition, made out of its own OpenAPI schema: whatever they say, the API server admits them.
+//! Random instances of a CustomResourceDefinition, generated from its OpenAPI schema: the API
+//! server admits all of them.
 
 use serde_json::{Map, Value, json};
 
-/// Makes instances. The same seed makes the same ones.
+/// Generates instances. Equal seeds generate equal instances.
 pub struct Generator {
     state: u64,
-    /// How many fields the present instance may still have.
+    /// Fields that the current instance may still get.
     budget: usize,
 }
 
-/// Fields of an instance, at most: a schema with every field of every Kubernetes type is large.
+/// Maximum number of fields: a schema with every field of every Kubernetes type is large.
 const FIELDS: usize = 120;
 
 const WORDS: [&str; 16] = [
@@ -35,7 +36,7 @@ const INT32: [i64; 7] = [i32::MIN as i64, -1, 0, 1, 2, 443, i32::MAX as i64];
 const INT64: [i64; 6] = [i64::MIN, -1, 0, 1, 3_000_000_000, i64::MAX];
 
 impl Generator {
-    /// Begins at `seed`.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(1), budget: 0 }
     }
@@ -59,7 +60,7 @@ impl Generator {
         all[usize::try_from(place).unwrap_or_default()].clone()
     }
 
-    /// One instance of `schema`.
+    /// A random instance of `schema`.
     pub fn instance(&mut self, schema: &Value) -> Value {
         self.budget = FIELDS;
         self.value(schema)
@@ -115,7 +116,7 @@ impl Generator {
         let mut items = Vec::new();
         for number in 0..self.next() % 3 {
             let mut item = self.value(&schema["items"]);
-            // The items of a map have different keys, those of a set are different.
+            // Items of a map have distinct keys, items of a set are distinct.
             for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                 item[key] = json!(format!("{number}"));
             }

@@ -5,17 +5,17 @@ use serde_json::{Value, json};
 
 use crate::pki::Issued;
 
-/// How a kubeconfig's user proves who it is.
+/// Authentication of a kubeconfig's user.
 pub enum User<'a> {
-    /// With a client certificate.
+    /// A client certificate.
     Certificate(&'a Issued),
-    /// With a bearer token in a file.
+    /// A bearer token in a file.
     TokenFile(&'a str),
-    /// With a bearer token.
+    /// A bearer token.
     Token(&'a str),
 }
 
-/// A kubeconfig for `server`, with `namespace` as its context's.
+/// A kubeconfig for `server` with the default namespace `namespace`.
 pub fn kubeconfig(name: &str, server: &str, authority: &str, namespace: &str, user: &User<'_>) -> String {
     let user: Value = match user {
         User::Certificate(issued) => json!({

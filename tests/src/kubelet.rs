@@ -1,9 +1,10 @@
-//! The kubelet's part for the product's own Deployments: their Pod's command line, environment, mounted ConfigMaps,
-//! Secrets and images, and their ServiceAccount's token, as the installed Deployment says, but as a process here.
+//! Plays the kubelet for the project's Deployments: command line, environment, mounted ConfigMaps,
+//! Secrets and images, and the ServiceAccount token of the installed Deployment, but as a process
+//! here.
 //!
-//! What differs from a node: a mount path lies under the process' own folder, so every mention of it (arguments,
-//! environment, mounted files) is rewritten; the Pod's address is a loopback one, told as `BIND_ADDRESS`; the API
-//! server is found through `KUBECONFIG` instead of the in-cluster environment.
+//! Differences from a node: mount paths are below the process' own folder, so all mentions of them
+//! (arguments, environment, mounted files) are rewritten; the Pod's address is a loopback address
+//! in `BIND_ADDRESS`; the API server is in `KUBECONFIG` instead of the in-cluster environment.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,7 +21,7 @@ use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::{Result, texts, tools};
 
-/// What images hold, since nothing is pulled here: image (without tag) to what it holds.
+/// Contents of images, since nothing is pulled: image (without tag) to path.
 pub type Images = BTreeMap<String, PathBuf>;
 
 /// A Pod of a Deployment, as a process.
@@ -34,17 +35,17 @@ pub struct Pod {
 }
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
-/// How long a Pod that is of no more use gets to end by itself.
+/// Grace period of a Pod that is dropped.
 const GRACE: Duration = Duration::from_secs(2);
-/// The port that each of our processes listens on.
+/// Port of the admin server of both processes.
 const ADMIN: u16 = 9090;
 
 fn address(cluster: &Cluster, number: u16) -> Ipv4Addr {
     cluster.subnet().address(64 + u8::try_from(number % 64).unwrap_or_default())
 }
 
-/// Starts one Pod of Deployment `name`. `images` tells the executable of its container's image and the folder of
-/// each image volume; `extra` is added to its environment.
+/// Starts a Pod of the Deployment `name`. `images` has the executable of its container's image, and
+/// the folder of each image volume; `extra` is added to its environment.
 pub async fn start(
     cluster: &Cluster,
     namespace: &str,
@@ -55,7 +56,7 @@ pub async fn start(
     let deployment = Api::<Deployment>::namespaced(cluster.client(), namespace).get(name).await?;
     let pod = deployment.spec.template.spec.ok_or("a Deployment without Pods")?;
     let container = pod.containers.first().ok_or("a Pod without containers")?;
-    // The next address that no other Pod has.
+    // The next free address.
     let number = loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         if TcpListener::bind((address(cluster, number), ADMIN)).is_ok() {
@@ -72,8 +73,8 @@ pub async fn start(
     let token = dir.join("token");
     std::fs::write(&token, cluster.token(namespace, account, 3600).await?)?;
     let config = dir.join("kubeconfig");
-    let user = User::TokenFile(token.to_str().ok_or("a path that is no text")?);
-    let (server, authority) = cluster.door();
+    let user = User::TokenFile(token.to_str().ok_or("a path that is not UTF-8")?);
+    let (server, authority) = cluster.pod_endpoint();
     std::fs::write(&config, kubeconfig("in-cluster", &server, &authority, namespace, &user))?;
 
     let mut environment: BTreeMap<String, String> = BTreeMap::new();
@@ -84,7 +85,7 @@ pub async fn start(
             Some("metadata.namespace") => namespace.to_owned(),
             Some("status.podIP") => address.to_string(),
             Some(other) => {
-                return Err(format!("environment variable {} from {other} is not known here", variable.name).into());
+                return Err(format!("unsupported source {other} of environment variable {}", variable.name).into());
             }
             None => variable.value.clone().unwrap_or_default(),
         };
@@ -103,7 +104,7 @@ pub async fn start(
     Ok(Pod { address, process, dir })
 }
 
-/// Lays the container's volumes out under `dir`; mount path to the folder that stands for it.
+/// Creates the container's volumes below `dir`; returns mount paths and folders.
 async fn mount(
     cluster: &Cluster,
     namespace: &str,
@@ -116,7 +117,7 @@ async fn mount(
     let volume =
         |name: &str| pod.volumes.iter().flatten().find(|v| v.name == name).ok_or_else(|| format!("no volume {name}"));
     for at in container.volume_mounts.iter().flatten() {
-        // An image is where it is, the same for each Pod.
+        // All Pods share an image.
         let to = match &volume(&at.name)?.image {
             Some(source) => image(source.reference.as_deref().unwrap_or_default(), images)?,
             None => dir.join("root").join(at.mount_path.trim_start_matches('/')),
@@ -151,26 +152,26 @@ async fn contents(cluster: &Cluster, namespace: &str, volume: &Volume) -> Result
     if volume.empty_dir.is_some() {
         return Ok(BTreeMap::new());
     }
-    Err(format!("volume {} is of a type that is not known here", volume.name).into())
+    Err(format!("volume {} has an unsupported type", volume.name).into())
 }
 
 fn image(reference: &str, images: &Images) -> Result<PathBuf> {
     let name = reference.split('@').next().unwrap_or_default();
     let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
-    images.get(name).cloned().ok_or_else(|| format!("nothing is known to be in image {reference}").into())
+    images.get(name).cloned().ok_or_else(|| format!("unknown image {reference}").into())
 }
 
 fn rewrite(text: &str, mounts: &BTreeMap<String, PathBuf>) -> String {
     mounts.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from.as_str(), &to.display().to_string()))
 }
 
-/// `$(NAME)` in an argument, as Kubernetes expands it.
+/// Expands `$(NAME)` in an argument, as Kubernetes does.
 fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
     environment.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
 }
 
-/// The images of the chart: both binaries of this project, and the official credential plugin. `BENCH_OPERATOR` names
-/// another operator to be measured.
+/// The images of the chart: both binaries of this project, and the official credential plugin.
+/// `BENCH_OPERATOR` names another operator to measure.
 pub fn images(plugins: &Path) -> Result<Images> {
     let operator =
         std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::sibling("knative-operator"), |other| Ok(other.into()));
@@ -186,7 +187,7 @@ pub fn images(plugins: &Path) -> Result<Images> {
 pub const OPERATOR_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator";
 /// The webhook's image in the chart's default values.
 pub const WEBHOOK_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator-webhook";
-/// The image that stands for the credential plugins in tests.
+/// The image of the tests' own credential plugins.
 pub const PLUGIN_IMAGE: &str = "registry.example/plugins";
 
 /// Writes an executable script.

@@ -1,7 +1,9 @@
-//! A real control plane as a fixture: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK, as many
-//! side by side as a test wants, and the product's own binaries started on it as the installed chart says.
+//! Test fixture: real control planes (etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//! and KWOK), as many side by side as a test needs, and the project's binaries started with the
+//! settings of the installed chart.
 //!
-//! Every process is started through [`process`], which ends it when the process that started it ends, however it ends.
+//! Every process is started by [`process`], which stops it when the process that started it ends,
+//! however it ends.
 
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)] // a fixture that can't go on should stop the test
 
@@ -27,7 +29,7 @@ pub mod tls;
 pub mod tools;
 pub mod wait;
 
-/// What goes wrong in the fixture, as a sentence.
+/// An error of the fixture, as a sentence.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// A result of the fixture.
 pub type Result<T> = std::result::Result<T, Error>;

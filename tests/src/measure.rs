@@ -1,4 +1,5 @@
-//! What a process and an API server have done: requests out of the audit log, CPU time and memory out of /proc.
+//! Measures a process and its requests: requests from the audit log, CPU time and memory from
+//! /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
@@ -11,16 +12,16 @@ use serde_json::Value;
 use crate::Result;
 use crate::cluster::Cluster;
 
-/// One request, as the audit log has it.
+/// A request in the audit log.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// `get`, `list`, `watch`, `create`, `patch`, …
     pub verb: String,
     /// Resource, with group and subresource where there are some, and name: `deployments.apps/activator`.
     pub target: String,
-    /// The status code of the answer.
+    /// Status code of the response.
     pub code: i64,
-    /// When it came and when it was answered (RFC 3339).
+    /// Times of request and response (RFC 3339).
     pub times: (String, String),
 }
 
@@ -41,37 +42,37 @@ pub fn by_verb(requests: &[Request]) -> String {
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
 }
 
-/// Reads what comes after in the audit log of one cluster.
+/// Reads new entries of a cluster's audit log.
 pub struct Audit {
     log: PathBuf,
     user: String,
     from: u64,
-    /// When it was begun: what came before may be written to the log later.
+    /// Start time: earlier requests may be logged later.
     since: Timestamp,
 }
 
 impl Audit {
-    /// From now on, the requests of `user` to `cluster`.
+    /// Requests of `user` to `cluster` from now on.
     pub fn of(cluster: &Cluster, user: &str) -> Result<Self> {
         let log = cluster.dir().join("audit.log");
         let from = std::fs::metadata(&log)?.len();
         Ok(Self { log, user: user.to_owned(), from, since: Timestamp::now() })
     }
 
-    /// The requests since this was asked last.
+    /// Requests since the last call.
     pub fn take(&mut self) -> Result<Vec<Request>> {
         let mut file = std::fs::File::open(&self.log)?;
         file.seek(SeekFrom::Start(self.from))?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
-        // A line may be half written.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.from += u64::try_from(whole)?;
         let mut known = BTreeSet::new();
         let mut requests = Vec::new();
         for line in text[..whole].lines() {
             let event: Value = serde_json::from_str(line)?;
-            // A watch is told of when it starts, and when it ends: that was counted.
+            // A watch is logged at its start and at its end: count it once.
             let ended_watch = event["verb"] == "watch" && event["stage"] == "ResponseComplete";
             if event["user"]["username"] != self.user.as_str()
                 || ended_watch
@@ -109,13 +110,13 @@ fn request(event: &Value) -> Request {
     }
 }
 
-/// CPU time that process `pid` has used so far.
+/// CPU time of process `pid`.
 pub fn cpu(pid: i32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks: u64 =
         fields.get(11..13).ok_or("a stat without times")?.iter().map(|t| t.parse::<u64>().unwrap_or_default()).sum();
-    // A tick is a hundredth of a second on every Linux that there is.
+    // A tick is 10 ms on Linux.
     Ok(Duration::from_millis(ticks * 10))
 }
 
@@ -135,7 +136,7 @@ fn memory(pid: i32, field: &str) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
-/// Makes the present memory of process `pid` its peak.
+/// Resets the peak memory of process `pid`.
 pub fn forget_peak(pid: i32) -> Result<()> {
     Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }

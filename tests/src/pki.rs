@@ -1,4 +1,4 @@
-//! The authority of one cluster and what it issues.
+//! The authority of a cluster and its certificates.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -48,7 +48,7 @@ impl Authority {
         self.issue_from(CertificateParams::default(), name, group, addresses, names)
     }
 
-    /// What accepts TLS connections on the loopback network, for HTTP/2 and HTTP/1.1.
+    /// A TLS acceptor on the loopback network for HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
         let issued = self.issue("server", None, &[Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
         let chain =
@@ -59,7 +59,8 @@ impl Authority {
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
-    /// A certificate for a server at `addresses` that is valid for a day, from so many days from now on.
+    /// A certificate for a server at `addresses` that is valid for a day, starting `days` days from
+    /// now.
     pub fn issue_in(&self, days: i64, addresses: &[IpAddr]) -> Result<Issued> {
         let mut params = CertificateParams::default();
         params.not_before = OffsetDateTime::now_utc() + Duration::days(days);

@@ -1,4 +1,4 @@
-//! Processes that end with the one that started them.
+//! Processes that end with the process that started them.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{Result, tools};
 
-/// A running process. Dropping it ends the process and waits for that.
+/// A running process. Dropping it stops it and waits for its end.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -21,8 +21,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` with its output in `dir/NAME.log`. When it is to end it gets SIGTERM and `grace` to obey;
-    /// no grace is SIGKILL at once.
+    /// Starts `program` with its output in `dir/NAME.log`. To stop it, it gets SIGTERM and the
+    /// grace period `grace`; without grace, SIGKILL.
     pub fn start(
         name: &str,
         dir: &Path,
@@ -40,12 +40,13 @@ impl Process {
             .arg(grace.as_secs().to_string())
             .arg(program)
             .args(arguments)
-            // As in a container: nothing of the environment here but where programs are.
+            // As in a container: only PATH of this environment.
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", dir)
             .envs(environment.iter().cloned())
-            // Ctrl-C in a terminal goes to whoever is in its group: the tether must outlive that to do its work.
+            // Ctrl-C signals the process group of the terminal: the tether must survive it to do
+            // its work.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(out.try_clone()?)
@@ -55,12 +56,12 @@ impl Process {
         Ok(Self { name: name.to_owned(), tether, line, pid_file, log })
     }
 
-    /// What it wrote to its log so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its exit code, once it has ended.
+    /// Its exit code, once it has exited.
     pub fn ended(&mut self) -> Option<i32> {
         self.tether.try_wait().ok().flatten().map(|s| s.code().unwrap_or(-1))
     }
@@ -84,7 +85,7 @@ impl Process {
         Ok(kill_process(Pid::from_raw(self.pid()?).ok_or("no process id")?, signal)?)
     }
 
-    /// Waits until it has ended by itself or by a signal.
+    /// Waits until it exits.
     pub fn wait(&mut self) -> Result<i32> {
         Ok(self.tether.wait()?.code().unwrap_or(-1))
     }

@@ -1,4 +1,4 @@
-//! The product on a hub: its chart installed, its two processes running as the chart says, spokes registered.
+//! Operator and webhook on a hub: the chart installed, its processes running, spokes registered.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::proxy::ServicePort;
 use crate::releases::Releases;
 use crate::{Result, http, tools};
 
-/// The namespace that the chart is installed in.
+/// Namespace of the chart.
 pub const NAMESPACE: &str = "knative-operator";
-/// As whom the operator comes to spokes.
+/// User of the operator on spokes.
 pub const SPOKE_USER: &str = "system:serviceaccount:kube-system:knative-hub";
-/// As whom it comes to its hub.
+/// User of the operator on its hub.
 pub const HUB_USER: &str = "system:serviceaccount:knative-operator:knative-operator";
-/// The namespace of ClusterProfiles.
+/// Namespace of ClusterProfiles.
 pub const FLEET: &str = "fleet-system";
-/// How long a process may take to be ready.
+/// Time limit until a process is ready.
 const READY: Duration = Duration::from_secs(30);
 
-/// The product on a hub.
+/// Operator and webhook on a hub.
 pub struct Product {
     /// The operator.
     pub operator: Pod,
@@ -34,8 +34,8 @@ pub struct Product {
     images: Images,
 }
 
-/// The values that the chart is installed with: the official secretreader as the only provider, `providers` before it,
-/// and the release bundle as an image.
+/// Values of the chart: `providers`, then the official secretreader, and the release bundle as an
+/// image.
 pub fn values(providers: &[Value]) -> Value {
     let mut all = providers.to_vec();
     all.push(json!({"name": "secretreader", "execConfig": {
@@ -57,12 +57,13 @@ pub fn values(providers: &[Value]) -> Value {
     }})
 }
 
-/// The port of the webhook's Service: below 1024 is for root.
+/// Port of the webhook's Service: ports below 1024 need root.
 fn port(hub: &Cluster) -> u16 {
     if TcpListener::bind((hub.subnet().address(1), 443)).is_ok() { 443 } else { 9443 }
 }
 
-/// What any values need here: the release bundle as an image, and a port that this process may listen on.
+/// Values that every test needs: the release bundle as an image, and a port that this process may
+/// listen on.
 pub fn bundled(hub: &Cluster) -> Value {
     json!({"knative_operator": {
         "releases": {"image": "registry.example/releases:test"},
@@ -71,8 +72,8 @@ pub fn bundled(hub: &Cluster) -> Value {
 }
 
 impl Product {
-    /// Installs the chart on `hub` with `values` and starts what it installed. `plugins`: the folder that stands for
-    /// the image of the test's own plugins.
+    /// Installs the chart on `hub` with `values` and starts its processes. `plugins`: the folder
+    /// with the test's own plugins.
     pub async fn install(hub: &Cluster, releases: &Releases, mut values: Value, plugins: &Path) -> Result<Self> {
         values["knative_operator"]["operator_webhook"]["servicePort"] = json!(port(hub));
         let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
@@ -100,7 +101,7 @@ impl Product {
         Self::start(hub, releases, [("registry.example/own-plugins".to_owned(), plugins.to_owned())].into()).await
     }
 
-    /// Starts what was installed on `hub`; `more` tells what images hold that only this test uses.
+    /// Starts the processes of the chart on `hub`; `more`: additional images.
     pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
         let mut images = kubelet::images(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?)?;
         images.insert("registry.example/releases".to_owned(), releases.dir.canonicalize()?);
@@ -110,57 +111,57 @@ impl Product {
         Ok(Self { operator, webhook, images })
     }
 
-    /// Ends the operator with `signal` and waits until it has ended.
+    /// Stops the operator with `signal` and waits for its end.
     pub fn stop_operator(&mut self, signal: rustix::process::Signal) -> Result<()> {
         self.operator.process.signal(signal)?;
         self.operator.process.wait().map(drop)
     }
 
-    /// Ends the operator with `signal` and starts it again.
+    /// Stops the operator with `signal` and starts it again.
     pub async fn restart_operator(&mut self, hub: &Cluster, signal: rustix::process::Signal) -> Result<()> {
         self.stop_operator(signal)?;
         self.start_operator(hub).await
     }
 
-    /// Starts the webhook anew, in place of one that has ended.
+    /// Starts the webhook again after it ended.
     pub async fn start_webhook(&mut self, hub: &Cluster) -> Result<()> {
         self.webhook = None;
         self.webhook = Some(webhook(hub, &self.images).await?);
         Ok(())
     }
 
-    /// Starts one more replica of the webhook, behind the same Service port once it is ready.
+    /// Starts another replica of the webhook, behind the same Service port once it is ready.
     pub async fn another_webhook(&self, hub: &Cluster) -> Result<Pod> {
         let mut pod = kubelet::start(hub, NAMESPACE, "operator-webhook", &self.images, &[]).await?;
         ready(&mut pod).await?;
         Ok(pod)
     }
 
-    /// The first webhook and `others` answer the API server, in turn.
+    /// Makes the first webhook and `others` answer the API server in turn.
     pub fn serve_by(&self, others: &[&Pod]) {
         let first = self.webhook.iter().map(|(pod, _)| pod);
         self.only_served_by(&first.chain(others.iter().copied()).collect::<Vec<_>>());
     }
 
-    /// None but `pods` answer the API server.
+    /// Makes only `pods` answer the API server.
     pub fn only_served_by(&self, pods: &[&Pod]) {
         if let Some((_, entry)) = &self.webhook {
             entry.to(pods.iter().map(|pod| SocketAddr::new(IpAddr::V4(pod.address), 8443)).collect());
         }
     }
 
-    /// Starts the operator anew, in place of one that has ended.
+    /// Starts the operator again after it ended.
     pub async fn start_operator(&mut self, hub: &Cluster) -> Result<()> {
         self.operator = operator(hub, &self.images).await?;
         Ok(())
     }
 
-    /// Starts one more replica of the operator.
+    /// Starts another replica of the operator.
     pub async fn another_operator(&self, hub: &Cluster) -> Result<Pod> {
         operator(hub, &self.images).await
     }
 
-    /// Where the operator's metrics are.
+    /// Address of the operator's metrics.
     pub fn metrics(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(self.operator.address), 9090)
     }
@@ -194,8 +195,9 @@ async fn ready(pod: &mut Pod) -> Result<()> {
     })
 }
 
-/// Makes `spoke` known to `hub` as ClusterProfile `name`: a ServiceAccount with all rights on the spoke, its token in a
-/// Secret of the operator's namespace, as the official secretreader wants it, and the profile, healthy.
+/// Registers `spoke` on `hub` as ClusterProfile `name`: a ServiceAccount with all permissions on
+/// the spoke, its token in a Secret in the operator's namespace for the official secretreader, and
+/// a healthy profile.
 pub async fn register(hub: &Cluster, spoke: &Cluster, name: &str) -> Result<()> {
     let rights = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "knative-hub", "namespace": "kube-system"}},
@@ -210,10 +212,10 @@ pub async fn register(hub: &Cluster, spoke: &Cluster, name: &str) -> Result<()> 
     profile(hub, name, &access(spoke, name)).await
 }
 
-/// How `spoke` is reached: the official secretreader, with the token in Secret `secret`.
+/// Access to `spoke`: the official secretreader, with the token in Secret `secret`.
 pub fn access(spoke: &Cluster, secret: &str) -> Value {
     use base64::{Engine, prelude::BASE64_STANDARD};
-    let (server, authority) = spoke.door();
+    let (server, authority) = spoke.pod_endpoint();
     json!([{"name": "secretreader", "cluster": {
         "server": server,
         "certificate-authority-data": BASE64_STANDARD.encode(authority),

@@ -1,4 +1,4 @@
-//! Forward proxies, as clusters behind a firewall are reached through: CONNECT over HTTP or HTTPS, and SOCKS5.
+//! Forward proxies for clusters behind a firewall: CONNECT over HTTP or HTTPS, and SOCKS5.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use tokio_rustls::TlsAcceptor;
 use crate::Result;
 use crate::pki::Issued;
 
-/// The login that every proxy here asks for, but SOCKS5.
+/// The login of all proxies except SOCKS5.
 pub const LOGIN: &str = "hub:s3cret-of-the-proxy";
 
-/// A forward proxy on the loopback network. Dropping it ends it.
+/// A forward proxy on the loopback network. Dropping it stops it.
 pub struct Proxy {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     passed: Arc<AtomicUsize>,
     accept: JoinHandle<()>,
 }
 
-/// How a proxy is spoken to.
+/// Protocol of a proxy.
 #[derive(Clone)]
-pub enum Speaks {
+pub enum Protocol {
     /// CONNECT over HTTP.
     Http,
     /// CONNECT over HTTPS.
@@ -38,7 +38,7 @@ pub enum Speaks {
     Socks5,
 }
 
-impl Speaks {
+impl Protocol {
     /// CONNECT over HTTPS with the certificate `issued`.
     pub fn https(issued: &Issued) -> Result<Self> {
         let chain =
@@ -51,21 +51,21 @@ impl Speaks {
 
 impl Proxy {
     /// Starts a proxy.
-    pub async fn start(speaks: Speaks) -> Result<Self> {
+    pub async fn start(protocol: Protocol) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (address, passed) = (listener.local_addr()?, Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&passed);
         let accept = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (speaks, counted) = (speaks.clone(), Arc::clone(&counted));
+                let (protocol, counted) = (protocol.clone(), Arc::clone(&counted));
                 // A connection that ends early ended with its client.
-                tokio::spawn(async move { serve(stream, speaks, &counted).await.ok() });
+                tokio::spawn(async move { serve(stream, protocol, &counted).await.ok() });
             }
         });
         Ok(Self { address, passed, accept })
     }
 
-    /// How many connections went through it.
+    /// Number of connections through it.
     pub fn passed(&self) -> usize {
         self.passed.load(Ordering::Relaxed)
     }
@@ -77,11 +77,11 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(mut stream: TcpStream, speaks: Speaks, passed: &AtomicUsize) -> Result<()> {
-    match speaks {
-        Speaks::Http => connect(stream, passed).await,
-        Speaks::Https(acceptor) => connect(acceptor.accept(stream).await?, passed).await,
-        Speaks::Socks5 => {
+async fn serve(mut stream: TcpStream, protocol: Protocol, passed: &AtomicUsize) -> Result<()> {
+    match protocol {
+        Protocol::Http => connect(stream, passed).await,
+        Protocol::Https(acceptor) => connect(acceptor.accept(stream).await?, passed).await,
+        Protocol::Socks5 => {
             let target = socks(&mut stream).await?;
             passed.fetch_add(1, Ordering::Relaxed);
             pass(stream, &target).await

@@ -1,4 +1,4 @@
-//! kube-proxy's part: what is sent to a Service's address reaches one of its Pods.
+//! Plays kube-proxy: forwards connections to a Service to one of its Pods.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ impl ServicePort {
             for turn in 0.. {
                 let Ok((mut from, _)) = listener.accept().await else { return };
                 let mut all = of.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // Each in its turn.
+                // In turn.
                 if !all.is_empty() {
                     let first = turn % all.len();
                     all.rotate_left(first);

@@ -1,15 +1,15 @@
-//! Which release bundle a test or the demo installs.
+//! The release bundle that a test or the demo installs.
 
 use std::path::PathBuf;
 
 use crate::tools::project;
 
-/// A bundle and the versions to ask it for.
+/// A bundle, and versions in it.
 #[derive(Clone, Debug)]
 pub struct Releases {
     /// Folder of the bundle.
     pub dir: PathBuf,
-    /// Whether these are Knative's real releases.
+    /// Whether it has Knative's own releases.
     pub real: bool,
     /// Version of Serving.
     pub serving: &'static str,
@@ -17,13 +17,13 @@ pub struct Releases {
     pub eventing: &'static str,
 }
 
-/// Knative's own releases where `../shared` is, else the project's small one.
+/// Knative's own releases if `../shared` exists, else the project's small one.
 pub fn best() -> Releases {
     let dir = project().join("../shared/releases");
     if dir.is_dir() { Releases { dir, real: true, serving: "1.22.1", eventing: "1.22.2" } } else { small() }
 }
 
-/// The project's small, self-written release.
+/// The project's small release.
 pub fn small() -> Releases {
     Releases { dir: project().join("tests/release"), real: false, serving: "1.1.0", eventing: "1.1.0" }
 }

@@ -1,12 +1,12 @@
-//! A part of the loopback network for each cluster, so that every cluster can use the well-known ports and none
-//! ever meets another's.
+//! A part of the loopback network for each cluster, so that all clusters can use the well-known
+//! ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Result;
 
-/// A /24 of 127.0.0.0/8 that belongs to one cluster for as long as this value lives.
+/// A /24 of 127.0.0.0/8 that one cluster uses while this value lives.
 #[derive(Debug)]
 pub struct Subnet {
     a: u8,
@@ -15,11 +15,12 @@ pub struct Subnet {
 }
 
 impl Subnet {
-    /// Takes a /24 that nobody on this machine has. A listener on its first address is the lock.
+    /// Takes a /24 that no other process uses. A listener on its first address is the lock.
     pub fn take() -> Result<Self> {
         static TAKEN: AtomicU32 = AtomicU32::new(0);
         for _ in 0..4096 {
-            // Never the same again in one process: somebody may still look for what was there.
+            // Never the same one again in a process: a client may still look for the previous
+            // cluster.
             let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
             let [a, b, ..] = std::process::id().wrapping_add(turn).wrapping_mul(2_654_435_769).to_be_bytes();
             let a = 64 + a % 160;
@@ -30,7 +31,7 @@ impl Subnet {
         Err("no free part of the loopback network".into())
     }
 
-    /// Address `host` in it: 2 is the control plane, 64 to 127 are Pods, 128 and above Services.
+    /// Address `host`: 2 is the control plane, 64 to 127 are Pods, 128 and above Services.
     pub fn address(&self, host: u8) -> Ipv4Addr {
         Ipv4Addr::new(127, self.a, self.b, host)
     }

@@ -1,5 +1,5 @@
-//! Keeps what the product writes for people during the end-to-end tests, so that the test `texts` can read all of it afterwards: the logs of
-//! its processes, and the audit logs with conditions and events.
+//! Keeps logs of the processes and audit logs with conditions and events of the end-to-end tests,
+//! which the test `texts` reads afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Result;
 
-/// The folder that holds a folder for each run of the end-to-end tests, beside the binaries.
+/// The folder with a folder for each run of the end-to-end tests, next to the binaries.
 pub fn folder() -> Option<PathBuf> {
     Some(std::env::current_exe().ok()?.parent()?.parent()?.join("texts"))
 }
 
-/// Where this process keeps files; none unless it runs the end-to-end tests.
+/// The folder of this process; `None` unless it runs the end-to-end tests.
 static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     let executable = std::env::current_exe().ok()?;
     executable.file_name()?.to_str()?.starts_with("e2e-").then_some(())?;
@@ -27,8 +27,8 @@ static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     Some(own)
 });
 
-/// Makes `path`, which nothing has written yet, a link to a file that stays when the folder of `path` goes. Does nothing outside of the
-/// end-to-end tests.
+/// Makes `path`, which must not exist, a link to a file that remains when the folder of `path` is
+/// removed. Does nothing outside of the end-to-end tests.
 pub fn keep(path: &Path) -> Result<()> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let (Some(own), Some(name)) = (OWN.as_ref(), path.file_name().and_then(|name| name.to_str())) else {

@@ -1,4 +1,4 @@
-//! A TLS client that trusts anybody: for asking a process directly, whose certificate is none of its business.
+//! A TLS client without certificate verification, to call a process directly.
 
 use std::sync::Arc;
 
@@ -9,21 +9,24 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// What a client trusts that trusts anybody.
-pub fn trusting() -> ClientConfig {
+/// TLS settings that accept any certificate.
+pub fn insecure_config() -> ClientConfig {
     let _ = ring::default_provider().install_default();
-    ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth()
+    ClientConfig::builder()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate))
+        .with_no_client_auth()
 }
 
-/// Connects to anybody, by HTTP/1.1.
-pub fn anybody() -> HttpsConnector<HttpConnector> {
-    HttpsConnectorBuilder::new().with_tls_config(trusting()).https_only().enable_http1().build()
+/// A connector that accepts any certificate, for HTTP/1.1.
+pub fn insecure_connector() -> HttpsConnector<HttpConnector> {
+    HttpsConnectorBuilder::new().with_tls_config(insecure_config()).https_only().enable_http1().build()
 }
 
 #[derive(Debug)]
-struct Anybody;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

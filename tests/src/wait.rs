@@ -1,4 +1,4 @@
-//! Waiting: watches with a deadline.
+//! Waits by watches with a deadline.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::Result;
 
-/// Watches object `name` until `holds` of it (`None` while it isn't there); the object then. After `limit` the error
-/// says what was waited for, and the object's last state.
+/// Watches the object `name` until `holds` is true for it (`None` if it does not exist); returns
+/// the object. After `limit`, the error has `what` and the last state of the object.
 pub async fn until<K>(
     api: &Api<K>,
     name: &str,
@@ -47,7 +47,7 @@ where
         })
 }
 
-/// Watches what `api` lists with `labels` until `holds` of all of it.
+/// Watches the objects with `labels` in `api` until `holds` is true for all of them.
 pub async fn until_all<K>(
     api: &Api<K>,
     labels: &str,
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Whether a Deployment is available, or not asked to run.
+/// Whether a Deployment is available, or has no desired replicas.
 pub fn available(deployment: Option<&Deployment>) -> bool {
     let conditions = deployment.and_then(|d| d.status.as_ref()).and_then(|s| s.conditions.as_ref());
     let holds =

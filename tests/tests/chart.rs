@@ -1,4 +1,4 @@
-//! The chart: what is generated is fresh, and bad values are told before anything is installed.
+//! The chart: generated files are up to date, and invalid values are refused.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
@@ -41,7 +41,7 @@ fn multicluster<'a>(extra: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_crds_are_fresh() {
+fn crds_are_up_to_date() {
     for component in Component::ALL {
         let file = tools::project().join(format!("charts/knative-operator/files/crds/{}.yaml", component.plural()));
         let stored: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
@@ -50,7 +50,7 @@ fn the_crds_are_fresh() {
 }
 
 #[test]
-fn a_default_install_knows_no_spokes() {
+fn default_values_disable_multicluster() {
     let objects = objects(&[]);
     let operator =
         objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
@@ -79,7 +79,7 @@ fn a_default_install_knows_no_spokes() {
 }
 
 #[test]
-fn plugins_are_image_volumes_and_the_provider_file_a_config_map() {
+fn plugins_are_image_volumes_and_provider_file_is_config_map() {
     let plugins = r#"knative_operator.multicluster.plugins=[{"name":"p","image":"registry.example/p:v1","mountPath":"/plugins/./p/"}]"#;
     let objects = objects(&multicluster(&["--set-json", plugins]));
     let file = objects.iter().find(|o| o["metadata"]["name"] == "clusterprofile-provider-file").unwrap();
@@ -97,7 +97,7 @@ fn plugins_are_image_volumes_and_the_provider_file_a_config_map() {
 }
 
 #[test]
-fn bad_values_are_told() {
+fn invalid_values_are_refused() {
     let plugin = |path: &str| {
         format!(r#"knative_operator.multicluster.plugins=[{{"name":"p","image":"i","mountPath":"{path}"}}]"#)
     };
@@ -128,7 +128,7 @@ fn bad_values_are_told() {
     }
 }
 
-/// Values of the Go operator's chart, `../shared/peer-chart/NAME`, and their text.
+/// Values of the Go operator's chart from `../shared/peer-chart/NAME`, and their text.
 fn go_values(name: &str) -> Option<String> {
     let file = tools::project().join("../shared/peer-chart").join(name);
     let text = std::fs::read_to_string(&file);
@@ -145,8 +145,8 @@ fn with_values(text: &str) -> Result<String, String> {
     template(&["-f", file.path().to_str().unwrap()])
 }
 
-/// `text` without the lines that the chart asks to delete.
-fn less_refused(text: &str) -> String {
+/// `text` without the lines that the chart asks to remove.
+fn without_refused_lines(text: &str) -> String {
     let error = with_values(text).unwrap_err();
     let refused: Vec<&str> = error
         .lines()
@@ -162,7 +162,7 @@ fn less_refused(text: &str) -> String {
 }
 
 #[test]
-fn images_of_the_go_operator_are_refused() {
+fn go_operator_images_are_refused() {
     let Some(values) = go_values("values.yaml") else { return };
     let error = with_values(&values).unwrap_err();
     for line in [
@@ -178,7 +178,7 @@ fn images_of_the_go_operator_are_refused() {
     assert!(template(&["--set", mirror]).unwrap_err().contains("mirror.example:5000"));
     let digest = "knative_operator.operator_webhook.image=mirror.example/x/operator/cmd/webhook@sha256:0123";
     assert!(template(&["--set", digest]).unwrap_err().contains("mirror.example/x"));
-    // A mirror of this chart's images is nobody else's, whatever its tags are.
+    // A mirror of this chart's images may use any tag.
     template(&[
         "--set",
         "knative_operator.knative_operator.image=mirror.example/knative-operator,knative_operator.knative_operator.tag=v1.23.0",
@@ -187,18 +187,18 @@ fn images_of_the_go_operator_are_refused() {
 }
 
 #[test]
-fn the_go_charts_values_end_up_where_they_did() {
+fn go_operator_values_have_same_effect() {
     for name in ["values.yaml", "multicluster-values.yaml"] {
         let Some(text) = go_values(name) else { return };
         // The second file has no images.
-        let text = if text.contains("/operator/cmd/") { less_refused(&text) } else { text };
+        let text = if text.contains("/operator/cmd/") { without_refused_lines(&text) } else { text };
         let values: Value = serde_saphyr::from_str(&text).unwrap();
         check_settings(&values);
         check_settings(&changed(values));
     }
 }
 
-/// `values` with every setting changed, so that none is a default.
+/// `values` with every setting changed, so that none has its default.
 fn changed(mut values: Value) -> Value {
     let ko = &mut values["knative_operator"];
     ko["multicluster"]["enabled"] = json!(true);
@@ -209,7 +209,7 @@ fn changed(mut values: Value) -> Value {
         json!([{"name": "a", "image": "registry.example/a:v1", "mountPath": "/access/./a/"}]);
     ko["kubernetes_min_version"] = json!("v1.30.0");
     for (part, more) in [("knative_operator", 1), ("operator_webhook", 2)] {
-        // Helm merges mappings into the defaults, in either chart; lists are replaced.
+        // In both charts, Helm merges mappings into the defaults and replaces lists.
         ko[part]["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": more, "podAffinityTerm": {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "x"}}}}]}});
         ko[part]["tolerations"] = json!([{"key": format!("t{more}"), "operator": "Exists"}]);
@@ -221,7 +221,7 @@ fn changed(mut values: Value) -> Value {
     values
 }
 
-/// Checks that each setting in `values` is where the Go operator's chart puts it.
+/// Checks that each setting in `values` is where the Go operator's chart has it.
 fn check_settings(values: &Value) {
     let objects = parsed(&with_values(&values.to_string()).unwrap());
     let find = |kind: &str, name: &str| objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);

@@ -1,5 +1,5 @@
-//! What people read: all conditions, events and log lines that the product wrote during the end-to-end tests, which run before. None of them
-//! shows how something is called in Rust, and none says the same sentence twice.
+//! Checks all conditions, events and log lines that the end-to-end tests produced: no Rust debug
+//! forms, no repeated sentences, user agents and field managers in all requests.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // these are tests
 
@@ -10,17 +10,17 @@ use std::io::{BufRead, BufReader};
 use knative_operator_tests::texts;
 use serde_json::Value;
 
-/// How long a sentence has to be to count as said twice: shorter ones are names.
+/// Minimum length of a repeated sentence: shorter texts are names.
 const SENTENCE: usize = 24;
 
-/// What is wrong with `text`.
+/// The fault in `text`, if any.
 fn fault(text: &str) -> Option<String> {
     for debug in ["Some(", "None,", "Error {", "ErrorResponse", "Status {", "\\\""] {
         if text.contains(debug) {
             return Some(format!("contains {debug}"));
         }
     }
-    // What is listed one after the other may have parts in common; no clause is there twice, and no cause twice in one clause.
+    // Items of a list may share parts; but no clause occurs twice, and no cause twice in a clause.
     let mut said = HashSet::new();
     for clause in text.split(['\n', ';']).flat_map(|part| part.split(". ")).map(str::trim).filter(|c| is_sentence(c)) {
         let mut causes = HashSet::new();
@@ -37,7 +37,7 @@ fn is_sentence(text: &str) -> bool {
     text.len() >= SENTENCE && text.contains(' ')
 }
 
-/// All texts in a value.
+/// All strings in a value.
 fn strings<'a>(value: &'a Value, all: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => all.push(text),
@@ -47,13 +47,13 @@ fn strings<'a>(value: &'a Value, all: &mut Vec<&'a str>) {
     }
 }
 
-/// What people read of one line: a request in an audit log, or a line of a process' own log.
+/// The texts in a line: of a request in an audit log, or of a process' own log.
 fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
     let Ok(value) = serde_json::from_str::<Value>(line) else {
         return if audit { Vec::new() } else { vec![("log", line.to_owned())] };
     };
     if !audit {
-        // What libraries log for their developers is not of the product.
+        // Log lines of libraries are not the project's.
         let ours = value["target"].as_str().is_some_and(|target| target.starts_with("knative_operator"));
         if !ours && (value["level"] == "TRACE" || value["level"] == "DEBUG") {
             return Vec::new();
@@ -74,7 +74,8 @@ fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
     messages.chain(body["note"].as_str().map(|note| ("event", note.to_owned()))).collect()
 }
 
-/// Calls `each` with every line of every file that the end-to-end tests kept, and whether it is of an audit log. Whether there is any.
+/// Calls `each` with every line of every kept file, and whether it is of an audit log. Returns
+/// whether there are any.
 fn lines(mut each: impl FnMut(&str, bool)) -> bool {
     let folders = texts::folder().and_then(|folder| std::fs::read_dir(folder).ok());
     let files = folders
@@ -121,14 +122,14 @@ fn conditions_events_and_logs_are_plain_text() {
     }
 }
 
-/// The accounts that the product uses, on hubs and on spokes, and how their user agents begin.
+/// Accounts of the processes on hubs and spokes, with the start of their user agents.
 const ACCOUNTS: [(&str, &str); 3] = [
     ("system:serviceaccount:knative-operator:knative-operator", "knative-operator/"),
     ("system:serviceaccount:knative-operator:operator-webhook", "knative-operator-webhook/"),
     ("system:serviceaccount:kube-system:knative-hub", "knative-operator/"),
 ];
 
-/// Who runs subcommands in the tests.
+/// The account of subcommands in the tests.
 const COMMAND: (&str, &str) = ("admin", "knative-operator/");
 
 #[test]
@@ -139,7 +140,7 @@ fn requests_have_a_user_agent_and_writes_a_field_manager() {
         let user = request["user"]["username"].as_str().unwrap_or_default();
         let text = |field: &str| request[field].as_str().unwrap_or_default();
         let (agent, uri, verb) = (text("userAgent"), text("requestURI"), text("verb"));
-        // Subcommands such as diff come as whoever runs them.
+        // Subcommands such as diff use the account of their user.
         let account = ACCOUNTS.iter().find(|(account, _)| *account == user);
         let Some((user, program)) = account.or(agent.starts_with(COMMAND.1).then_some(&COMMAND)) else { return };
         // The official plugins read Secrets with the operator's account.

@@ -1,4 +1,4 @@
-//! The scripts that fetch things, against a local server that stands in for the public ones.
+//! The scripts that download files, tested with a local server.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
@@ -13,30 +13,30 @@ use std::sync::{Arc, Mutex};
 
 use knative_operator_tests::tools::project;
 
-/// A server of files, which breaks off some answers in the middle, once.
+/// A file server that interrupts some responses in the middle, once.
 struct Server {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requested: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     fn of(files: HashMap<String, Vec<u8>>, breaks: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let requested: Arc<Mutex<Vec<String>>> = Arc::default();
         let (log, breaks) =
-            (Arc::clone(&asked), Mutex::new(breaks.iter().map(|b| (*b).to_owned()).collect::<Vec<_>>()));
-        // Ends with the test's process.
+            (Arc::clone(&requested), Mutex::new(breaks.iter().map(|b| (*b).to_owned()).collect::<Vec<_>>()));
+        // Ends with the test process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let _ = answer(stream, &files, &log, &breaks);
             }
         });
-        Self { address, asked }
+        Self { address, requested }
     }
 
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    fn requested(&self) -> Vec<String> {
+        self.requested.lock().unwrap().clone()
     }
 }
 
@@ -98,7 +98,7 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
 }
 
-fn told(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -113,7 +113,7 @@ fn bundle(out: &Path, lock: &Path, server: &Server, versions: &[&str]) -> Output
 }
 
 #[test]
-fn a_bundle_is_built_verified_and_resumed() {
+fn bundle_is_built_verified_and_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let (out, lock) = (dir.path().join("out"), dir.path().join("lock"));
     let file = |name: &str| format!("# {name}\n").repeat(2000).into_bytes();
@@ -128,40 +128,44 @@ fn a_bundle_is_built_verified_and_resumed() {
     std::fs::write(&lock, format!("# comment\n{rows}")).unwrap();
     let mut files: HashMap<String, Vec<u8>> = places.iter().map(|(_, path)| ((*path).to_owned(), file(path))).collect();
 
-    // One file is tampered with, one breaks off in the middle: the first is refused, the second continued.
+    // One file is modified, one is interrupted: the first is refused, the second resumed.
     files.insert("/k/serving/b.yaml".to_owned(), b"tampered".to_vec());
     let server = Server::of(files.clone(), &["/k/serving/a.yaml"]);
     let output = bundle(&out, &lock, &server, &["1.1.0"]);
-    let said = told(&output);
+    let said = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("[2/3] knative-serving/1.1.0/2-b.yaml: FAILED: its checksum is"), "{said}");
     assert!(said.contains("1 of 3 files are missing") && said.contains("run the same command again"), "{said}");
     assert_eq!(std::fs::read(out.join(places[0].0)).unwrap(), file(places[0].1));
     assert!(
-        server.asked().iter().any(|a| a.starts_with("/k/serving/a.yaml@") && !a.ends_with("@0")),
+        server.requested().iter().any(|a| a.starts_with("/k/serving/a.yaml@") && !a.ends_with("@0")),
         "not continued: {:?}",
-        server.asked()
+        server.requested()
     );
     assert!(!out.join(places[1].0).exists() && !out.join(places[3].0).exists());
 
-    // Put right, the same command fetches what is missing and nothing else.
+    // Repeated, the same command downloads only what is missing.
     files.insert("/k/serving/b.yaml".to_owned(), file("/k/serving/b.yaml"));
     let server = Server::of(files, &[]);
     let output = bundle(&out, &lock, &server, &["1.1.0"]);
-    let said = told(&output);
+    let said = output_text(&output);
     assert!(output.status.success() && said.contains("is complete: 3 files"), "{said}");
-    assert!(server.asked().iter().all(|a| a.starts_with("/k/serving/b.yaml")), "{:?}", server.asked());
+    assert!(server.requested().iter().all(|a| a.starts_with("/k/serving/b.yaml")), "{:?}", server.requested());
 
     let output = bundle(&out, &lock, &server, &["9.9.9"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("has nothing for version 9.9.9; it has 1.0.0 1.1.0"), "{}", told(&output));
+    assert!(
+        output_text(&output).contains("has nothing for version 9.9.9; it has 1.0.0 1.1.0"),
+        "{}",
+        output_text(&output)
+    );
 }
 
 #[test]
-fn the_locked_checksums_are_those_of_the_releases() {
+fn locked_checksums_match_releases() {
     let releases = project().join("../shared/releases");
     if !releases.is_dir() {
-        // Not through `eprintln!`, which a passing test swallows.
+        // Not `eprintln!`, whose output a passing test hides.
         let _ = writeln!(std::io::stderr(), "skipped: {} is not there", releases.display());
         return;
     }
@@ -175,9 +179,9 @@ fn the_locked_checksums_are_those_of_the_releases() {
 }
 
 #[test]
-fn a_control_plane_binary_is_downloaded_only_if_its_checksum_is_right() {
+fn downloaded_binary_needs_right_checksum() {
     let dir = tempfile::tempdir().unwrap();
-    // Nothing but the shell's own tools: no Go to fall back to.
+    // Only the shell's own tools: no Go as a fallback.
     let bin = dir.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
     let needed = [
@@ -223,14 +227,14 @@ fn a_control_plane_binary_is_downloaded_only_if_its_checksum_is_right() {
     let right =
         HashMap::from([(path.clone(), binary.clone()), (format!("{path}.sha256"), sha256(&binary).into_bytes())]);
     let output = install("right", &Server::of(right, &[]));
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let kubectl = Path::new(String::from_utf8(output.stdout).unwrap().trim()).join("kubectl");
     assert_eq!(std::fs::read(&kubectl).unwrap(), binary);
     assert!(std::fs::metadata(&kubectl).unwrap().permissions().mode() & 0o111 != 0);
 
     let wrong = HashMap::from([(path.clone(), binary), (format!("{path}.sha256"), sha256(b"another").into_bytes())]);
     let output = install("wrong", &Server::of(wrong, &[]));
-    let said = told(&output);
+    let said = output_text(&output);
     assert!(
         !output.status.success()
             && said.contains("does not match its published checksum")
@@ -240,11 +244,11 @@ fn a_control_plane_binary_is_downloaded_only_if_its_checksum_is_right() {
 }
 
 #[test]
-fn what_is_started_ends_with_whoever_started_it() {
+fn process_ends_with_its_starter() {
     let dir = tempfile::tempdir().unwrap();
     let (pid_file, ended) = (dir.path().join("pid"), dir.path().join("to-remove"));
     std::fs::create_dir(&ended).unwrap();
-    // The shell that starts the tether is killed: it can't tidy up.
+    // The shell that starts the tether is killed, so it can't clean up.
     let tether = knative_operator_tests::tools::sibling("tether").unwrap();
     let script = format!(
         "sleep 600 | TETHER_REMOVE={} {} {} 0 sleep 601",
@@ -262,7 +266,8 @@ fn what_is_started_ends_with_whoever_started_it() {
         within("it did not start");
         std::thread::yield_now();
     };
-    // The tether itself is in the shell's group, but what holds its standard input is what counts: end that.
+    // The tether is in the shell's process group, but what matters is its standard input: close
+    // that.
     let holder = Command::new("pkill").args(["-KILL", "-x", "-P", &shell.id().to_string(), "sleep"]).status().unwrap();
     assert!(holder.success());
     while Path::new(&format!("/proc/{pid}")).exists() || ended.exists() {

@@ -1,4 +1,4 @@
-//! Flags, and the wiring of the process.
+//! Flags, and the setup of the process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -7,19 +7,21 @@ use std::time::Duration;
 
 use clap::Parser;
 use knative_operator_certs::issue::Lifetimes;
-use knative_operator_certs::{KeepError, Keeper, Served, Settings, Source, State};
+use knative_operator_certs::{
+    CertificateError, CertificateManager, CertificateResolver, CertificateSource, CertificateState, Settings,
+};
 use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{admin, process, signal, words};
+use knative_operator_runtime::{admin, error_text, process, signal};
 use knative_operator_shared::label::WEBHOOK_FIELD_MANAGER;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::known::Known;
+use crate::cluster_facts::ClusterFacts;
 use crate::metrics::Metrics;
-use crate::{learn, routes, serve};
+use crate::{informers, routes, serve};
 
 /// Admission webhook for KnativeServing and KnativeEventing.
 #[derive(Debug, Parser)]
@@ -44,7 +46,7 @@ pub struct Args {
     /// Name of the Service that the API server calls.
     #[arg(long, env = "WEBHOOK_NAME", default_value = "operator-webhook")]
     service: String,
-    /// Name of the Secret that holds the certificates.
+    /// Name of the Secret with the certificates.
     #[arg(long, env = "WEBHOOK_SECRET_NAME", default_value = "operator-webhook-certs")]
     secret: String,
     /// Name of the ValidatingWebhookConfiguration.
@@ -53,36 +55,39 @@ pub struct Args {
     /// Name of the MutatingWebhookConfiguration.
     #[arg(long, default_value = "defaulting.operator.knative.dev")]
     mutating_configuration: String,
-    /// Who issues the certificates.
+    /// Issuer of the certificates.
     #[arg(long, value_enum, default_value_t = Certificates::Own)]
     certificates: Certificates,
-    /// Life of the authority, such as 8760h. Replaced after two thirds, in steps that overlap.
+    /// Lifetime of the authority, such as 8760h. The webhook rotates it after two thirds, in
+    /// overlapping steps.
     #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = lifetime)]
     authority_lifetime: Duration,
-    /// Life of the certificate, such as 720h. Renewed after two thirds.
+    /// Lifetime of the certificate, such as 720h. The webhook renews it after two thirds.
     #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = lifetime)]
     certificate_lifetime: Duration,
-    /// How long new connections are still taken after SIGTERM, until every API server has heard of it.
+    /// Time after SIGTERM in which the webhook still accepts connections, until every API server
+    /// has noticed.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
     drain_delay: Duration,
 }
 
-/// Who issues the certificates.
+/// Issuer of the certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Certificates {
     /// The webhook itself.
     Own,
-    /// Somebody else, such as cert-manager, into the Secret.
+    /// Someone else, such as cert-manager, writes the Secret.
     Provided,
 }
 
-/// Shortest and longest life of a certificate: a second is as exact as they are, and no calendar has years enough.
-const LIVES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(100 * 365 * 24 * 3600));
+/// Minimum and maximum lifetime of a certificate: their resolution is a second, and years have four
+/// digits.
+const LIFETIMES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(100 * 365 * 24 * 3600));
 
 fn lifetime(text: &str) -> Result<Duration, String> {
     let life = duration(text)?;
-    let fine = (LIVES.0..=LIVES.1).contains(&life);
-    if fine { Ok(life) } else { Err("a certificate lives from 5s to 876000h".to_owned()) }
+    let is_valid = (LIFETIMES.0..=LIFETIMES.1).contains(&life);
+    if is_valid { Ok(life) } else { Err("the lifetime of a certificate must be from 5s to 876000h".to_owned()) }
 }
 
 /// Why the process ended.
@@ -90,21 +95,21 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 enum RunError {
     #[error(transparent)]
     Hub(#[from] HubError),
-    #[error("{0} can't be listened on")]
+    #[error("cannot listen on {0}")]
     Bind(SocketAddr, #[source] std::io::Error),
     #[error(
         "--authority-lifetime {0:?} is less than twice --certificate-lifetime {1:?}: a certificate must not outlive its authority"
     )]
-    Lives(Duration, Duration),
-    #[error("signals can't be received")]
+    Lifetimes(Duration, Duration),
+    #[error("cannot receive signals")]
     Signal(#[source] std::io::Error),
 }
 
 impl Args {
-    /// Runs the webhook until it is told to stop.
+    /// Runs the webhook until it receives a signal.
     pub fn run(self) -> ExitCode {
         let log = self.log.clone();
-        // A review takes a tenth of a millisecond: what a second thread costs it does not bring in.
+        // A review takes 0.1 ms: a second thread costs more than it gains.
         process::run(&log, 1, self.serve())
     }
 
@@ -126,7 +131,7 @@ impl Args {
             drain_delay,
         } = self;
         if authority_lifetime < certificate_lifetime * 2 {
-            return Err(RunError::Lives(authority_lifetime, certificate_lifetime));
+            return Err(RunError::Lifetimes(authority_lifetime, certificate_lifetime));
         }
         let stop = signal::stop().map_err(RunError::Signal)?;
         let client = hub.client(WEBHOOK_FIELD_MANAGER).await?;
@@ -139,10 +144,11 @@ impl Args {
         let names = [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
         let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::DAY);
         let source = match certificates {
-            Certificates::Own => {
-                Source::Own(Lifetimes { authority: life(authority_lifetime), leaf: life(certificate_lifetime) })
-            }
-            Certificates::Provided => Source::Provided,
+            Certificates::Own => CertificateSource::Own(Lifetimes {
+                authority: life(authority_lifetime),
+                leaf: life(certificate_lifetime),
+            }),
+            Certificates::Provided => CertificateSource::Provided,
         };
         let settings = Settings {
             namespace: namespace.clone(),
@@ -154,57 +160,59 @@ impl Args {
             manager: WEBHOOK_FIELD_MANAGER,
             source,
         };
-        let served = Served::default();
-        let keeper = Keeper::new(client.clone(), settings, served.clone());
-        let keep = keeper.run(kept(readiness.clone(), metrics.clone()));
-        let known = Known::default();
-        let learn = learn::run(client, namespace, known.clone());
+        let resolver = CertificateResolver::default();
+        let manager = CertificateManager::new(client.clone(), settings, resolver.clone());
+        let certificates = manager.run(report_state(readiness.clone(), metrics.clone()));
+        let facts = ClusterFacts::default();
+        let informers = informers::run(client, namespace, facts.clone());
 
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
         let admin_address = SocketAddr::new(bind_address, metrics_port);
-        // Until the very end: whoever asks is told that no more reviews are wanted.
+        // Served until the end, to report that the webhook is not ready.
         let admin = admin::serve(admin_address, readiness.clone(), Arc::new(registry), drained.clone());
         tracing::info!(%address, %admin_address, version = env!("CARGO_PKG_VERSION"), "listening");
         let delayed = CancellationToken::new();
-        let admission = serve::serve(listener, served, routes::router(metrics, known, draining), delayed.clone());
+        let admission = serve::serve(listener, resolver, routes::router(metrics, facts, draining), delayed.clone());
         let drain = async {
             stop.cancelled().await;
-            readiness.set("the end: it is shutting down", false);
-            // Who hasn't heard of it yet goes on sending for a moment; each answer is the last on its connection.
+            readiness.set("shutdown", false);
+            // API servers that haven't noticed continue to send for a moment; each response closes
+            // its connection.
             tokio::time::sleep(drain_delay).await;
             delayed.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            // Ends when `delayed` has come and what was under way is answered.
+            // Ends after `delayed`, once reviews in progress are answered.
             () = admission => Ok(()),
             () = drain => Ok(()),
             result = async { let r = admin.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(admin_address, e)),
-            () = keep => Ok(()),
-            () = learn => Ok(()),
+            () = certificates => Ok(()),
+            () = informers => Ok(()),
         }
     }
 }
 
-/// Tells how the certificates are: whoever has one that is trusted and not ended is ready.
-fn kept(readiness: Readiness, metrics: Metrics) -> impl FnMut(Result<State, &KeepError>) {
-    let mut ends = None;
+/// Reports the state of the certificates: the webhook is ready with a trusted certificate that has
+/// not expired.
+fn report_state(readiness: Readiness, metrics: Metrics) -> impl FnMut(Result<CertificateState, &CertificateError>) {
+    let mut expires = None;
     move |outcome| {
         match outcome {
             Ok(state) => {
-                ends = state.ends;
+                expires = state.expires;
                 let unix = |time: Option<time::OffsetDateTime>| time.map(time::OffsetDateTime::unix_timestamp);
-                metrics.certificate(unix(state.ends), unix(state.authority_ends), state.another);
+                metrics.set_certificate(unix(state.expires), unix(state.authority_expires), state.changed);
             }
             Err(error) => {
-                metrics.certificate_failed();
-                tracing::warn!(error = words(error), "certificates are not right yet");
+                metrics.count_certificate_failure();
+                tracing::warn!(error = error_text(error), "failed to manage the certificates");
             }
         }
-        // What was right a moment ago is good until it ends, whatever the API server says now.
+        // A certificate stays valid until it expires, even if the API server is unreachable.
         readiness.set(
             "a valid certificate whose authority is in the webhook configurations",
-            ends.is_some_and(|ends| ends > time::OffsetDateTime::now_utc()),
+            expires.is_some_and(|expires| expires > time::OffsetDateTime::now_utc()),
         );
     }
 }
@@ -219,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_lives_neither_too_short_nor_too_long() {
-        for (text, fine) in [
+    fn lifetime_has_minimum_and_maximum() {
+        for (text, is_valid) in [
             ("5s", true),
             ("720h", true),
             ("876000h", true),
@@ -229,7 +237,7 @@ mod tests {
             ("99999999h", false),
             ("soon", false),
         ] {
-            assert_eq!(super::lifetime(text).is_ok(), fine, "{text}");
+            assert_eq!(super::lifetime(text).is_ok(), is_valid, "{text}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Whatever comes, nothing panics, and a changed `clusterProfileRef` is never admitted.
+//! Random requests: nothing panics, and a changed `clusterProfileRef` is never admitted.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::known::Known;
+use crate::cluster_facts::ClusterFacts;
 use crate::metrics::{Metrics, Webhook};
 use crate::{review, routes};
 use knative_operator_shared::api::Component;
@@ -26,7 +26,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A reference that may be anything, or one of a few.
+/// A random reference, or one of a few.
 fn reference() -> impl Strategy<Value = Value> {
     prop_oneof![
         3 => Just(json!({"name": "a", "namespace": "f"})),
@@ -58,9 +58,9 @@ fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn what_comes_when_there_is_no_room_is_sent_back_with_its_uid() {
+fn overload_response_has_uid() {
     let (metrics, _) = Metrics::registered();
-    let app = routes::App::new(metrics, Known::default(), CancellationToken::new());
+    let app = routes::App::new(metrics, ClusterFacts::default(), CancellationToken::new());
     let review = app.decide(Webhook::Validate, &update("KnativeServing", &Value::Null, &Value::Null), false).unwrap();
     let answer = serde_json::to_value(review).unwrap();
     assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("1"), &json!(false)));
@@ -70,10 +70,10 @@ fn what_comes_when_there_is_no_room_is_sent_back_with_its_uid() {
     );
 }
 
-/// Whether both webhooks let it pass.
+/// Whether both webhooks admit it.
 fn admitted(body: &[u8]) -> bool {
     let (metrics, _) = Metrics::registered();
-    let app = routes::App::new(metrics, Known::default(), CancellationToken::new());
+    let app = routes::App::new(metrics, ClusterFacts::default(), CancellationToken::new());
     [Webhook::Mutate, Webhook::Validate]
         .into_iter()
         .all(|webhook| app.decide(webhook, body, true).is_ok_and(|review| review.response.allowed))
@@ -83,44 +83,44 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..256), cut in 0_usize..400, value in anything()) {
-        let _ = review::read(&bytes);
+    fn random_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..256), cut in 0_usize..400, value in anything()) {
+        let _ = review::parse(&bytes);
         admitted(&bytes);
         let mut whole = update("KnativeServing", &value, &value);
         admitted(&whole);
         whole.truncate(cut);
         admitted(&whole);
-        // One byte of a good review is another.
-        let mut good = update("KnativeEventing", &object(&Value::Null, &json!("1.22"), false), &Value::Null);
-        if let Some(byte) = good.get_mut(cut) {
+        // A valid review with one random byte.
+        let mut valid = update("KnativeEventing", &object(&Value::Null, &json!("1.22"), false), &Value::Null);
+        if let Some(byte) = valid.get_mut(cut) {
             *byte = bytes.first().copied().unwrap_or_default();
         }
-        admitted(&good);
+        admitted(&valid);
     }
 
     #[test]
-    fn a_changed_reference_is_never_admitted(old in reference(), new in reference(), a in anything(), b in anything(), deleting in any::<bool>()) {
+    fn changed_reference_is_never_admitted(old in reference(), new in reference(), a in anything(), b in anything(), deleting in any::<bool>()) {
         for kind in ["KnativeServing", "KnativeEventing"] {
             let body = update(kind, &object(&new, &b, deleting), &object(&old, &a, false));
-            // What is stored can be read: the definition has seen to that.
-            let stored = knative_operator_shared::rules::read(Component::of_kind(kind).unwrap(), &object(&old, &a, false)).is_ok();
+            // The stored object is valid, as the definition ensures.
+            let stored = knative_operator_shared::rules::parse(Component::of_kind(kind).unwrap(), &object(&old, &a, false)).is_ok();
             prop_assert!(old == new || !stored || !admitted(&body), "{old} to {new}");
         }
     }
 
     #[test]
-    fn a_patch_makes_what_is_filled_in_and_no_more(spec in anything(), source in anything(), enabled in any::<bool>()) {
+    fn patch_adds_defaults_only(spec in anything(), source in anything(), enabled in any::<bool>()) {
         for component in Component::ALL {
             let spec = json!({"spec": {"a": spec, "source": {"kafka": {"enabled": enabled}, "redis": source}, "security": source}});
-            let mut filled = spec.clone();
-            defaults::fill_in(component, &mut filled);
-            let patch = json_patch::diff(&spec, &filled);
+            let mut defaulted = spec.clone();
+            defaults::set_defaults(component, &mut defaulted);
+            let patch = json_patch::diff(&spec, &defaulted);
             prop_assert!(patch.0.iter().all(|operation| matches!(operation, json_patch::PatchOperation::Add(_))), "{patch:?}");
             let mut patched = spec.clone();
             json_patch::patch(&mut patched, &patch).unwrap();
-            prop_assert_eq!(&patched, &filled);
-            defaults::fill_in(component, &mut filled);
-            prop_assert_eq!(patched, filled);
+            prop_assert_eq!(&patched, &defaulted);
+            defaults::set_defaults(component, &mut defaulted);
+            prop_assert_eq!(patched, defaulted);
         }
     }
 }

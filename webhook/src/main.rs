@@ -1,12 +1,12 @@
-//! Admission webhook for `KnativeServing` and `KnativeEventing`: [`review`] reads what the API server asks, [`judge`]
-//! answers, [`serve`] does so over TLS.
+//! Admission webhook for `KnativeServing` and `KnativeEventing`: [`review`] parses and answers
+//! reviews, [`admission`] validates requests, [`serve`] accepts TLS connections.
 
+mod admission;
 mod args;
+mod cluster_facts;
 #[cfg(test)]
 mod fuzz;
-mod judge;
-mod known;
-mod learn;
+mod informers;
 mod metrics;
 mod review;
 mod routes;
@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use tikv_jemallocator::Jemalloc;
 
-/// A review is many small allocations: with glibc's, and more so with musl's, they are half of what it costs.
+/// A review makes many small allocations: with the allocators of glibc and musl, they take half of
+/// its time.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -1,4 +1,4 @@
-//! What the webhook counts.
+//! Metrics of the webhook.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// Which of the two webhooks was asked.
+/// One of the two webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Webhook {
     /// `/validate`
@@ -19,22 +19,22 @@ pub enum Webhook {
     Mutate,
 }
 
-/// What came of a review.
+/// Outcome of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It may go on.
+    /// Admitted.
     Allowed,
-    /// It may go on, with warnings.
+    /// Admitted with warnings.
     Warned,
-    /// It was refused.
+    /// Refused.
     Refused,
-    /// There were too many.
+    /// Rejected because of overload.
     Busy,
 }
 
-/// Labels of a review: all out of closed sets.
+/// Labels of a review, all with a fixed set of values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Review {
+struct ReviewLabels {
     webhook: &'static str,
     kind: &'static str,
     operation: &'static str,
@@ -43,66 +43,66 @@ struct Review {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Of {
+struct WebhookLabels {
     webhook: &'static str,
 }
 
 /// The webhook's metrics.
 #[derive(Clone)]
 pub struct Metrics {
-    reviews: Family<Review, Counter>,
-    durations: Family<Of, Histogram, fn() -> Histogram>,
-    unreadable: Family<Of, Counter>,
-    certificate_ends: Gauge<f64, AtomicU64>,
-    authority_ends: Gauge<f64, AtomicU64>,
+    reviews: Family<ReviewLabels, Counter>,
+    durations: Family<WebhookLabels, Histogram, fn() -> Histogram>,
+    invalid: Family<WebhookLabels, Counter>,
+    certificate_expires: Gauge<f64, AtomicU64>,
+    authority_expires: Gauge<f64, AtomicU64>,
     reloads: Counter,
     failures: Counter,
 }
 
 impl Metrics {
-    /// The metrics, and the registry that tells them.
+    /// The metrics, and the registry that exports them.
     pub fn registered() -> (Self, Registry) {
         let metrics = Self {
             reviews: Family::default(),
             // From 50 microseconds to 0.8 seconds.
             durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 2.0, 15))),
-            unreadable: Family::default(),
-            certificate_ends: Gauge::default(),
-            authority_ends: Gauge::default(),
+            invalid: Family::default(),
+            certificate_expires: Gauge::default(),
+            authority_expires: Gauge::default(),
             reloads: Counter::default(),
             failures: Counter::default(),
         };
         let mut registry = Registry::default();
         registry.register(
             "admission_requests",
-            "Reviews answered, by outcome and by the first rule that refused or warned",
+            "Answered reviews, by outcome and first violated rule",
             metrics.reviews.clone(),
         );
         registry.register(
             "admission_request_duration_seconds",
-            "How long a review took, from its head to its answer",
+            "Duration of reviews, from the request headers to the response",
             metrics.durations.clone(),
         );
-        registry.register("admission_unreadable_requests", "Requests that were no review", metrics.unreadable.clone());
-        let ends = "When the certificate that is served ends, as Unix time";
-        registry.register("webhook_certificate_expiry_timestamp_seconds", ends, metrics.certificate_ends.clone());
-        let ends = "When the authority of the certificate ends, as Unix time";
-        registry.register("webhook_authority_expiry_timestamp_seconds", ends, metrics.authority_ends.clone());
         registry.register(
-            "webhook_certificate_reloads",
-            "How often another certificate was served from then on",
-            metrics.reloads.clone(),
+            "admission_unreadable_requests",
+            "Requests that were not valid reviews",
+            metrics.invalid.clone(),
         );
+        let expires = "Expiry of the served certificate, as Unix time";
+        registry.register("webhook_certificate_expiry_timestamp_seconds", expires, metrics.certificate_expires.clone());
+        let expires = "Expiry of the authority of the certificate, as Unix time";
+        registry.register("webhook_authority_expiry_timestamp_seconds", expires, metrics.authority_expires.clone());
+        registry.register("webhook_certificate_reloads", "Changes of the served certificate", metrics.reloads.clone());
         registry.register(
             "webhook_certificate_failures",
-            "How often the certificates could not be put right",
+            "Failures to manage the certificates",
             metrics.failures.clone(),
         );
         (metrics, registry)
     }
 
-    /// Counts a review. `rule` is the first that refused or warned, empty if none did.
-    pub fn reviewed(
+    /// Counts a review. `rule` is the first violated rule, or empty.
+    pub fn count_review(
         &self,
         webhook: Webhook,
         kind: &'static str,
@@ -116,31 +116,32 @@ impl Metrics {
             Outcome::Refused => "refused",
             Outcome::Busy => "busy",
         };
-        self.reviews.get_or_create(&Review { webhook: name(webhook), kind, operation, outcome, rule }).inc();
+        self.reviews.get_or_create(&ReviewLabels { webhook: name(webhook), kind, operation, outcome, rule }).inc();
     }
 
-    /// A request was answered.
-    pub fn answered(&self, webhook: Webhook, took: Duration) {
-        self.durations.get_or_create(&Of { webhook: name(webhook) }).observe(took.as_secs_f64());
+    /// Records the duration of a request.
+    pub fn observe_duration(&self, webhook: Webhook, duration: Duration) {
+        self.durations.get_or_create(&WebhookLabels { webhook: name(webhook) }).observe(duration.as_secs_f64());
     }
 
-    /// A request was no review.
-    pub fn unreadable(&self, webhook: Webhook) {
-        self.unreadable.get_or_create(&Of { webhook: name(webhook) }).inc();
+    /// Counts an invalid request.
+    pub fn count_invalid(&self, webhook: Webhook) {
+        self.invalid.get_or_create(&WebhookLabels { webhook: name(webhook) }).inc();
     }
 
-    /// Tells when the certificate and its authority end, as Unix time, and whether it is another one than before.
+    /// Sets the expiry of the certificate and its authority as Unix time; counts a changed
+    /// certificate.
     #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit
-    pub fn certificate(&self, ends: Option<i64>, authority_ends: Option<i64>, another: bool) {
-        self.certificate_ends.set(ends.unwrap_or_default() as f64);
-        self.authority_ends.set(authority_ends.unwrap_or_default() as f64);
-        if another {
+    pub fn set_certificate(&self, expires: Option<i64>, authority_expires: Option<i64>, changed: bool) {
+        self.certificate_expires.set(expires.unwrap_or_default() as f64);
+        self.authority_expires.set(authority_expires.unwrap_or_default() as f64);
+        if changed {
             self.reloads.inc();
         }
     }
 
-    /// The certificates could not be put right.
-    pub fn certificate_failed(&self) {
+    /// Counts a failure to manage the certificates.
+    pub fn count_certificate_failure(&self) {
         self.failures.inc();
     }
 }

@@ -1,33 +1,33 @@
-//! What the API server asks and what it is answered (`admission.k8s.io/v1`). Pure: bytes in, an answer out.
+//! Admission reviews (`admission.k8s.io/v1`): requests and responses. Pure.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use knative_operator_shared::rules::Problem;
+use knative_operator_shared::rules::Violation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 const KIND: &str = "AdmissionReview";
 const API: &str = "admission.k8s.io/v1";
 
-/// A request that could be read. Whatever is left out of it is empty.
+/// A parsed request. Missing fields are empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
-    /// To be given back.
+    /// Identifier, repeated in the response.
     pub uid: String,
-    /// What it is about.
+    /// Kind of the object.
     pub kind: Kind,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// Name of the subresource, if it is about one.
+    /// Name of the subresource, if any.
     pub sub_resource: String,
     /// Namespace of the object.
     pub namespace: String,
     /// Name of the object.
     pub name: String,
-    /// The object as it would be stored.
+    /// The object to be stored.
     pub object: Value,
-    /// The object as it is stored.
+    /// The stored object.
     pub old_object: Value,
 }
 
@@ -43,18 +43,19 @@ pub struct Kind {
     pub kind: String,
 }
 
-/// Why a request can't be read. It has no uid to give back, so the answer is HTTP 400 with this.
+/// Why a request is invalid. Without a uid there is no review to answer, so the response is HTTP
+/// 400.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// Not JSON.
     #[error("the body is not JSON: {0}")]
     Json(serde_json::Error),
-    /// JSON, but something else.
-    #[error("the body is no AdmissionReview of admission.k8s.io/v1 with a request.uid")]
+    /// JSON with another structure.
+    #[error("the body is not an AdmissionReview of admission.k8s.io/v1 with a request.uid")]
     Shape,
 }
 
-/// A review as it comes.
+/// A review as sent.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Incoming {
@@ -63,17 +64,17 @@ struct Incoming {
     request: Request,
 }
 
-/// Reads a review.
-pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
+/// Parses a review.
+pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
     if let Ok(Incoming { api_version, kind, mut request }) = serde_json::from_slice(body) {
-        // Who has written what is nobody's business here, and half of it.
+        // The managed fields are half of an object, and no rule needs them.
         for object in [&mut request.object, &mut request.old_object] {
             if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");
             }
         }
-        let fine = kind == KIND && api_version == API && !request.uid.is_empty();
-        return if fine { Ok(request) } else { Err(ReviewError::Shape) };
+        let is_valid = kind == KIND && api_version == API && !request.uid.is_empty();
+        return if is_valid { Ok(request) } else { Err(ReviewError::Shape) };
     }
     let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::Json)?;
     if review["kind"] != KIND || review["apiVersion"] != API {
@@ -81,32 +82,32 @@ pub fn read(body: &[u8]) -> Result<Request, ReviewError> {
     }
     let request = review["request"].take();
     let uid = request["uid"].as_str().filter(|u| !u.is_empty()).ok_or(ReviewError::Shape)?.to_owned();
-    // Parts of the wrong type are read as empty: such a request still gets an answer with its uid.
+    // Parts of the wrong type become empty, so that the request gets a response with its uid.
     Ok(serde_json::from_value(request).unwrap_or(Request { uid, ..Request::default() }))
 }
 
-/// The answer to a review.
+/// The response to a review.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Review {
     api_version: &'static str,
     kind: &'static str,
-    /// The answer itself.
+    /// The response itself.
     pub response: Response,
 }
 
-/// The answer itself.
+/// The response itself.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
     uid: String,
-    /// Whether the request may go on.
+    /// Whether the request is admitted.
     pub allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-    /// `JSONPatch` if there is a patch.
+    /// `JSONPatch`, if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch_type: Option<&'static str>,
     /// A JSON patch (RFC 6902), in base64.
@@ -153,16 +154,16 @@ impl Review {
         Self { api_version: API, kind: KIND, response }
     }
 
-    /// The request may go on.
+    /// Admits the request.
     pub fn allow(request: Request) -> Self {
         Self::new(request.uid, None)
     }
 
-    /// The request may go on, changed by `patch`.
-    pub fn change(request: Request, patch: &json_patch::Patch) -> Self {
+    /// Admits the request with the changes in `patch`.
+    pub fn allow_with_patch(request: Request, patch: &json_patch::Patch) -> Self {
         let mut review = Self::allow(request);
         if !patch.is_empty() {
-            // A patch is plain data with string keys: serialising it can't fail.
+            // A patch has string keys only, so it always serializes.
             let text = serde_json::to_vec(patch).unwrap_or_default();
             (review.response.patch_type, review.response.patch) =
                 (Some("JSONPatch"), Some(BASE64_STANDARD.encode(text)));
@@ -170,23 +171,23 @@ impl Review {
         review
     }
 
-    /// The user is told of the warnings among `problems`.
+    /// Adds the warnings among `violations`.
     #[must_use]
-    pub fn warn(mut self, problems: &[Problem]) -> Self {
-        self.response.warnings = problems.iter().filter(|p| !p.is_error()).map(ToString::to_string).collect();
+    pub fn warn(mut self, violations: &[Violation]) -> Self {
+        self.response.warnings = violations.iter().filter(|p| !p.is_error()).map(ToString::to_string).collect();
         self
     }
 
-    /// The request is refused: 422 Invalid, every problem with its field, as built-in validation does.
-    pub fn refuse(request: Request, problems: &[Problem]) -> Self {
-        let problems: Vec<&Problem> = problems.iter().filter(|p| p.is_error()).collect();
-        let message = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        let cause = |p: &&Problem| Cause {
+    /// Refuses the request: 422 Invalid, each violation with its field, as in built-in validation.
+    pub fn refuse(request: Request, violations: &[Violation]) -> Self {
+        let violations: Vec<&Violation> = violations.iter().filter(|p| p.is_error()).collect();
+        let message = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let cause = |p: &&Violation| Cause {
             reason: "FieldValueInvalid",
             message: format!("{}; {}", p.message, p.fix),
             field: p.field.clone(),
         };
-        let causes = problems.iter().map(cause).collect();
+        let causes = violations.iter().map(cause).collect();
         let details = Details {
             group: request.kind.group,
             kind: request.kind.kind,
@@ -197,8 +198,8 @@ impl Review {
         Self::new(request.uid, Some(Status { status: "Failure", code: 422, reason: "Invalid", message, details }))
     }
 
-    /// The request comes while too many others are under way.
-    pub fn busy(request: Request) -> Self {
+    /// Rejects the request because of overload.
+    pub fn too_many_requests(request: Request) -> Self {
         let details = Details {
             group: request.kind.group,
             kind: request.kind.kind,
@@ -221,35 +222,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_review_is_told_so() {
+    fn invalid_review_is_reported() {
         for (body, expected) in [
             ("", "the body is not JSON"),
             ("{", "the body is not JSON"),
-            ("[]", "no AdmissionReview"),
-            ("{}", "no AdmissionReview"),
+            ("[]", "not an AdmissionReview"),
+            ("{}", "not an AdmissionReview"),
             (
                 r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}"#,
-                "no AdmissionReview",
+                "not an AdmissionReview",
             ),
-            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "no AdmissionReview"),
-            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "no AdmissionReview"),
+            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "not an AdmissionReview"),
+            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "not an AdmissionReview"),
         ] {
-            let error = read(body.as_bytes()).unwrap_err().to_string();
+            let error = parse(body.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expected), "{body}: {error}");
         }
     }
 
     #[test]
-    fn a_request_with_strange_parts_keeps_its_uid() {
+    fn request_with_invalid_parts_keeps_uid() {
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
-        assert_eq!(read(review.to_string().as_bytes()).unwrap().uid, "42");
+        assert_eq!(parse(review.to_string().as_bytes()).unwrap().uid, "42");
     }
 
     #[test]
-    fn a_refusal_lists_its_causes() {
-        let problem = knative_operator_shared::rules::READABLE.at("spec.x", "is wrong", "make it right");
+    fn refusal_lists_causes() {
+        let violation = knative_operator_shared::rules::READABLE.at("spec.x", "is wrong", "make it right");
         let answer =
-            serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[problem]))
+            serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[violation]))
                 .unwrap();
         assert_eq!(answer["response"]["uid"], "1");
         assert_eq!(answer["response"]["allowed"], false);

@@ -1,4 +1,4 @@
-//! `/validate` and `/mutate`: a review in, its answer out, within limits.
+//! `/validate` and `/mutate`: answers reviews, within limits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,37 +11,38 @@ use axum::routing::post;
 use axum::{Json, Router};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
-use knative_operator_shared::rules::Problem;
+use knative_operator_shared::rules::Violation;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::judge::{component, judge, judge_early};
-use crate::known::Known;
+use crate::admission::{component, validate, validate_before_schema};
+use crate::cluster_facts::ClusterFacts;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::review::{self, Request, Review, ReviewError};
 
-/// Largest body, in bytes: two objects of etcd's limit, escaped, with room.
+/// Maximum length of a body in bytes: two objects of etcd's limit, escaped, with a margin.
 const BODY_LIMIT: usize = 8 << 20;
-/// Bytes of all bodies together, at most.
-const BYTES: usize = 64 << 20;
-/// Reviews under way at once, at most. Each takes a fraction of a millisecond: whoever comes beyond that is better off elsewhere.
-const REVIEWS: usize = 512;
-/// How long a body may take to come.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum length of all bodies in progress, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+/// Maximum number of reviews in progress. Each takes a fraction of a millisecond, so another
+/// replica answers sooner than this one.
+const MAX_REVIEWS: usize = 512;
+/// Time limit for receiving a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What answers reviews.
+/// Answers reviews.
 #[derive(Clone)]
 pub struct App {
     metrics: Metrics,
-    known: Known,
+    facts: ClusterFacts,
     reviews: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     draining: CancellationToken,
 }
 
-/// The routes of the webhook. Once `draining`, each answer is the last on its connection.
-pub fn router(metrics: Metrics, known: Known, draining: CancellationToken) -> Router {
-    let app = App::new(metrics, known, draining);
+/// Routes of the webhook. Once `draining`, each response closes its connection.
+pub fn router(metrics: Metrics, facts: ClusterFacts, draining: CancellationToken) -> Router {
+    let app = App::new(metrics, facts, draining);
     let of = |webhook| {
         post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await })
     };
@@ -49,57 +50,57 @@ pub fn router(metrics: Metrics, known: Known, draining: CancellationToken) -> Ro
 }
 
 impl App {
-    /// Answers with what is `known`.
-    pub fn new(metrics: Metrics, known: Known, draining: CancellationToken) -> Self {
+    /// Answers with these `facts`.
+    pub fn new(metrics: Metrics, facts: ClusterFacts, draining: CancellationToken) -> Self {
         Self {
             metrics,
-            known,
-            reviews: Arc::new(Semaphore::new(REVIEWS)),
-            bytes: Arc::new(Semaphore::new(BYTES)),
+            facts,
+            reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
+            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
             draining,
         }
     }
 
     async fn answer(&self, webhook: Webhook, request: HttpRequest) -> Response {
         let started = Instant::now();
-        let turn = self.reviews.try_acquire();
+        let permit = self.reviews.try_acquire();
         let mut response = match self.body(request).await {
-            Ok(body) => match self.decide(webhook, &body, turn.is_ok()) {
+            Ok(body) => match self.decide(webhook, &body, permit.is_ok()) {
                 Ok(review) => Json(review).into_response(),
                 Err(error) => {
-                    tracing::warn!(%error, "not a review");
-                    self.metrics.unreadable(webhook);
+                    tracing::warn!(%error, "received an invalid review");
+                    self.metrics.count_invalid(webhook);
                     (StatusCode::BAD_REQUEST, error.to_string()).into_response()
                 }
             },
             Err((status, why)) => {
-                self.metrics.unreadable(webhook);
+                self.metrics.count_invalid(webhook);
                 (status, why).into_response()
             }
         };
-        self.metrics.answered(webhook, started.elapsed());
+        self.metrics.observe_duration(webhook, started.elapsed());
         if self.draining.is_cancelled() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
 
-    /// The whole body, if it is not too large, and doesn't take too long.
+    /// Reads the body, with limits on length and time.
     async fn body(&self, request: HttpRequest) -> Result<Bytes, (StatusCode, String)> {
         let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_LIMIT} bytes"));
         let length = length(request.headers()).unwrap_or(BODY_LIMIT);
         if length > BODY_LIMIT {
             return Err(too_large());
         }
-        let room = u32::try_from(length).unwrap_or(u32::MAX);
-        let Ok(_room) = self.bytes.try_acquire_many(room) else {
+        let permit = u32::try_from(length).unwrap_or(u32::MAX);
+        let Ok(_permit) = self.bytes.try_acquire_many(permit) else {
             return Err((
                 StatusCode::TOO_MANY_REQUESTS,
-                format!("{BYTES} bytes of other requests are under way; try again"),
+                format!("{MAX_BYTES} bytes of other requests are in progress; try again"),
             ));
         };
         let body = axum::body::to_bytes(request.into_body(), BODY_LIMIT);
-        match tokio::time::timeout(PATIENCE, body).await {
+        match tokio::time::timeout(BODY_TIMEOUT, body).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error))
                 if std::error::Error::source(&error)
@@ -107,67 +108,67 @@ impl App {
             {
                 Err(too_large())
             }
-            Ok(Err(error)) => Err((StatusCode::BAD_REQUEST, format!("the body can't be read: {error}"))),
-            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the body did not come within {PATIENCE:?}"))),
+            Ok(Err(error)) => Err((StatusCode::BAD_REQUEST, format!("cannot read the body: {error}"))),
+            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the body was not received within {BODY_TIMEOUT:?}"))),
         }
     }
 
-    /// The answer of `webhook` to the review in `body`, for which there is `room`, or not.
-    pub fn decide(&self, webhook: Webhook, body: &[u8], room: bool) -> Result<Review, ReviewError> {
-        let request = review::read(body)?;
-        if !room {
+    /// Answers the review in `body`; `has_capacity`: whether the webhook has a permit for it.
+    pub fn decide(&self, webhook: Webhook, body: &[u8], has_capacity: bool) -> Result<Review, ReviewError> {
+        let request = review::parse(body)?;
+        if !has_capacity {
             self.count(webhook, &request, Outcome::Busy, "");
-            return Ok(Review::busy(request));
+            return Ok(Review::too_many_requests(request));
         }
         let review = match webhook {
             Webhook::Validate => {
-                let problems = judge(&request, &self.known);
-                if self.refusal(webhook, &request, &problems) {
-                    Review::refuse(request, &problems).warn(&problems)
+                let violations = validate(&request, &self.facts);
+                if self.is_refused(webhook, &request, &violations) {
+                    Review::refuse(request, &violations).warn(&violations)
                 } else {
-                    Review::allow(request).warn(&problems)
+                    Review::allow(request).warn(&violations)
                 }
             }
-            // It judges all the same: the API server checks the CRD's own rules between the mutating and the validating webhooks, and
-            // theirs say less.
+            // Validates, too: the API server checks the CRD's own rules between the mutating and
+            // the validating webhooks, and their messages say less.
             Webhook::Mutate => {
-                let problems = judge_early(&request, &self.known);
-                if self.refusal(webhook, &request, &problems) {
-                    Review::refuse(request, &problems)
+                let violations = validate_before_schema(&request, &self.facts);
+                if self.is_refused(webhook, &request, &violations) {
+                    Review::refuse(request, &violations)
                 } else {
-                    Self::filled_in(request)
+                    Self::with_defaults(request)
                 }
             }
         };
         Ok(review)
     }
 
-    /// Allowed, with what was left out filled in.
-    fn filled_in(mut request: Request) -> Review {
-        let due = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-        let Some(component) = component(&request).filter(|_| due) else { return Review::allow(request) };
-        if !defaults::may_lack(&request.object) {
+    /// Admits the request, with defaults.
+    fn with_defaults(mut request: Request) -> Review {
+        let has_object = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
+        let Some(component) = component(&request).filter(|_| has_object) else { return Review::allow(request) };
+        if !defaults::may_need_defaults(&request.object) {
             return Review::allow(request);
         }
         let before = request.object.clone();
-        defaults::fill_in(component, &mut request.object);
+        defaults::set_defaults(component, &mut request.object);
         let patch = json_patch::diff(&before, &request.object);
-        Review::change(request, &patch)
+        Review::allow_with_patch(request, &patch)
     }
 
-    /// Whether it is refused, which is counted and logged.
-    fn refusal(&self, webhook: Webhook, request: &Request, problems: &[Problem]) -> bool {
-        let errors: Vec<&Problem> = problems.iter().filter(|p| p.is_error()).collect();
-        match (errors.first(), problems.first()) {
+    /// Whether the request is refused; counts and logs it.
+    fn is_refused(&self, webhook: Webhook, request: &Request, violations: &[Violation]) -> bool {
+        let errors: Vec<&Violation> = violations.iter().filter(|p| p.is_error()).collect();
+        match (errors.first(), violations.first()) {
             (Some(first), _) => {
                 self.count(webhook, request, Outcome::Refused, first.rule.id);
-                let told = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                let messages = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
                 tracing::info!(
                     kind = request.kind.kind,
                     operation = request.operation,
                     namespace = request.namespace,
                     name = request.name,
-                    problems = told,
+                    violations = messages,
                     "refused"
                 );
             }
@@ -178,14 +179,14 @@ impl App {
     }
 
     fn count(&self, webhook: Webhook, request: &Request, outcome: Outcome, rule: &'static str) {
-        // Labels only from a closed set: what a client sends must not grow the metrics.
+        // Labels have a fixed set of values, so that requests can't grow the metrics.
         let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
         let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
-        self.metrics.reviewed(webhook, kind, operation, outcome, rule);
+        self.metrics.count_review(webhook, kind, operation, outcome, rule);
     }
 }
 
-/// The length that the body says to have.
+/// The length in the header.
 fn length(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Accepts connections over TLS, within limits, and drains them at the end.
+//! Accepts TLS connections, within limits, and drains them at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use knative_operator_certs::Served;
-use knative_operator_runtime::words;
+use knative_operator_certs::CertificateResolver;
+use knative_operator_runtime::error_text;
 use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,88 +18,91 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once, at most.
-const CONNECTIONS: usize = 1024;
-/// How long a handshake may take, and after it the first byte of a request.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a connection may be idle, or the head of a request may take. An API server (Go) lets go of idle connections after 90 s: it must
-/// always be the first to do so, or a review that is sent at that very moment is lost, and refused.
-const IDLE: Duration = Duration::from_secs(120);
-/// How long, at the end, connections that are idle wait to be used once more: each answer is then the last on its connection, and a review
-/// that is sent at the very moment its connection is closed is lost. What nobody has used for so long is closed.
-const LINGER: Duration = Duration::from_secs(15);
-/// How long reviews under way get after that: longer than an API server waits for one.
-const DRAIN: Duration = Duration::from_secs(12);
-/// Serves `router` on `listener` until `stop`, with the certificate that `served` has at each handshake. What is under way then is answered.
-pub async fn serve(listener: TcpListener, served: Served, router: Router, stop: CancellationToken) {
-    // TLS 1.3 and 1.2, with the suites that rustls has: all of them ephemeral and authenticated.
-    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(served));
+/// Maximum number of connections.
+const MAX_CONNECTIONS: usize = 1024;
+/// Time limit of a handshake, and of the wait for the first request after it.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of idle connections and request headers. An API server (Go) closes idle connections
+/// after 90 s, and must always do so first: a review that is sent at the moment in which the
+/// webhook closes its connection fails.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+/// At the end, time in which idle connections may be used once more, when each response closes its
+/// connection. Connections that no review used in this time are closed.
+const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time limit of reviews in progress after that: longer than an API server waits.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(12);
+/// Serves `router` on `listener` until `stop`, with the certificate of `resolver` at each
+/// handshake. Then finishes reviews in progress.
+pub async fn serve(listener: TcpListener, resolver: CertificateResolver, router: Router, stop: CancellationToken) {
+    // TLS 1.3 and 1.2 with the cipher suites of rustls, which are all ephemeral and authenticated.
+    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
     let builder = Arc::new(builder);
     let graceful = Arc::new(GracefulShutdown::new());
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of file descriptors, most likely: let some connections end first.
+            // Probably out of file descriptors: let connections end first.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
         let (acceptor, builder, watcher, router) =
             (acceptor.clone(), Arc::clone(&builder), graceful.watcher(), router.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            if let Some(stream) = open(&acceptor, stream).await {
+            if let Some(stream) = accept(&acceptor, stream).await {
                 let connection =
                     builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
                 if let Err(error) = watcher.watch(connection).await {
-                    tracing::debug!(error = words(&*error), "connection ended");
+                    tracing::debug!(error = error_text(&*error), "connection failed");
                 }
             }
         });
     }
     drop(listener);
-    let everything = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(LINGER, room.acquire_many(everything)).await;
+    let everything = u32::try_from(MAX_CONNECTIONS).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(DRAIN_IDLE_TIMEOUT, permits.acquire_many(everything)).await;
     if let Some(graceful) = Arc::into_inner(graceful) {
-        let _ = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await;
     }
 }
 
-/// The connection, once the handshake is done and a request begins to come.
-async fn open(acceptor: &TlsAcceptor, stream: TcpStream) -> Option<BufReader<TlsStream<TcpStream>>> {
+/// The connection, once the handshake is done and a request starts.
+async fn accept(acceptor: &TlsAcceptor, stream: TcpStream) -> Option<BufReader<TlsStream<TcpStream>>> {
     let _ = stream.set_nodelay(true);
     let mut first = [0];
-    let peeked = tokio::time::timeout(PATIENCE, stream.peek(&mut first)).await.ok()?.ok()?;
+    let peeked = tokio::time::timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut first)).await.ok()?.ok()?;
     if peeked == 1 && first[0].is_ascii_uppercase() {
-        let _ = tokio::time::timeout(PATIENCE, refuse_plain(stream)).await;
+        let _ = tokio::time::timeout(HANDSHAKE_TIMEOUT, refuse_plain(stream)).await;
         return None;
     }
-    let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.ok()?;
-    let stream = stream.inspect_err(|error| tracing::debug!(error = words(error), "handshake failed")).ok()?;
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.ok()?;
+    let stream = stream.inspect_err(|error| tracing::debug!(error = error_text(error), "handshake failed")).ok()?;
     let mut stream = BufReader::with_capacity(512, stream);
-    let began = tokio::time::timeout(PATIENCE, stream.fill_buf()).await.ok()?.is_ok_and(|bytes| !bytes.is_empty());
+    let began =
+        tokio::time::timeout(HANDSHAKE_TIMEOUT, stream.fill_buf()).await.ok()?.is_ok_and(|bytes| !bytes.is_empty());
     began.then_some(stream)
 }
 
-/// Tells whoever speaks HTTP without TLS that this is no port for it, and lets them read it.
+/// Answers HTTP without TLS with an error.
 async fn refuse_plain(mut stream: TcpStream) -> std::io::Result<()> {
-    const SAYS: &str = "this port speaks HTTPS: use https:// instead\n";
-    let answer = format!(
-        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{SAYS}",
-        SAYS.len()
+    const MESSAGE: &str = "this port requires HTTPS; use https://\n";
+    let response = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{MESSAGE}",
+        MESSAGE.len()
     );
-    stream.write_all(answer.as_bytes()).await?;
+    stream.write_all(response.as_bytes()).await?;
     stream.shutdown().await?;
-    // Closed with something unread, the answer would be lost.
+    // Read the rest: closing a socket with unread data would discard the response.
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}
     Ok(())

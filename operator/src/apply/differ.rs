@@ -1,62 +1,65 @@
-//! What to do about one object. Pure.
+//! The action for one object: keep, apply or repair. Pure.
 
 use super::inventory::Entry;
 use crate::object::Digest;
-use crate::plan::Item;
+use crate::render::plan::Item;
 
-/// What is seen of an object.
+/// State of an object on the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Nobody has looked yet.
+pub enum Observation {
+    /// Not observed yet.
     Unknown,
-    /// It isn't there. `lost`: it was, as long as this process has looked.
+    /// Absent. `was_present`: the operator has observed it before, since the process started.
     Missing {
-        /// Whether it was there before.
-        lost: bool,
+        /// Whether it was present before.
+        was_present: bool,
     },
-    /// It is there.
+    /// Present.
     Present {
-        /// The digest of what was applied; none on an object that was never applied by us.
+        /// Digest of the applied object; `None` if the operator never applied it.
         digest: Option<Digest>,
-        /// Whether every field that was applied is still as it was.
+        /// Whether the operator still owns every field that it applied.
         intact: bool,
     },
 }
 
-/// What to do, and why.
+/// What to do about an object, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It is as it should be, as far as anybody knows.
+    /// Do nothing: the object is as desired, as far as is known.
     Keep,
-    /// The plan has changed: apply it.
+    /// Apply: the plan changed.
     Apply,
-    /// The cluster has changed: put it right.
+    /// Apply: the object on the cluster changed or disappeared.
     Repair,
 }
 
-/// Whether it runs once: never patched, never run again once done.
-pub fn once(item: &Item) -> bool {
+/// Whether the object runs once: it is never patched, and not created again once done.
+pub fn runs_once(item: &Item) -> bool {
     (item.id.group.as_str(), item.id.kind.as_str()) == ("batch", "Job")
 }
 
-/// What to do about an object that is to have `digest`, of which `entry` is remembered from before and `sight` seen.
-pub fn decide(once: bool, digest: &Digest, entry: Option<&Entry>, sight: &Sight) -> Action {
-    match sight {
-        Sight::Present { .. } if once => Action::Keep,
-        Sight::Unknown | Sight::Missing { .. } if once && entry.is_some_and(|e| e.done) => Action::Keep,
-        Sight::Present { digest: Some(applied), intact } if applied == digest => {
+/// The action for an object whose desired digest is `digest`, with its inventory entry and observed
+/// state.
+pub fn decide(runs_once: bool, digest: &Digest, entry: Option<&Entry>, observation: &Observation) -> Action {
+    match observation {
+        Observation::Present { .. } if runs_once => Action::Keep,
+        Observation::Unknown | Observation::Missing { .. } if runs_once && entry.is_some_and(|e| e.done) => {
+            Action::Keep
+        }
+        Observation::Present { digest: Some(applied), intact } if applied == digest => {
             if *intact {
                 Action::Keep
             } else {
                 Action::Repair
             }
         }
-        Sight::Present { .. } => Action::Apply,
-        Sight::Missing { lost: true } if entry.is_some() => Action::Repair,
-        Sight::Missing { .. } => Action::Apply,
-        // What is remembered may be there: it is looked at first.
-        Sight::Unknown if entry.is_some() => Action::Keep,
-        Sight::Unknown => Action::Apply,
+        Observation::Present { .. } => Action::Apply,
+        Observation::Missing { was_present: true } if entry.is_some() => Action::Repair,
+        Observation::Missing { .. } => Action::Apply,
+        // An object of the inventory may be present: wait for the first observation.
+        Observation::Unknown if entry.is_some() => Action::Keep,
+        Observation::Unknown => Action::Apply,
     }
 }
 
@@ -65,31 +68,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sight_of_what_is_remembered_and_what_is_not() {
+    fn action_for_each_observation_and_entry() {
         use Action::{Apply, Keep, Repair};
         let (digest, old) = (Digest::of("1"), Digest::of("2"));
-        let present = |digest: Option<&Digest>, intact| Sight::Present { digest: digest.copied(), intact };
+        let present = |digest: Option<&Digest>, intact| Observation::Present { digest: digest.copied(), intact };
         let (entry, done) = (Entry::default(), Entry { done: true, ..Entry::default() });
-        for (once, entry, sight, expected) in [
-            (false, None, Sight::Unknown, Apply),
-            (false, Some(&entry), Sight::Unknown, Keep),
-            (false, None, Sight::Missing { lost: false }, Apply),
-            (false, Some(&entry), Sight::Missing { lost: false }, Apply),
-            (false, Some(&entry), Sight::Missing { lost: true }, Repair),
+        for (runs_once, entry, observation, expected) in [
+            (false, None, Observation::Unknown, Apply),
+            (false, Some(&entry), Observation::Unknown, Keep),
+            (false, None, Observation::Missing { was_present: false }, Apply),
+            (false, Some(&entry), Observation::Missing { was_present: false }, Apply),
+            (false, Some(&entry), Observation::Missing { was_present: true }, Repair),
             (false, Some(&entry), present(Some(&digest), true), Keep),
             (false, Some(&entry), present(Some(&digest), false), Repair),
             (false, Some(&entry), present(Some(&old), true), Apply),
             (false, Some(&entry), present(None, false), Apply),
             (false, None, present(None, false), Apply),
-            (true, None, Sight::Unknown, Apply),
-            (true, Some(&entry), Sight::Unknown, Keep),
+            (true, None, Observation::Unknown, Apply),
+            (true, Some(&entry), Observation::Unknown, Keep),
             (true, None, present(None, false), Keep),
             (true, Some(&entry), present(Some(&old), false), Keep),
-            (true, Some(&entry), Sight::Missing { lost: true }, Repair),
-            (true, Some(&done), Sight::Missing { lost: true }, Keep),
-            (true, Some(&done), Sight::Unknown, Keep),
+            (true, Some(&entry), Observation::Missing { was_present: true }, Repair),
+            (true, Some(&done), Observation::Missing { was_present: true }, Keep),
+            (true, Some(&done), Observation::Unknown, Keep),
         ] {
-            assert_eq!(decide(once, &digest, entry, &sight), expected, "{once} {entry:?} {sight:?}");
+            assert_eq!(
+                decide(runs_once, &digest, entry, &observation),
+                expected,
+                "{runs_once} {entry:?} {observation:?}"
+            );
         }
     }
 }

@@ -1,27 +1,28 @@
-//! What was applied. Pure; [`super::home`] stores it.
+//! Applied objects, for pruning and deletion. Pure; [`super::anchor`] stores them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::object::{Id, ObjectId};
-use crate::plan::{Item, Plan};
+use crate::render::plan::{Item, Plan};
 
-/// What was applied or was going to be, by identity. What is so of each object, the object itself tells.
+/// Objects that were applied, or are about to be, by identity. The objects themselves carry their
+/// state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(pub BTreeMap<ObjectId, Entry>);
 
-/// What is remembered of one object.
+/// Inventory entry of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// API version that it was applied with.
     #[serde(rename = "v")]
     pub version: String,
-    /// Whether it is a Job that has completed: it is not run again when it has gone.
+    /// Whether it is a completed Job, which is not created again after it was deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
-    /// Whether it is a ClusterRole whose rules the control plane aggregates: it is removed before those that it takes
-    /// its rules from.
+    /// Whether it is a ClusterRole with an aggregation rule: it is deleted before the roles that it
+    /// aggregates.
     #[serde(rename = "agg", default, skip_serializing_if = "std::ops::Not::not")]
     pub aggregated: bool,
 }
@@ -35,36 +36,37 @@ struct Row {
 }
 
 impl Entry {
-    /// What is remembered of `item`.
+    /// The entry for `item`.
     pub fn of(item: &Item) -> Self {
-        let aggregated = item.id.kind == "ClusterRole" && item.object.open().get("aggregationRule").is_some();
+        let aggregated = item.id.kind == "ClusterRole" && item.object.parse().get("aggregationRule").is_some();
         Self { version: item.gvk.version.clone(), aggregated, done: false }
     }
 }
 
 impl Inventory {
-    /// Remembers what isn't remembered yet of `items`.
+    /// Adds entries for the `items` that have none.
     pub fn add<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
         for item in items {
             self.0.entry(item.id.clone()).or_insert_with(|| Entry::of(item));
         }
     }
 
-    /// The same, which shares with `plan` what both have.
+    /// The same inventory, sharing its identities with `plan` to save memory.
     #[must_use]
-    pub fn sharing(self, plan: &Plan) -> Self {
-        let shared = |id: ObjectId| plan.find(&id).map_or(id, |item| item.id.clone());
+    pub fn share_ids(self, plan: &Plan) -> Self {
+        let shared = |id: ObjectId| plan.get(&id).map_or(id, |item| item.id.clone());
         Self(self.0.into_iter().map(|(id, entry)| (shared(id), entry)).collect())
     }
 
-    /// As stored: JSON, one row an object.
+    /// Serializes to JSON, one row per object.
     pub fn encode(&self) -> String {
         let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: Id::clone(id), entry: entry.clone() }).collect();
-        // Rows are plain text fields: serialising them can't fail.
+        // Rows have string and boolean fields only, so they always serialize.
         serde_json::to_string(&rows).unwrap_or_default()
     }
 
-    /// Out of what is stored. Something unreadable is an error: forgetting what was applied would leave it behind.
+    /// Parses a stored inventory. An unreadable one is an error: to ignore it would orphan the
+    /// objects.
     pub fn decode(text: &str) -> Result<Self, serde_json::Error> {
         let rows: Vec<Row> = serde_json::from_str(text)?;
         Ok(Self(rows.into_iter().map(|row| (row.id.into(), row.entry)).collect()))
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_read_again() {
+    fn inventory_round_trips() {
         let id = ObjectId::new("apps", "Deployment", "a", "b");
         let entry = Entry { version: "v1".into(), done: true, aggregated: true };
         let cluster = ObjectId::new("", "Namespace", "", "n");

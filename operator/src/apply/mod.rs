@@ -1,35 +1,41 @@
-//! Makes a cluster equal to a plan, and keeps it so, with as few requests as that takes.
+//! Makes a cluster equal to a plan with as few requests as possible, and repairs drift.
 //!
-//! [`inventory`] remembers what was applied, [`observer`] sees what is there ([`seen`], by [`watch`]), [`differ`] decides what to do (pure),
-//! [`engine`] does it, phase by phase, [`home`] keeps the inventory on the cluster itself, [`remove`] takes it all away.
+//! [`inventory`] lists what was applied, [`observer`] follows the cluster by one [`watch`] per kind
+//! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders
+//! the writes by phase, [`write`] applies one object, [`anchor`] stores the inventory on the cluster, [`remove`] deletes it all.
 
+pub mod anchor;
 pub mod differ;
 pub mod engine;
-pub mod home;
 pub mod inventory;
+mod managed_fields;
+pub mod observed;
 pub mod observer;
 mod ownership;
 pub mod preserve;
+mod records;
 pub mod remove;
-pub mod seen;
 mod served;
 mod takeover;
+pub mod target;
 pub mod throttle;
 mod watch;
+mod write;
 
 use kube::Api;
 use kube::Client;
 use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::discovery::Scope;
 
-use crate::kinds::Kinds;
+use crate::object::Kinds;
 use crate::object::{Kind, ObjectId};
 
-/// Objects written or deleted at once on one cluster, of those that go together.
+/// Concurrent writes or deletions on one cluster within a phase.
 const CONCURRENCY: usize = 32;
 
-/// How `gvk` is addressed, asking the cluster where `kinds` doesn't know; none if it has no such kind.
-pub async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
+/// Resource name and scope of `gvk`, from `kinds` or by discovery; `None` if the cluster lacks the
+/// kind.
+pub async fn resolve_kind(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
     if let Some(kind) = kinds.get(gvk) {
         return Ok(Some(kind));
     }
@@ -46,7 +52,7 @@ pub async fn address(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind) -> 
 /// Objects of one kind, of which only the metadata is read.
 pub type Objects = Api<PartialObjectMeta<DynamicObject>>;
 
-/// Objects of `kind`, where `id` lives.
+/// API of objects of `kind` in the namespace of `id`.
 pub fn api(client: &Client, kind: &Kind, id: &ObjectId) -> Objects {
     if kind.namespaced && !id.namespace.is_empty() {
         Api::namespaced_with(client.clone(), &id.namespace, &kind.resource)

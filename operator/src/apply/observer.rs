@@ -1,5 +1,5 @@
-//! Sees what is there: one watch a kind, by the component's label; metadata only, but for the kinds whose status says
-//! whether they work.
+//! Observes a cluster: one watch per kind, selected by the component's label. Metadata only, except
+//! for kinds whose status tells their health.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use tokio::task::JoinHandle;
 
-use super::seen::Seen;
+use super::observed::ObservedState;
 use super::served;
-use super::watch::{Ended, Place, Told};
-use crate::health;
-use crate::kinds::Kinds;
+use super::watch::{WatchEnd, WatchEvent, WatchTarget};
+use crate::object::Kinds;
+use crate::object::health;
 use crate::object::{Id, Kind};
 
-/// A watch that ends sooner than this is not made anew at once.
-const BRIEF: Duration = Duration::from_secs(1);
-/// How often a watch of a kind that was defined a moment ago is tried at once.
-const MOMENTS: u32 = 20;
+/// Minimum duration of a watch; one that ends sooner is not restarted immediately.
+const MIN_WATCH_DURATION: Duration = Duration::from_secs(1);
+/// Immediate retries of a watch whose kind was defined a moment ago.
+const INITIALIZING_RETRIES: u32 = 20;
 
-/// The watches of one component on one cluster. Dropping it ends them.
+/// The watches of one component on one cluster. They end when it is dropped.
 pub struct Observer {
     client: Client,
     selector: Arc<str>,
-    /// How old the truth may be where no watch can be held.
+    /// Interval of lists, where no watch is allowed.
     poll: Duration,
-    /// What is seen.
-    pub seen: Arc<Seen>,
-    watches: HashMap<Arc<Place>, JoinHandle<()>>,
-    /// How kinds are addressed that the cluster was asked about.
-    pub found: Kinds,
+    /// Observed state.
+    pub observed: Arc<ObservedState>,
+    watches: HashMap<Arc<WatchTarget>, JoinHandle<()>>,
+    /// Kinds that were resolved by discovery.
+    pub discovered: Kinds,
 }
 
 impl Drop for Observer {
@@ -42,172 +42,177 @@ impl Drop for Observer {
 }
 
 impl Observer {
-    /// Watches nothing yet. `selector` selects the component's objects; `poll`: how often those are listed that can't be watched.
+    /// An observer without watches. `selector` selects the component's objects; `poll` is the
+    /// interval of lists where no watch is allowed.
     pub fn new(client: Client, selector: &str, poll: Duration) -> Self {
         Self {
             client,
             selector: selector.into(),
             poll,
-            seen: Arc::default(),
+            observed: Arc::default(),
             watches: HashMap::new(),
-            found: Kinds::default(),
+            discovered: Kinds::default(),
         }
     }
 
-    /// Watches `kind` from now on, if it isn't yet: in `namespace`, if it lives in one.
+    /// Starts the watch of `kind`, if there is none: in `namespace`, if the kind is namespaced.
     pub fn watch(&mut self, kind: &Kind, namespace: &str) {
         let namespace = if kind.namespaced { namespace } else { "" };
-        self.follow(Place { kind: kind.clone(), namespace: namespace.to_owned(), name: String::new() });
+        self.start(WatchTarget { kind: kind.clone(), namespace: namespace.to_owned(), name: String::new() });
     }
 
-    /// Watches the Namespace called `name` from now on, if it isn't yet, whatever its labels are.
+    /// Starts the watch of the Namespace `name`, whatever its labels, if there is none.
     pub fn watch_namespace(&mut self, name: &str) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-        self.follow(Place {
+        self.start(WatchTarget {
             kind: Kind { resource, namespaced: false },
             namespace: String::new(),
             name: name.to_owned(),
         });
     }
 
-    fn follow(&mut self, place: Place) {
-        let place = Arc::new(place);
-        if self.watches.contains_key(&place) {
+    fn start(&mut self, target: WatchTarget) {
+        let target = Arc::new(target);
+        if self.watches.contains_key(&target) {
             return;
         }
         let watch = Watch {
             client: self.client.clone(),
             selector: Arc::clone(&self.selector),
-            seen: Arc::clone(&self.seen),
-            whole: health::has_health(&place.kind.resource.group, &place.kind.resource.kind),
-            place: Arc::clone(&place),
+            observed: Arc::clone(&self.observed),
+            with_status: health::has_health(&target.kind.resource.group, &target.kind.resource.kind),
+            target: Arc::clone(&target),
             poll: self.poll,
         };
-        self.watches.insert(place, tokio::spawn(watch.follow()));
+        self.watches.insert(target, tokio::spawn(watch.run()));
     }
 
-    /// How `gvk` is addressed: as `known` says, or as the cluster said once. What it doesn't have is asked for again.
-    pub async fn address(&mut self, client: &Client, known: &Kinds, gvk: &GroupVersionKind) -> Option<Kind> {
-        if let Some(kind) = known.get(gvk).or_else(|| self.found.get(gvk)) {
+    /// Resource name and scope of `gvk`, from `known`, from earlier discovery, or by discovery. A
+    /// kind that the cluster lacks is looked up each time.
+    pub async fn resolve_kind(&mut self, client: &Client, known: &Kinds, gvk: &GroupVersionKind) -> Option<Kind> {
+        if let Some(kind) = known.get(gvk).or_else(|| self.discovered.get(gvk)) {
             return Some(kind);
         }
-        let kind = super::address(client, known, gvk).await.ok().flatten()?;
-        self.found.insert(gvk.clone(), kind.clone());
+        let kind = super::resolve_kind(client, known, gvk).await.ok().flatten()?;
+        self.discovered.insert(gvk.clone(), kind.clone());
         Some(kind)
     }
 }
 
-/// How what is there is learnt.
+/// How a kind is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// By a watch that begins with what is there: one request.
+enum WatchMode {
+    /// By a watch that begins with the initial objects: one request.
     Streaming,
-    /// By a list and a watch: an older API server (before Kubernetes 1.34), or one behind something that is.
+    /// By a list and a watch: for API servers before Kubernetes 1.34.
     Listing,
-    /// By a list now and then: it may not be watched.
+    /// By a periodic list: watching is forbidden.
     Polling,
 }
 
-/// One watch.
+/// The watch of one kind.
 struct Watch {
     client: Client,
     selector: Arc<str>,
-    seen: Arc<Seen>,
-    place: Arc<Place>,
-    whole: bool,
+    observed: Arc<ObservedState>,
+    target: Arc<WatchTarget>,
+    with_status: bool,
     poll: Duration,
 }
 
 impl Watch {
-    /// Follows one kind for ever. Each watch has its own back-off; an error is told and tried again.
-    async fn follow(self) {
-        let (mut how, mut version, mut failures, mut moments) = (How::Streaming, String::new(), 0, MOMENTS);
+    /// Watches one kind until the task ends. Each watch backs off by itself.
+    async fn run(self) {
+        let (mut mode, mut version, mut failures, mut retries_left) =
+            (WatchMode::Streaming, String::new(), 0, INITIALIZING_RETRIES);
         loop {
             let (started, resumed) = (Instant::now(), !version.is_empty());
-            // Boxed: between its requests a watch is to hold next to nothing.
-            let ended = Box::pin(self.once(how, &mut version)).await;
-            let pause = match ended {
-                Ended::Over if how == How::Polling => Some(self.poll),
-                Ended::Over => (started.elapsed() < BRIEF).then_some(BRIEF),
-                Ended::Expired => {
+            // Boxed, so that a waiting watch uses little memory.
+            let end = Box::pin(self.watch_once(mode, &mut version)).await;
+            let pause = match end {
+                WatchEnd::Completed if mode == WatchMode::Polling => Some(self.poll),
+                WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then_some(MIN_WATCH_DURATION),
+                WatchEnd::Expired => {
                     version.clear();
-                    // It begins anew at once, unless it just did.
-                    (!resumed).then_some(BRIEF)
+                    // Restart at once, unless this watch has just been restarted.
+                    (!resumed).then_some(MIN_WATCH_DURATION)
                 }
-                Ended::Refused(status) if how == How::Streaming && unsupported(&status) => {
-                    how = How::Listing;
+                WatchEnd::Refused(status) if mode == WatchMode::Streaming && is_unsupported(&status) => {
+                    mode = WatchMode::Listing;
                     None
                 }
-                Ended::Refused(status) if moments > 0 && served::is_initializing(&status) => {
-                    moments -= 1;
+                WatchEnd::Refused(status) if retries_left > 0 && served::is_initializing(&status) => {
+                    retries_left -= 1;
                     Some(served::PAUSE)
                 }
-                Ended::Refused(status) => {
-                    how = self.refused(how, &status);
+                WatchEnd::Refused(status) => {
+                    mode = self.mode_after_refusal(mode, &status);
                     version.clear();
-                    self.seen.tell();
+                    self.observed.notify();
                     Some(backoff(&mut failures))
                 }
-                Ended::Lost(why) => {
-                    tracing::debug!(kind = self.place.kind.resource.kind, why, "watch interrupted");
-                    self.seen.failed();
-                    self.seen.tell();
+                WatchEnd::Disconnected(why) => {
+                    tracing::debug!(kind = self.target.kind.resource.kind, why, "watch interrupted");
+                    self.observed.record_watch_failure();
+                    self.observed.notify();
                     Some(backoff(&mut failures))
                 }
             };
-            if started.elapsed() > BRIEF {
-                (failures, moments) = (0, MOMENTS);
+            if started.elapsed() > MIN_WATCH_DURATION {
+                (failures, retries_left) = (0, INITIALIZING_RETRIES);
             }
             let Some(pause) = pause else { continue };
-            // What is defined meanwhile is not waited for any longer.
-            if tokio::time::timeout(pause, self.seen.defined(&self.place.kind)).await.is_ok() {
-                (failures, moments) = (0, MOMENTS);
+            // A new definition of the kind ends the wait.
+            if tokio::time::timeout(pause, self.observed.wait_until_defined(&self.target.kind)).await.is_ok() {
+                (failures, retries_left) = (0, INITIALIZING_RETRIES);
                 tokio::time::sleep(served::PAUSE).await;
             }
         }
     }
 
-    /// One request, or two.
-    async fn once(&self, how: How, version: &mut String) -> Ended {
+    /// Runs one watch, after a list if the mode needs one.
+    async fn watch_once(&self, mode: WatchMode, version: &mut String) -> WatchEnd {
         let mut listing = Some(HashSet::new());
-        let tell = |told| self.tell(&mut listing, told);
-        match how {
-            How::Streaming => self.place.watch(&self.client, &self.selector, self.whole, version, tell).await,
-            How::Listing | How::Polling => {
-                let mut tell = tell;
-                if how == How::Polling || version.is_empty() {
-                    match self.place.list(&self.client, &self.selector, self.whole, &mut tell).await {
+        let handle = |event| self.handle(&mut listing, event);
+        match mode {
+            WatchMode::Streaming => {
+                self.target.watch(&self.client, &self.selector, self.with_status, version, handle).await
+            }
+            WatchMode::Listing | WatchMode::Polling => {
+                let mut handle = handle;
+                if mode == WatchMode::Polling || version.is_empty() {
+                    match self.target.list(&self.client, &self.selector, self.with_status, &mut handle).await {
                         Ok(listed) => *version = listed,
-                        Err(ended) => return ended,
+                        Err(end) => return end,
                     }
                 }
-                // Whether it may be watched now is asked each time.
-                match self.place.watch(&self.client, &self.selector, self.whole, version, tell).await {
-                    Ended::Refused(_) if how == How::Polling => Ended::Over,
-                    ended => ended,
+                // Watching may be allowed by now, so it is tried each time.
+                match self.target.watch(&self.client, &self.selector, self.with_status, version, handle).await {
+                    WatchEnd::Refused(_) if mode == WatchMode::Polling => WatchEnd::Completed,
+                    end => end,
                 }
             }
         }
     }
 
-    /// The API server refuses it; how it is tried from now on.
-    fn refused(&self, how: How, status: &Status) -> How {
-        match (status.code, how) {
-            // The kind itself isn't there (yet).
-            (404, _) => self.seen.unknown(&self.place.kind),
-            // It may be listed, though.
-            (403 | 405, How::Streaming | How::Listing) => return How::Polling,
-            (403 | 405, How::Polling) => self.seen.forbidden(&self.place.kind, &status.message),
+    /// Handles the API server's refusal; returns the mode of the next try.
+    fn mode_after_refusal(&self, mode: WatchMode, status: &Status) -> WatchMode {
+        match (status.code, mode) {
+            // The API server doesn't serve the kind (yet).
+            (404, _) => self.observed.record_absent_kind(&self.target.kind),
+            // Listing may still be allowed.
+            (403 | 405, WatchMode::Streaming | WatchMode::Listing) => return WatchMode::Polling,
+            (403 | 405, WatchMode::Polling) => self.observed.record_unwatchable(&self.target.kind, &status.message),
             _ => {
-                tracing::debug!(kind = self.place.kind.resource.kind, status.message, "watch refused");
-                self.seen.failed();
+                tracing::debug!(kind = self.target.kind.resource.kind, status.message, "watch refused");
+                self.observed.record_watch_failure();
             }
         }
-        if how == How::Polling { How::Streaming } else { how }
+        if mode == WatchMode::Polling { WatchMode::Streaming } else { mode }
     }
 
-    fn tell(&self, listing: &mut Option<HashSet<Id>>, told: Told) {
-        let kind = &self.place.kind;
+    fn handle(&self, listing: &mut Option<HashSet<Id>>, event: WatchEvent) {
+        let kind = &self.target.kind;
         let of = |meta: &ObjectMeta| Id {
             group: kind.resource.group.clone(),
             kind: kind.resource.kind.clone(),
@@ -215,36 +220,38 @@ impl Watch {
             name: meta.name.clone().unwrap_or_default(),
         };
         let health = |object| {
-            if self.whole {
+            if self.with_status {
                 health::of(&kind.resource.kind, object)
             } else {
                 health::of_metadata(&kind.resource.kind, object)
             }
         };
-        match told {
-            Told::Listed(object) => {
+        match event {
+            WatchEvent::InitApply(object) => {
                 let id = of(&object.metadata);
-                self.seen.told(&id, &object.metadata, health(&object), true);
+                self.observed.record_event(&id, &object.metadata, health(&object), true);
                 if let Some(listing) = listing {
                     listing.insert(id);
                 }
                 return;
             }
-            Told::All(version) => {
-                self.seen.all(kind, &self.place.namespace, &listing.take().unwrap_or_default(), version);
+            WatchEvent::InitDone(version) => {
+                self.observed.record_list(kind, &self.target.namespace, &listing.take().unwrap_or_default(), version);
             }
-            Told::Changed(object) => self.seen.told(&of(&object.metadata), &object.metadata, health(&object), false),
-            Told::Gone(object) => self.seen.gone(&of(&object.metadata), &object.metadata),
+            WatchEvent::Apply(object) => {
+                self.observed.record_event(&of(&object.metadata), &object.metadata, health(&object), false);
+            }
+            WatchEvent::Delete(object) => self.observed.record_deletion(&of(&object.metadata), &object.metadata),
         }
-        self.seen.tell();
+        self.observed.notify();
     }
 }
 
-fn unsupported(status: &Status) -> bool {
+fn is_unsupported(status: &Status) -> bool {
     matches!(status.code, 400 | 422) && status.message.contains("sendInitialEvents")
 }
 
-/// How long a watch rests that has failed: half a second, doubling, eight seconds at most.
+/// Back-off after failures of a watch: 0.5 s, doubled each time, at most 8 s.
 fn backoff(failures: &mut u32) -> Duration {
     let pause = Duration::from_millis(500 << (*failures).min(4));
     *failures += 1;

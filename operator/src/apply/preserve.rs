@@ -1,5 +1,6 @@
-//! Fields of a release's objects that the release's own controllers write (docs/compatibility.md lists who writes what). Once another field
-//! manager owns such a field it is that manager's: it is neither applied nor missed. Pure.
+//! Contended fields: fields of a release's objects that the release's own controllers write
+//! (docs/user/compatibility.md lists them). Once another manager owns such a field, the operator
+//! neither applies it nor counts it as drift. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +8,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use knative_operator_shared::label::FIELD_MANAGER;
 use serde_json::{Value, json};
 
-use super::{ownership, takeover};
+use super::managed_fields::{Path, is_go_operator_entry, is_operator_entry, replace_managed_fields};
 
-/// Workloads whose replicas a controller sets: Eventing's own, and the scheduler of eventing-kafka-broker.
+/// Workloads whose replicas a controller sets: Eventing's own, and the scheduler of
+/// eventing-kafka-broker.
 const SCALED: [&str; 4] =
     ["pingsource-mt-adapter", "kafka-source-dispatcher", "kafka-channel-dispatcher", "kafka-broker-dispatcher"];
 /// The workload whose environment Eventing's controller writes as a whole list.
 const ADAPTER: &str = "pingsource-mt-adapter";
-/// What Knative's webhooks write to their own configurations, beside `caBundle`.
+/// Fields that Knative's webhooks write to their own configurations, besides `caBundle`.
 const WEBHOOK_FIELDS: [&str; 6] =
     ["rules", "namespaceSelector", "objectSelector", "matchPolicy", "reinvocationPolicy", "clientConfig"];
 
-/// One step to a field, from its parent.
+/// One step of a path to a field.
 #[derive(Clone, Copy)]
 enum Step {
     /// A field.
     Field(&'static str),
-    /// Each item of a list of named items.
+    /// Each item of a list with merge keys.
     Each,
 }
 use Step::{Each, Field};
@@ -38,72 +40,70 @@ const MATCHING: &[Step] = &[Field("webhooks"), Each, Field("matchPolicy")];
 const REINVOCATION: &[Step] = &[Field("webhooks"), Each, Field("reinvocationPolicy")];
 const PATH: &[Step] = &[Field("webhooks"), Each, Field("clientConfig"), Field("service"), Field("path")];
 
-/// The fields of an object of `kind` called `name` that a controller may write.
-fn contended(kind: &str, name: &str) -> &'static [&'static [Step]] {
+/// Paths of the fields that a controller may write, of an object of `kind` called `name`.
+fn contended_paths(kind: &str, name: &str) -> &'static [&'static [Step]] {
     match kind {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
             &[RULES, NAMESPACES, OBJECTS, MATCHING, REINVOCATION, PATH]
         }
         "Deployment" if name == ADAPTER => &[REPLICAS, ENVIRONMENT],
-        "Deployment" | "StatefulSet" if is_scaled(name) => &[REPLICAS],
+        "Deployment" | "StatefulSet" if has_scaled_replicas(name) => &[REPLICAS],
         _ => &[],
     }
 }
 
-/// Whether a controller sets the replicas of the workload called `name`.
-pub fn is_scaled(name: &str) -> bool {
+/// Whether a controller sets the replicas of the workload `name`.
+pub fn has_scaled_replicas(name: &str) -> bool {
     SCALED.contains(&name)
 }
 
 /// Whether a controller may write fields of an object of `kind` called `name`.
-pub fn is_contended(kind: &str, name: &str) -> bool {
-    !contended(kind, name).is_empty()
+pub fn has_contended_fields(kind: &str, name: &str) -> bool {
+    !contended_paths(kind, name).is_empty()
 }
 
-/// A field, as `metadata.managedFields` spells the way to it: `f:spec`, `k:{"name":"a"}`, ….
-pub type Path = Vec<String>;
-
-/// The contended fields of the object of `kind` with `meta` that another manager owns. The Go operator is no other: its fields become ours.
-pub fn taken(kind: &str, meta: &ObjectMeta) -> BTreeSet<Path> {
-    let mut taken = BTreeSet::new();
-    let patterns = contended(kind, meta.name.as_deref().unwrap_or_default());
-    for entry in meta.managed_fields.iter().flatten().filter(|entry| is_others(entry)) {
+/// Contended fields of the object with `meta` that another manager owns. The Go operator doesn't
+/// count: its fields are taken over.
+pub fn others_fields(kind: &str, meta: &ObjectMeta) -> BTreeSet<Path> {
+    let mut others_fields = BTreeSet::new();
+    let patterns = contended_paths(kind, meta.name.as_deref().unwrap_or_default());
+    for entry in meta.managed_fields.iter().flatten().filter(|entry| is_other_manager(entry)) {
         let Some(fields) = &entry.fields_v1 else { continue };
-        patterns.iter().for_each(|pattern| find(&fields.0, pattern, &mut Vec::new(), &mut taken));
+        patterns.iter().for_each(|pattern| collect_paths(&fields.0, pattern, &mut Vec::new(), &mut others_fields));
     }
-    taken
+    others_fields
 }
 
-fn is_others(entry: &ManagedFieldsEntry) -> bool {
-    let ours = entry.manager.as_deref() == Some(FIELD_MANAGER) || takeover::is_go(entry);
+fn is_other_manager(entry: &ManagedFieldsEntry) -> bool {
+    let ours = entry.manager.as_deref() == Some(FIELD_MANAGER) || is_go_operator_entry(entry);
     !ours && entry.subresource.as_deref() != Some("status")
 }
 
-fn find(fields: &Value, pattern: &[Step], way: &mut Path, found: &mut BTreeSet<Path>) {
+fn collect_paths(fields: &Value, pattern: &[Step], path: &mut Path, found: &mut BTreeSet<Path>) {
     let Some((step, rest)) = pattern.split_first() else {
-        found.insert(way.clone());
+        found.insert(path.clone());
         return;
     };
     for (key, child) in fields.as_object().into_iter().flatten() {
-        let fits = match step {
+        let matches = match step {
             Field(name) => key.strip_prefix("f:") == Some(name),
             Each => key.starts_with("k:"),
         };
-        if fits {
-            way.push(key.clone());
-            find(child, rest, way, found);
-            way.pop();
+        if matches {
+            path.push(key.clone());
+            collect_paths(child, rest, path, found);
+            path.pop();
         }
     }
 }
 
-/// The JSON patch (RFC 6902) after which we own none of `paths` of the object with `meta`; none if that is so. The API server refuses it
-/// with a conflict if the object has changed since.
-pub fn disown(meta: &ObjectMeta, paths: &BTreeSet<Path>) -> Option<Value> {
+/// The JSON patch (RFC 6902) that gives up the operator's ownership of `paths`; `None` if it owns
+/// none. The API server answers with a conflict if the object has changed since.
+pub fn relinquish(meta: &ObjectMeta, paths: &BTreeSet<Path>) -> Option<Value> {
     let mut entries = meta.managed_fields.clone()?;
     let mut changed = false;
     for fields in
-        entries.iter_mut().filter(|entry| ownership::is_ours(entry)).filter_map(|entry| entry.fields_v1.as_mut())
+        entries.iter_mut().filter(|entry| is_operator_entry(entry)).filter_map(|entry| entry.fields_v1.as_mut())
     {
         for path in paths {
             let (last, parents) = path.split_last()?;
@@ -111,11 +111,11 @@ pub fn disown(meta: &ObjectMeta, paths: &BTreeSet<Path>) -> Option<Value> {
             changed |= parent.and_then(Value::as_object_mut).is_some_and(|parent| parent.remove(last).is_some());
         }
     }
-    changed.then(|| takeover::replace_managed_fields(meta, &entries))
+    changed.then(|| replace_managed_fields(meta, &entries))
 }
 
-/// Takes the fields at `paths` out of `object`.
-pub fn leave_out(object: &mut Value, paths: &BTreeSet<Path>) {
+/// Removes the fields at `paths` from `object`.
+pub fn remove_fields(object: &mut Value, paths: &BTreeSet<Path>) {
     for path in paths {
         let Some((last, parents)) = path.split_last() else { continue };
         if let Some(parent) = parents.iter().try_fold(&mut *object, |at, key| step(at, key))
@@ -126,8 +126,8 @@ pub fn leave_out(object: &mut Value, paths: &BTreeSet<Path>) {
     }
 }
 
-/// Gives `object` what `live` has at `paths`: what applying it leaves as it is.
-pub fn copy(object: &mut Value, live: &mut Value, paths: &BTreeSet<Path>) {
+/// Copies the fields at `paths` from `live` to `object`, which an apply leaves unchanged.
+pub fn copy_fields(object: &mut Value, live: &mut Value, paths: &BTreeSet<Path>) {
     for path in paths {
         let Some((last, parents)) = path.split_last() else { continue };
         let found = path.iter().try_fold(&mut *live, |at, key| step(at, key)).cloned();
@@ -147,9 +147,9 @@ fn step<'v>(value: &'v mut Value, key: &str) -> Option<&'v mut Value> {
     value.as_array_mut()?.iter_mut().find(|item| same(item))
 }
 
-/// `object` without what is never missed: the fields that Knative's webhooks write to their configurations, and replicas that a controller
-/// sets.
-pub fn disclaim(object: &mut Value) {
+/// Removes the fields that are never drift: those that Knative's webhooks write to their
+/// configurations, and replicas that a controller sets.
+pub fn remove_contended_fields(object: &mut Value) {
     let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     match text("/kind").as_str() {
         "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
@@ -159,40 +159,38 @@ pub fn disclaim(object: &mut Value) {
                 }
             }
         }
-        "Deployment" | "StatefulSet" if is_scaled(&text("/metadata/name")) => {
+        "Deployment" | "StatefulSet" if has_scaled_replicas(&text("/metadata/name")) => {
             object["spec"].as_object_mut().and_then(|spec| spec.remove("replicas"));
         }
         _ => {}
     }
 }
 
-/// Whether `error` says that fields of the object belong to other managers.
+/// Whether `error` reports that other managers own fields of the object.
 pub fn is_conflict(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409 && causes.into_iter().any(|cause| cause.reason == "FieldManagerConflict")
 }
 
-/// The name of `path` for logs: `spec.template.spec.containers[name=a].env`.
-pub fn shown(path: &Path) -> String {
+/// `path` for logs: `spec.template.spec.containers[name=a].env`.
+pub fn display_path(path: &Path) -> String {
     let mut text = String::new();
     for key in path {
         match (key.strip_prefix("f:"), key.strip_prefix("k:")) {
             (Some(name), _) => text = if text.is_empty() { name.to_owned() } else { format!("{text}.{name}") },
-            (_, Some(keys)) => {
-                let keys: Value = serde_json::from_str(keys).unwrap_or_else(|_| json!({}));
-                let keys: Vec<_> = keys
-                    .as_object()
-                    .into_iter()
-                    .flatten()
-                    .map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default()))
-                    .collect();
-                text = format!("{text}[{}]", keys.join(","));
-            }
+            (_, Some(keys)) => text += &display_keys(&serde_json::from_str(keys).unwrap_or_else(|_| json!({}))),
             _ => {}
         }
     }
     text
+}
+
+/// Merge keys as part of a path: `[name=a]`.
+pub fn display_keys(keys: &Value) -> String {
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let keys = keys.as_object().into_iter().flatten().map(|(key, value)| format!("{key}={}", shown(value)));
+    format!("[{}]", keys.collect::<Vec<_>>().join(","))
 }
 
 #[cfg(test)]
@@ -218,55 +216,55 @@ mod tests {
     }
 
     #[test]
-    fn list_that_the_controller_has_written_is_the_controllers() {
+    fn list_written_by_controller_is_left_to_it() {
         let ours = entry(FIELD_MANAGER, "Apply", &environment(&["NAMESPACE"]));
         let meta = adapter(&[ours.clone(), entry("controller", "Update", &environment(&["K_LOGGING_CONFIG"]))]);
-        let taken = taken("Deployment", &meta);
+        let others_fields = others_fields("Deployment", &meta);
         assert_eq!(
-            taken.iter().map(shown).collect::<Vec<_>>(),
+            others_fields.iter().map(display_path).collect::<Vec<_>>(),
             ["spec.replicas", "spec.template.spec.containers[name=dispatcher].env"]
         );
         let mut desired = json!({"spec": {"replicas": 0, "paused": false, "template": {"spec": {"containers": [{"name": "dispatcher", "image": "i", "env": [{"name": "POD_NAME"}]}]}}}});
         let before = desired.clone();
-        leave_out(&mut desired, &taken);
+        remove_fields(&mut desired, &others_fields);
         assert_eq!(
             desired,
             json!({"spec": {"paused": false, "template": {"spec": {"containers": [{"name": "dispatcher", "image": "i"}]}}}})
         );
         let mut live = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": [{"name": "dispatcher", "env": [{"name": "NAMESPACE"}]}]}}}});
         let mut copied = before;
-        copy(&mut copied, &mut live, &taken);
+        copy_fields(&mut copied, &mut live, &others_fields);
         assert_eq!(
             (&copied["spec"]["replicas"], &copied["spec"]["template"]["spec"]["containers"][0]["env"]),
             (&json!(1), &json!([{"name": "NAMESPACE"}]))
         );
-        let patch = disown(&meta, &taken).unwrap();
+        let patch = relinquish(&meta, &others_fields).unwrap();
         assert_eq!(
             patch[0]["value"][0]["fieldsV1"],
             json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {CONTAINER: {".": {}, "f:name": {}}}}}}})
         );
         assert_eq!((&patch[0]["value"][1]["manager"], &patch[1]["value"]), (&json!("controller"), &json!("7")));
-        // Nobody else has written it.
+        // No other manager has written it.
         assert_eq!(
-            super::taken(
+            super::others_fields(
                 "Deployment",
                 &adapter(&[ours.clone(), entry("manifestival", "Update", &environment(&["A"]))])
             ),
             BTreeSet::new()
         );
-        assert_eq!(disown(&adapter(&[entry("controller", "Update", &environment(&["A"]))]), &taken), None);
+        assert_eq!(relinquish(&adapter(&[entry("controller", "Update", &environment(&["A"]))]), &others_fields), None);
     }
 
     #[test]
-    fn rules_of_webhooks_are_never_missed() {
+    fn webhook_rules_are_never_drift() {
         let webhook = |fields: Value| json!({"kind": "MutatingWebhookConfiguration", "metadata": {"name": "w"}, "webhooks": [fields]});
         let mut desired = webhook(
             json!({"name": "w", "rules": [], "matchPolicy": "Exact", "reinvocationPolicy": "Never", "failurePolicy": "Fail"}),
         );
-        disclaim(&mut desired);
+        remove_contended_fields(&mut desired);
         assert_eq!(desired, webhook(json!({"name": "w", "failurePolicy": "Fail"})));
         let mut scaled = json!({"kind": "StatefulSet", "metadata": {"name": "kafka-source-dispatcher"}, "spec": {"replicas": 0, "paused": true}});
-        disclaim(&mut scaled);
+        remove_contended_fields(&mut scaled);
         assert_eq!(scaled["spec"], json!({"paused": true}));
     }
 }

@@ -1,4 +1,4 @@
-//! Takes away what the inventory lists: in reverse phases, CRDs never.
+//! Deletes the objects of an inventory in reverse phases, except for CRDs.
 
 use futures::StreamExt;
 use kube::Client;
@@ -6,30 +6,32 @@ use kube::api::{DeleteParams, PropagationPolicy};
 use kube::core::GroupVersionKind;
 
 use super::inventory::{Entry, Inventory};
-use super::{CONCURRENCY, address, api};
-use crate::kinds::Kinds;
+use super::{CONCURRENCY, api, resolve_kind};
+use crate::object::Kinds;
 use crate::object::ObjectId;
-use crate::plan::Phase;
+use crate::render::plan::Phase;
 
-/// How far a removal has come.
+/// Progress of a deletion.
 #[derive(Debug, Default)]
-pub struct Removed {
-    /// What is still there, being deleted.
+pub struct DeletionProgress {
+    /// Objects that are terminating.
     pub remaining: Vec<ObjectId>,
-    /// What can't be deleted, and why.
+    /// Objects that can't be deleted, with the reason.
     pub refused: Vec<(ObjectId, String)>,
 }
 
-/// Whether an object is left where it is for ever: data of users hangs on CRDs; Namespaces are their home's to remove.
-pub fn kept(id: &ObjectId) -> bool {
+/// Whether an object is never deleted here: custom resources of users depend on CRDs, and the
+/// inventory store deletes the namespace.
+pub fn is_retained(id: &ObjectId) -> bool {
     matches!(id.kind.as_str(), "CustomResourceDefinition" | "Namespace")
 }
 
-/// Deletes what is left of the last phase in `inventory`, and forgets what is gone. Call it again until nothing remains.
-pub async fn step(client: &Client, kinds: &Kinds, inventory: &mut Inventory) -> Removed {
-    let mut removed = Removed::default();
-    while let Some(last) = inventory.0.iter().filter(|(id, _)| !kept(id)).map(turn).max() {
-        let due = inventory.0.iter().filter(|(id, entry)| !kept(id) && turn((id, entry)) == last);
+/// Deletes the last phase in `inventory` and drops the entries of deleted objects. Call it again
+/// until nothing remains.
+pub async fn delete_last_phase(client: &Client, kinds: &Kinds, inventory: &mut Inventory) -> DeletionProgress {
+    let mut removed = DeletionProgress::default();
+    while let Some(last) = inventory.0.iter().filter(|(id, _)| !is_retained(id)).map(deletion_order).max() {
+        let due = inventory.0.iter().filter(|(id, entry)| !is_retained(id) && deletion_order((id, entry)) == last);
         let due = due.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         for (id, outcome) in delete(client, kinds, due).await {
             match outcome {
@@ -45,9 +47,10 @@ pub async fn step(client: &Client, kinds: &Kinds, inventory: &mut Inventory) -> 
     removed
 }
 
-/// When an object is removed: the highest first. Aggregated ClusterRoles go before those that they take their rules from:
-/// when one of those goes, the control plane writes the aggregate again, and would bring it back.
-fn turn((id, entry): (&ObjectId, &Entry)) -> (Phase, bool) {
+/// Order of deletion, highest first. Aggregated ClusterRoles go before the roles that they
+/// aggregate: when one of those goes, the control plane writes the aggregate again and would
+/// recreate it.
+fn deletion_order((id, entry): (&ObjectId, &Entry)) -> (Phase, bool) {
     (Phase::of(&id.group, &id.kind), entry.aggregated)
 }
 
@@ -58,19 +61,20 @@ pub async fn delete(
     objects: Vec<(ObjectId, Entry)>,
 ) -> Vec<(ObjectId, Result<bool, String>)> {
     let deletes = objects.into_iter().map(|(id, entry)| async move {
-        let outcome = one(client, kinds, &id, &entry).await;
+        let outcome = delete_object(client, kinds, &id, &entry).await;
         (id, outcome)
     });
     futures::stream::iter(deletes).buffer_unordered(CONCURRENCY).collect().await
 }
 
-async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Result<bool, String> {
+async fn delete_object(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Result<bool, String> {
     let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
-    // Where there is no such kind there is no such object.
-    let Some(kind) = address(client, kinds, &gvk).await.map_err(|e| knative_operator_runtime::words(&e))? else {
+    // No such kind, so no such object.
+    let Some(kind) = resolve_kind(client, kinds, &gvk).await.map_err(|e| knative_operator_runtime::error_text(&e))?
+    else {
         return Ok(true);
     };
-    // Pods go before their Deployment does, so that what is gone is really gone.
+    // Foreground deletion: a Deployment stays until its Pods are gone.
     let policy = if matches!(id.group.as_str(), "apps" | "batch") {
         PropagationPolicy::Foreground
     } else {
@@ -79,10 +83,11 @@ async fn one(client: &Client, kinds: &Kinds, id: &ObjectId, entry: &Entry) -> Re
     let params = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
     let deleted = api(client, &kind, id).delete(&id.name, &params).await;
     match deleted {
-        // An object without finalizers is answered with a Status: it is gone. An aggregate may be brought back by a write
-        // that was under way: it is gone when it isn't there the next time.
+        // The API server answers with a Status if the object had no finalizers and is gone. The
+        // control plane may recreate an aggregated role with a write under way, so that one is gone
+        // when the next try finds nothing.
         Ok(either) => Ok(either.is_right() && !entry.aggregated),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
-        Err(error) => Err(knative_operator_runtime::words(&error)),
+        Err(error) => Err(knative_operator_runtime::error_text(&error)),
     }
 }

@@ -1,30 +1,30 @@
-//! Keeps two controllers that fight over an object, or an object that is refused, from costing a request each time.
-//! Pure: the time is an argument.
+//! Limits the writes to objects that another controller keeps reverting or that the API server
+//! refuses. Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::object::{Digest, ObjectId};
 
-/// Repairs of one object that are made at once.
-const BURST: u32 = 5;
-/// How long an object rests once they are used up, and in which time they come back.
-const REST: Duration = Duration::from_secs(60);
-/// How soon what was refused is tried again, first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Repair budget: repairs of one object within the refill period.
+const REPAIR_BUDGET: u32 = 5;
+/// Refill period of the repair budget; also the back-off once it is exhausted.
+const REFILL_PERIOD: Duration = Duration::from_secs(60);
+/// Delay before a refused write is retried: first, and at most.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Whether an object may be repaired.
+/// Permission to repair an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
-    /// It may.
+pub enum Permit {
+    /// Repair it.
     Granted,
-    /// It may not any more: somebody undoes each repair.
+    /// The repair budget is used up: another manager keeps reverting the object.
     Exhausted,
-    /// It may not yet.
-    Resting,
+    /// The budget was used up before and is not refilled yet.
+    BackingOff,
 }
 
-/// What was repaired and refused lately.
+/// Recent repairs and refused writes, per object.
 #[derive(Debug, Default)]
 pub struct Throttle {
     repairs: HashMap<ObjectId, (u32, Instant)>,
@@ -34,57 +34,60 @@ pub struct Throttle {
 #[derive(Debug)]
 struct Refusal {
     digest: Digest,
-    why: String,
+    message: String,
     due: Instant,
     pause: Duration,
 }
 
 impl Throttle {
-    /// Whether `id` may be repaired now; counts it.
-    pub fn repair(&mut self, id: &ObjectId, now: Instant) -> Leave {
+    /// Requests a permit to repair `id`; counts against its budget.
+    pub fn request_repair(&mut self, id: &ObjectId, now: Instant) -> Permit {
         let (count, since) = self.repairs.entry(id.clone()).or_insert((0, now));
-        if now.duration_since(*since) >= REST {
+        if now.duration_since(*since) >= REFILL_PERIOD {
             (*count, *since) = (0, now);
         }
         *count += 1;
         match *count {
-            n if n <= BURST => Leave::Granted,
-            n if n == BURST + 1 => Leave::Exhausted,
-            _ => Leave::Resting,
+            n if n <= REPAIR_BUDGET => Permit::Granted,
+            n if n == REPAIR_BUDGET + 1 => Permit::Exhausted,
+            _ => Permit::BackingOff,
         }
     }
 
-    /// Why `id` with `digest` was refused, while it is too soon to try again.
-    pub fn refused(&self, id: &ObjectId, digest: &Digest, now: Instant) -> Option<&str> {
-        self.refusals.get(id).filter(|r| r.digest == *digest && now < r.due).map(|r| r.why.as_str())
+    /// Why the API server refused `id` with `digest`, until the retry is due.
+    pub fn refusal(&self, id: &ObjectId, digest: &Digest, now: Instant) -> Option<&str> {
+        self.refusals.get(id).filter(|r| r.digest == *digest && now < r.due).map(|r| r.message.as_str())
     }
 
-    /// `id` was refused, because.
-    pub fn refuse(&mut self, id: &ObjectId, digest: &Digest, why: &str, now: Instant) {
-        // A repair that was refused has repaired nothing: it is no part of a fight.
+    /// Records that the API server refused the write of `id`.
+    pub fn record_refusal(&mut self, id: &ObjectId, digest: &Digest, message: &str, now: Instant) {
+        // A refused repair repaired nothing, so it does not count against the budget.
         if let Some((count, _)) = self.repairs.get_mut(id) {
             *count = count.saturating_sub(1);
         }
         let before = self.refusals.get(id).filter(|r| r.digest == *digest);
-        let pause = before.map_or(RETRY.0, |r| (r.pause * 2).min(RETRY.1));
-        self.refusals.insert(id.clone(), Refusal { digest: *digest, why: why.to_owned(), due: now + pause, pause });
+        let pause = before.map_or(RETRY_DELAY.0, |r| (r.pause * 2).min(RETRY_DELAY.1));
+        self.refusals
+            .insert(id.clone(), Refusal { digest: *digest, message: message.to_owned(), due: now + pause, pause });
     }
 
-    /// What `goes` with something that was repaired itself was in no fight of its own.
-    pub fn pardon(&mut self, goes: impl Fn(&ObjectId) -> bool) {
-        self.repairs.retain(|id, _| !goes(id));
+    /// Resets the budget of objects that disappeared because their definition was deleted.
+    pub fn reset(&mut self, matches: impl Fn(&ObjectId) -> bool) {
+        self.repairs.retain(|id, _| !matches(id));
     }
 
-    /// `id` was accepted.
-    pub fn accept(&mut self, id: &ObjectId) {
+    /// Records that the API server accepted the write of `id`.
+    pub fn record_success(&mut self, id: &ObjectId) {
         self.refusals.remove(id);
     }
 
-    /// When something that rests now is due again. What is due already was tried, or waits for something else.
-    pub fn due(&self, now: Instant) -> Option<Duration> {
-        let refused = self.refusals.values().map(|r| r.due);
-        let fought = self.repairs.values().filter(|(count, _)| *count > BURST).map(|(_, since)| *since + REST);
-        refused.chain(fought).filter(|due| *due > now).map(|due| due - now).min()
+    /// Time until the next retry or refill; what is due already was tried, or waits for something
+    /// else.
+    pub fn next_due(&self, now: Instant) -> Option<Duration> {
+        let refusal = self.refusals.values().map(|r| r.due);
+        let fought =
+            self.repairs.values().filter(|(count, _)| *count > REPAIR_BUDGET).map(|(_, since)| *since + REFILL_PERIOD);
+        refusal.chain(fought).filter(|next_due| *next_due > now).map(|next_due| next_due - now).min()
     }
 }
 
@@ -97,48 +100,52 @@ mod tests {
     }
 
     #[test]
-    fn a_fight_costs_a_handful_of_repairs_a_minute() {
+    fn contended_object_costs_few_repairs_a_minute() {
         let (mut throttle, start) = (Throttle::default(), Instant::now());
-        let leaves: Vec<_> = (0..1000).map(|i| throttle.repair(&id(), start + Duration::from_millis(i * 10))).collect();
+        let leaves: Vec<_> =
+            (0..1000).map(|i| throttle.request_repair(&id(), start + Duration::from_millis(i * 10))).collect();
         let count = |leave| leaves.iter().filter(|l| **l == leave).count();
-        assert_eq!((count(Leave::Granted), count(Leave::Exhausted)), (5, 1));
-        assert_eq!(throttle.due(start + Duration::from_secs(10)), Some(Duration::from_secs(50)));
-        assert_eq!(throttle.due(start + Duration::from_secs(60)), None);
-        assert_eq!(throttle.repair(&id(), start + Duration::from_secs(61)), Leave::Granted);
+        assert_eq!((count(Permit::Granted), count(Permit::Exhausted)), (5, 1));
+        assert_eq!(throttle.next_due(start + Duration::from_secs(10)), Some(Duration::from_secs(50)));
+        assert_eq!(throttle.next_due(start + Duration::from_secs(60)), None);
+        assert_eq!(throttle.request_repair(&id(), start + Duration::from_secs(61)), Permit::Granted);
     }
 
     #[test]
-    fn a_repair_that_is_refused_is_no_part_of_a_fight() {
+    fn refused_repair_does_not_count_against_budget() {
         let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of("1"));
         for _ in 0..20 {
-            assert_eq!(throttle.repair(&id(), start), Leave::Granted);
-            throttle.refuse(&id(), &digest, "no", start);
+            assert_eq!(throttle.request_repair(&id(), start), Permit::Granted);
+            throttle.record_refusal(&id(), &digest, "no", start);
         }
     }
 
     #[test]
-    fn what_went_with_its_definition_was_in_no_fight() {
+    fn object_deleted_with_its_definition_gets_new_budget() {
         let (mut throttle, start) = (Throttle::default(), Instant::now());
         let other = ObjectId::new("", "ConfigMap", "a", "c");
-        for _ in 0..=BURST {
-            throttle.repair(&id(), start);
-            throttle.repair(&other, start);
+        for _ in 0..=REPAIR_BUDGET {
+            throttle.request_repair(&id(), start);
+            throttle.request_repair(&other, start);
         }
-        throttle.pardon(|gone| *gone == id());
-        assert_eq!((throttle.repair(&id(), start), throttle.repair(&other, start)), (Leave::Granted, Leave::Resting));
+        throttle.reset(|gone| *gone == id());
+        assert_eq!(
+            (throttle.request_repair(&id(), start), throttle.request_repair(&other, start)),
+            (Permit::Granted, Permit::BackingOff)
+        );
     }
 
     #[test]
-    fn what_was_refused_is_tried_again_ever_later_unless_it_changes() {
+    fn refused_write_backs_off_until_object_changes() {
         let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of("1"));
-        throttle.refuse(&id(), &digest, "no", start);
-        assert_eq!(throttle.refused(&id(), &digest, start), Some("no"));
-        assert_eq!(throttle.refused(&id(), &Digest::of("2"), start), None);
+        throttle.record_refusal(&id(), &digest, "no", start);
+        assert_eq!(throttle.refusal(&id(), &digest, start), Some("no"));
+        assert_eq!(throttle.refusal(&id(), &Digest::of("2"), start), None);
         let later = start + Duration::from_secs(1);
-        assert_eq!(throttle.refused(&id(), &digest, later), None);
-        throttle.refuse(&id(), &digest, "no", later);
-        assert_eq!(throttle.due(later), Some(Duration::from_secs(2)));
-        throttle.accept(&id());
-        assert_eq!(throttle.due(later), None);
+        assert_eq!(throttle.refusal(&id(), &digest, later), None);
+        throttle.record_refusal(&id(), &digest, "no", later);
+        assert_eq!(throttle.next_due(later), Some(Duration::from_secs(2)));
+        throttle.record_success(&id());
+        assert_eq!(throttle.next_due(later), None);
     }
 }

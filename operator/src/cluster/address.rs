@@ -1,24 +1,24 @@
-//! Where an API server and its proxy are, as a ClusterProfile says it. Pure.
+//! Parses the addresses of an API server and its proxy from a ClusterProfile. Pure.
 
 use http::Uri;
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 
-/// Longest URL that is shown, in characters.
-const SHOWN: usize = 200;
+/// Maximum length of a URL in a message, in characters.
+const MAX_DISPLAYED: usize = 200;
 
 /// A proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proxy {
-    /// How it is spoken to.
+    /// Protocol between the operator and the proxy.
     pub scheme: Scheme,
-    /// Its URL, without a login.
+    /// Its URL, without user information.
     pub url: Uri,
-    /// As whom.
+    /// User and password, if it asks for them.
     pub login: Option<Login>,
 }
 
-/// How a proxy is spoken to.
+/// Protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// CONNECT over plain HTTP/1.1.
@@ -44,43 +44,49 @@ impl PartialEq for Login {
     }
 }
 
-/// The URL of an API server.
+/// Parses the URL of an API server.
 pub fn server(url: &str) -> Result<Uri, String> {
-    let shown = veiled(url);
-    let uri: Uri = url.parse().map_err(|e| format!("\"{shown}\" is no URL: {e}"))?;
+    let shown = without_login(url);
+    let uri: Uri = url.parse().map_err(|e| format!("\"{shown}\" is not a URL: {e}"))?;
     match uri.scheme_str() {
         Some("https") if shown != url => {
-            Err(format!("\"{shown}\" holds a login, which belongs into a Secret that an access provider reads"))
+            Err(format!("\"{shown}\" contains a login; put it into a Secret that an access provider reads"))
         }
         Some("https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        Some("http") => Err(format!("\"{shown}\" is not https: the credential would be sent for everybody to read")),
-        _ => Err(format!("\"{shown}\" is no URL such as https://host:6443")),
+        Some("http") => {
+            Err(format!("\"{shown}\" is not https, so the credential would be sent unencrypted; use https"))
+        }
+        _ => Err(format!("\"{shown}\" is not a URL such as https://host:6443")),
     }
 }
 
-/// The proxy at `url`.
+/// Parses the URL of a proxy.
 pub fn proxy(url: &str) -> Result<Proxy, String> {
-    let wrong =
-        || format!("\"{}\" is no URL such as http://host:3128, https://host:3129 or socks5://host:1080", veiled(url));
-    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let invalid = || {
+        format!(
+            "\"{}\" is not a URL such as http://host:3128, https://host:3129 or socks5://host:1080",
+            without_login(url)
+        )
+    };
+    let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
     let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
         "http" => (Scheme::Http, 80),
         "https" => (Scheme::Https, 443),
         "socks5" | "socks5h" => (Scheme::Socks5, 1080),
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
     let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let (login, host) = match rest.rsplit_once('@') {
         Some((login, host)) => (Some(login), host),
         None => (None, rest),
     };
-    let authority: http::uri::Authority = host.parse().map_err(|_| wrong())?;
+    let authority: http::uri::Authority = host.parse().map_err(|_| invalid())?;
     if authority.host().is_empty() {
-        return Err(wrong());
+        return Err(invalid());
     }
     let host = if authority.port().is_some() { host.to_owned() } else { format!("{host}:{port}") };
     let name = if scheme == Scheme::Https { "https" } else { "http" };
-    let url = Uri::builder().scheme(name).authority(host).path_and_query("/").build().map_err(|_| wrong())?;
+    let url = Uri::builder().scheme(name).authority(host).path_and_query("/").build().map_err(|_| invalid())?;
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let login = login.map(|login| {
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
@@ -89,8 +95,8 @@ pub fn proxy(url: &str) -> Result<Proxy, String> {
     Ok(Proxy { scheme, url, login })
 }
 
-/// `url` as it may be shown: without a login, and not too long.
-fn veiled(url: &str) -> String {
+/// `url` without user information, and shortened, for messages.
+fn without_login(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let shown = match rest[..end].rfind('@') {
@@ -98,7 +104,7 @@ fn veiled(url: &str) -> String {
         Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
         None => url.to_owned(),
     };
-    shown.chars().take(SHOWN).collect()
+    shown.chars().take(MAX_DISPLAYED).collect()
 }
 
 #[cfg(test)]
@@ -106,23 +112,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_shown_without_a_login_and_a_credential_goes_by_https_only() {
+    fn displayed_url_has_no_login_and_server_needs_https() {
         assert!(server("https://h:6443/path").is_ok());
         for (url, part) in [
             ("http://h:8080", "is not https"),
-            ("https://u:geheim@h", "\"https://h\" holds a login"),
-            ("u:geheim@h", "\"h\" is no URL"),
-            ("https://", "is no URL"),
-            ("ftp://h", "is no URL such as"),
+            ("https://u:geheim@h", "\"https://h\" contains a login"),
+            ("u:geheim@h", "\"h\" is not a URL"),
+            ("https://", "is not a URL"),
+            ("ftp://h", "is not a URL such as"),
         ] {
             let why = server(url).unwrap_err();
             assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
         }
-        assert!(veiled(&"x".repeat(5000)).len() < 300);
+        assert!(without_login(&"x".repeat(5000)).len() < 300);
     }
 
     #[test]
-    fn a_proxy_may_want_a_login_and_has_a_port_of_its_own() {
+    fn proxy_has_login_and_default_port() {
         let read = |url: &str| {
             proxy(url).map(|p| {
                 (p.scheme, p.url.to_string(), p.login.map(|l| (l.user, l.password.expose_secret().to_owned())))
@@ -132,9 +138,9 @@ mod tests {
         let login = Some(("u@x".to_owned(), "p:q".to_owned()));
         assert_eq!(read("https://u%40x:p%3Aq@h/").unwrap(), (Scheme::Https, "https://h:443/".to_owned(), login));
         assert_eq!(read("socks5://[::1]").unwrap(), (Scheme::Socks5, "http://[::1]:1080/".to_owned(), None));
-        for wrong in ["h:3128", "ftp://h", "http://", "http://u:geheim@"] {
-            let why = read(wrong).unwrap_err();
-            assert!(why.contains("is no URL such as") && !why.contains("geheim"), "{why}");
+        for invalid in ["h:3128", "ftp://h", "http://", "http://u:geheim@"] {
+            let why = read(invalid).unwrap_err();
+            assert!(why.contains("is not a URL such as") && !why.contains("geheim"), "{why}");
         }
     }
 }

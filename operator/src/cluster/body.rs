@@ -1,4 +1,4 @@
-//! Bodies of answers, with limits: a spoke may send anything, without an end.
+//! Limits on response bodies: a spoke may send anything, without end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,81 +9,82 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 
-/// Longest body of an answer that is no watch, in bytes, and how long it may take.
-const LENGTH: u64 = 64 << 20;
-const TIME: Duration = Duration::from_secs(60);
-/// Longest body of a refusal, in bytes.
-const REFUSAL: usize = 64 << 10;
-/// Shortest token that is looked for, in bytes: a shorter one may be part of any word, and is none that protects anything.
-const SECRET: usize = 8;
+/// Maximum length of a response body in bytes, and maximum duration. Watches have no such limits.
+const MAX_LENGTH: u64 = 64 << 20;
+const MAX_DURATION: Duration = Duration::from_secs(60);
+/// Maximum length of an error response in bytes.
+const MAX_ERROR_LENGTH: usize = 64 << 10;
+/// Minimum length of a token that is redacted, in bytes: a shorter one could be part of any word.
+const MIN_SECRET_LENGTH: usize = 8;
 
-/// The body of an answer.
-pub enum Bounded {
-    /// Of a watch, which goes on for as long as it lasts: who reads it bounds each event.
+/// A response body with limits.
+pub enum LimitedBody {
+    /// Of a watch, which has no end; the reader limits each event.
     Watch(Incoming),
-    /// Of anything else.
-    Answer {
-        /// What comes.
+    /// Of any other successful response.
+    Response {
+        /// The stream.
         from: Incoming,
-        /// How many bytes may still come.
+        /// Bytes that may still arrive.
         left: u64,
-        /// When it has to be there.
+        /// Deadline.
         until: Pin<Box<Sleep>>,
     },
-    /// Of a refusal, read already.
-    Refusal(Full<Bytes>),
+    /// Of an error response, already read.
+    Error(Full<Bytes>),
 }
 
 /// Why a body ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The connection is lost.
+    /// The connection failed.
     #[error(transparent)]
-    Lost(#[from] hyper::Error),
-    /// It is too long.
-    #[error("the API server's answer is longer than {LENGTH} bytes")]
-    Long,
-    /// It takes too long.
-    #[error("the API server's answer did not end within {TIME:?}")]
-    Slow,
+    Connection(#[from] hyper::Error),
+    /// The body is too long.
+    #[error("the response of the API server is longer than {MAX_LENGTH} bytes")]
+    TooLong,
+    /// The body takes too long.
+    #[error("the response of the API server did not end within {MAX_DURATION:?}")]
+    TooSlow,
 }
 
-impl Bounded {
-    /// Bounds `from`.
+impl LimitedBody {
+    /// Limits `from`.
     pub fn new(from: Incoming, watch: bool) -> Self {
         if watch {
             Self::Watch(from)
         } else {
-            Self::Answer { from, left: LENGTH, until: Box::pin(tokio::time::sleep(TIME)) }
+            Self::Response { from, left: MAX_LENGTH, until: Box::pin(tokio::time::sleep(MAX_DURATION)) }
         }
     }
 
-    /// Reads a refusal, and takes every mention of `secret` out of it: a hostile server may repeat what it was sent.
-    pub async fn refusal(from: Incoming, secret: Option<&str>) -> Self {
-        let read = tokio::time::timeout(TIME, Limited::new(from, REFUSAL).collect()).await;
+    /// Reads an error response and redacts `secret`: a hostile server may repeat what the operator
+    /// sent.
+    pub async fn error(from: Incoming, secret: Option<&str>) -> Self {
+        let read = tokio::time::timeout(MAX_DURATION, Limited::new(from, MAX_ERROR_LENGTH).collect()).await;
         let bytes = read.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let bytes = match (std::str::from_utf8(&bytes), secret) {
-            (Ok(text), Some(secret)) if secret.len() >= SECRET && text.contains(secret) => {
+            (Ok(text), Some(secret)) if secret.len() >= MIN_SECRET_LENGTH && text.contains(secret) => {
                 Bytes::from(text.replace(secret, "[hidden]"))
             }
             (Ok(_), _) => bytes,
             (Err(_), _) => Bytes::new(),
         };
-        Self::Refusal(Full::new(bytes))
+        Self::Error(Full::new(bytes))
     }
 }
 
-impl Body for Bounded {
+impl Body for LimitedBody {
     type Data = Bytes;
     type Error = BodyError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Watch(from) => Pin::new(from).poll_frame(cx).map_err(BodyError::from),
-            Self::Refusal(whole) => Pin::new(whole).poll_frame(cx).map_err(|never| match never {}),
-            Self::Answer { from, left, until } => {
+            Self::Error(whole) => Pin::new(whole).poll_frame(cx).map_err(|never| match never {}),
+            Self::Response { from, left, until } => {
                 let Poll::Ready(frame) = Pin::new(from).poll_frame(cx) else {
-                    return until.as_mut().poll(cx).map(|()| Some(Err(BodyError::Slow)));
+                    return until.as_mut().poll(cx).map(|()| Some(Err(BodyError::TooSlow)));
                 };
                 let length = frame
                     .as_ref()
@@ -92,7 +93,7 @@ impl Body for Bounded {
                     .map_or(0, |data| data.len() as u64);
                 match left.checked_sub(length) {
                     Some(rest) => *left = rest,
-                    None => return Poll::Ready(Some(Err(BodyError::Long))),
+                    None => return Poll::Ready(Some(Err(BodyError::TooLong))),
                 }
                 Poll::Ready(frame.map(|f| f.map_err(BodyError::from)))
             }
@@ -101,8 +102,8 @@ impl Body for Bounded {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Watch(from) | Self::Answer { from, .. } => from.size_hint(),
-            Self::Refusal(whole) => whole.size_hint(),
+            Self::Watch(from) | Self::Response { from, .. } => from.size_hint(),
+            Self::Error(whole) => whole.size_hint(),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! One connection a spoke, shared by everything that is installed there, and rebuilt when what it depends on changes. A spoke that
-//! fails is left alone for a while, ever longer: whoever asks meanwhile is told what came of it last.
+//! One connection per spoke, shared by all installations there, and rebuilt when its ClusterProfile
+//! or credential source changes. A spoke that fails backs off; callers get the last error
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,34 +12,34 @@ use knative_operator_shared::reason::Reason;
 use kube::Client;
 use tokio::sync::Mutex;
 
-use super::Unresolved;
-use super::credential::{Issuer, Keeper};
+use super::credential::{CredentialCache, CredentialFetcher};
+use super::metrics::ClusterMetrics;
 use super::profile::Access;
-use super::transport::{Stack, TransportError};
-use crate::metrics::Metrics;
+use super::transport::{SpokeService, TransportError};
+use super::unresolved::Unresolved;
 
-/// How long a spoke may take to answer when it is asked whether it is there.
-const PROBE: Duration = Duration::from_secs(6);
-/// How long a spoke that fails is left alone, first and at most.
-const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// Time limit of the version request that checks a spoke.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
+/// Back-off after a failure: first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 
 /// A connection to a spoke.
 #[derive(Clone)]
 pub struct Connection {
     /// The client.
     pub client: Client,
-    /// Changes whenever the connection is another one.
+    /// Changes when the connection is replaced.
     pub serial: u64,
-    stack: Stack,
-    keeper: Arc<Keeper>,
+    service: SpokeService,
+    credentials: Arc<CredentialCache>,
     access: Arc<Access>,
-    told: Arc<AtomicBool>,
+    reported: Arc<AtomicBool>,
 }
 
 impl Connection {
-    /// Whether nobody has asked this before.
+    /// Whether this is the first call for this connection.
     pub fn is_new(&self) -> bool {
-        !self.told.swap(true, Ordering::Relaxed)
+        !self.reported.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -47,45 +48,46 @@ impl Connection {
 pub struct Failure {
     /// The reason.
     pub unresolved: Unresolved,
-    /// When it is worth to try again.
+    /// Time of the next attempt.
     pub due: Instant,
-    times: u32,
+    attempts: u32,
     access: Arc<Access>,
 }
 
-/// What is held of one spoke.
+/// State of the connection to one spoke.
 #[derive(Default)]
-struct Held {
+struct SpokeState {
     connection: Option<Connection>,
     failed: Option<Failure>,
 }
 
-type Slot = Arc<Mutex<Held>>;
+type Slot = Arc<Mutex<SpokeState>>;
 
 /// The connections of this process.
 pub struct Connections {
     slots: RwLock<HashMap<ClusterProfileReference, Slot>>,
     serial: AtomicU64,
-    issuer: Issuer,
-    metrics: Metrics,
+    fetcher: CredentialFetcher,
+    metrics: Arc<dyn ClusterMetrics>,
 }
 
 impl Connections {
-    /// No connection yet; credentials come from `issuer`.
-    pub fn new(issuer: Issuer) -> Self {
-        let metrics = issuer.metrics.clone();
-        Self { slots: RwLock::default(), serial: AtomicU64::default(), issuer, metrics }
+    /// No connections yet; `fetcher` gets the credentials.
+    pub fn new(fetcher: CredentialFetcher) -> Self {
+        let metrics = fetcher.metrics.clone();
+        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, metrics }
     }
 
-    /// Whether the connection to the spoke of `reference` is for something else than `access`, and has to be rebuilt.
+    /// Whether the connection to the spoke of `reference` was made for another `access` and has to
+    /// be rebuilt.
     pub async fn is_stale(&self, reference: &ClusterProfileReference, access: &Access) -> bool {
         let slot = self.slot(reference);
-        let held = slot.lock().await;
-        held.connection.as_ref().is_some_and(|c| *c.access != *access)
+        let state = slot.lock().await;
+        state.connection.as_ref().is_some_and(|c| *c.access != *access)
     }
 
-    /// The connection to the spoke of `reference`, which answers: the one that there is if it is for the same `access`, else a new one. It is
-    /// asked for its version if it is new or `suspect`.
+    /// A connection to the spoke of `reference` that works: the existing one if it is for the same
+    /// `access`, else a new one. If it is new or `suspect`, its version is requested first.
     pub async fn get(
         &self,
         reference: &ClusterProfileReference,
@@ -93,12 +95,12 @@ impl Connections {
         suspect: bool,
     ) -> Result<Connection, Failure> {
         let slot = self.slot(reference);
-        // Whoever comes while it is tried waits for what comes of it.
-        let mut held = slot.lock().await;
-        let known = held.connection.clone().filter(|c| *c.access == access);
-        let failed = held.failed.take().filter(|f| *f.access == access);
+        // Concurrent callers wait for the outcome of the first.
+        let mut state = slot.lock().await;
+        let known = state.connection.clone().filter(|c| *c.access == access);
+        let failed = state.failed.take().filter(|f| *f.access == access);
         if let Some(failure) = failed.as_ref().filter(|f| Instant::now() < f.due) {
-            held.failed = Some(failure.clone());
+            state.failed = Some(failure.clone());
             return Err(failure.clone());
         }
         if let Some(connection) = known.as_ref().filter(|_| !suspect && failed.is_none()) {
@@ -108,52 +110,54 @@ impl Connections {
         let tried = if let Some(connection) = known {
             probe(reference, &connection).await.map(|()| connection)
         } else {
-            let keeper = held.connection.take().map(|c| c.keeper);
-            match self.connect(reference, &access, keeper).await {
+            let credentials = state.connection.take().map(|c| c.credentials);
+            match self.connect(reference, &access, credentials).await {
                 Ok(connection) => {
-                    held.connection = Some(connection.clone());
+                    state.connection = Some(connection.clone());
                     probe(reference, &connection).await.map(|()| connection)
                 }
                 Err(unresolved) => Err(unresolved),
             }
         };
-        self.metrics.connected(reference, tried.is_ok());
+        self.metrics.set_connected(reference, tried.is_ok());
         tried.map_err(|unresolved| {
-            let times = failed.map_or(0, |f| f.times) + 1;
-            let failure = Failure { unresolved, due: Instant::now() + rest(times), times, access };
-            held.failed = Some(failure.clone());
+            let attempts = failed.map_or(0, |f| f.attempts) + 1;
+            let failure = Failure { unresolved, due: Instant::now() + backoff(attempts), attempts, access };
+            state.failed = Some(failure.clone());
             failure
         })
     }
 
-    /// A connection to the spoke of `access`, with the credential of `keeper` if that is from the same source.
+    /// Connects to the spoke of `access`; reuses `credentials` if they are from the same source.
     async fn connect(
         &self,
         reference: &ClusterProfileReference,
         access: &Arc<Access>,
-        keeper: Option<Arc<Keeper>>,
+        credentials: Option<Arc<CredentialCache>>,
     ) -> Result<Connection, Unresolved> {
-        let keeper = match keeper.filter(|k| k.is_from(&access.source)) {
-            Some(keeper) => keeper,
-            None => Arc::new(Keeper::start(self.issuer.clone(), reference.clone(), access.source.clone()).await?),
+        let credentials = match credentials.filter(|k| k.is_from(&access.source)) {
+            Some(credentials) => credentials,
+            None => {
+                Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access.source.clone()).await?)
+            }
         };
-        let stack = Stack::new(Arc::clone(access), Arc::clone(&keeper)).await?;
+        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials)).await?;
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!(cluster = %reference, server = %access.server, "connecting");
         Ok(Connection {
-            client: stack.client(),
+            client: service.client(),
             serial,
-            stack,
-            keeper,
+            service,
+            credentials,
             access: Arc::clone(access),
-            told: Arc::default(),
+            reported: Arc::default(),
         })
     }
 
-    /// Forgets the connection to the spoke of `reference`.
-    pub fn forget(&self, reference: &ClusterProfileReference) {
+    /// Drops the connection to the spoke of `reference`.
+    pub fn remove(&self, reference: &ClusterProfileReference) {
         self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
-        self.metrics.disconnected(reference);
+        self.metrics.remove_connection(reference);
     }
 
     fn slot(&self, reference: &ClusterProfileReference) -> Slot {
@@ -164,32 +168,32 @@ impl Connections {
     }
 }
 
-/// How long a spoke is left alone that has failed so many times: doubling, with up to a quarter of jitter so that spokes that fail
-/// together are not tried together.
-fn rest(times: u32) -> Duration {
-    let pause = (REST.0 * 2u32.saturating_pow(times.saturating_sub(1).min(8))).min(REST.1);
-    let noise = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), times) % 256;
+/// Back-off after `attempts` failures: doubled each time, with up to a quarter of jitter, so that
+/// spokes that fail together are not retried together.
+fn backoff(attempts: u32) -> Duration {
+    let pause = (BACKOFF.0 * 2u32.saturating_pow(attempts.saturating_sub(1).min(8))).min(BACKOFF.1);
+    let noise = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), attempts) % 256;
     pause + pause / 1024 * u32::try_from(noise).unwrap_or_default()
 }
 
-/// Asks the spoke for its version. One that doesn't speak HTTP/2 is asked again by HTTP/1.1.
+/// Requests the version of the spoke, over HTTP/1.1 if it doesn't speak HTTP/2.
 async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> Result<(), Unresolved> {
-    let mut asked = ask(connection).await;
-    if let Some(Err(error)) = &asked
-        && connection.stack.is_other_protocol(error)
+    let mut response = request_version(connection).await;
+    if let Some(Err(error)) = &response
+        && connection.service.is_protocol_mismatch(error)
     {
-        connection.stack.renew(false).await?;
-        asked = ask(connection).await;
+        connection.service.reconnect(false).await?;
+        response = request_version(connection).await;
     }
     let server = &connection.access.server;
-    let told = |what: String| format!("the API server {server} of ClusterProfile {reference} {what}");
-    let unresolved = match asked {
+    let message = |what: String| format!("the API server {server} of ClusterProfile {reference} {what}");
+    let unresolved = match response {
         Some(Ok(_)) => return Ok(()),
         Some(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
             return Err(Unresolved::new(
                 Reason::RemoteClusterUnauthorized,
-                told(format!(
-                    "refuses the credential of the access provider {}: {}",
+                message(format!(
+                    "refused the credential of the access provider {}: {}",
                     connection.access.source.provider(),
                     status.message
                 )),
@@ -200,26 +204,31 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
         {
             match source.downcast::<TransportError>().map(|e| *e) {
                 Ok(TransportError::Credential(unresolved)) => unresolved,
-                _ => Unresolved::new(Reason::RemoteClusterUnreachable, told("can't be reached".to_owned())),
+                _ => Unresolved::new(Reason::RemoteClusterUnreachable, message("is unreachable".to_owned())),
             }
         }
         Some(Err(kube::Error::SerdeError(_))) => Unresolved::new(
             Reason::RemoteClusterUnreachable,
-            told("answers, but not as a Kubernetes API server does".to_owned()),
+            message("does not answer like a Kubernetes API server".to_owned()),
         ),
         Some(Err(error)) => Unresolved::new(
             Reason::RemoteClusterUnreachable,
-            told(format!("can't be reached: {}", knative_operator_runtime::words(&error))),
+            message(format!("is unreachable: {}", knative_operator_runtime::error_text(&error))),
         ),
-        None => Unresolved::new(Reason::RemoteClusterUnreachable, told(format!("did not answer within {PROBE:?}"))),
+        None => Unresolved::new(
+            Reason::RemoteClusterUnreachable,
+            message(format!("did not answer within {PROBE_TIMEOUT:?}")),
+        ),
     };
-    // What is dead is not tried again: the next time begins with a new connection.
-    connection.stack.renew(true).await?;
+    // Drop the failed connections, so that the next attempt makes new ones.
+    connection.service.reconnect(true).await?;
     Err(unresolved)
 }
 
-async fn ask(connection: &Connection) -> Option<kube::Result<k8s_openapi::apimachinery::pkg::version::Info>> {
-    tokio::time::timeout(PROBE, connection.client.apiserver_version()).await.ok()
+async fn request_version(
+    connection: &Connection,
+) -> Option<kube::Result<k8s_openapi::apimachinery::pkg::version::Info>> {
+    tokio::time::timeout(PROBE_TIMEOUT, connection.client.apiserver_version()).await.ok()
 }
 
 #[cfg(test)]
@@ -227,12 +236,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spoke_is_left_alone_ever_longer_up_to_a_limit() {
-        for (times, least) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (1000, 8)] {
-            let pause = rest(times);
+    fn backoff_doubles_up_to_limit() {
+        for (attempts, least) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (1000, 8)] {
+            let pause = backoff(attempts);
             assert!(
                 pause >= Duration::from_secs(least) && pause <= Duration::from_secs(least) * 5 / 4,
-                "{times}: {pause:?}"
+                "{attempts}: {pause:?}"
             );
         }
     }

@@ -1,4 +1,5 @@
-//! Keeps the credential of one spoke fresh: one run of the plugin at a time, ahead of its end, and after a 401.
+//! Caches the credential of a spoke, and renews it before it expires and after a 401. One plugin
+//! runs per spoke at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,52 +13,54 @@ use secrecy::ExposeSecret;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::exec::{self, Credential};
-use super::profile::Source;
-use super::{Unresolved, secret};
-use crate::metrics::Metrics;
+use super::metrics::ClusterMetrics;
+use super::profile::CredentialSource;
+use super::secret;
+use super::unresolved::Unresolved;
 
-/// Plugins that are started at the same time, over all spokes.
-static STARTS: Semaphore = Semaphore::const_new(16);
-/// How long a plugin counts as being started: one that hangs holds up no other spoke's.
-const START: Duration = Duration::from_secs(1);
-/// A credential that is refused and no older than this is not asked for again.
-const FRESH: Duration = Duration::from_secs(2);
-/// How soon it is tried again to renew one that is valid still.
-const REST: Duration = Duration::from_secs(5);
+/// Limit of plugins that start at the same time, over all spokes.
+static START_PERMITS: Semaphore = Semaphore::const_new(16);
+/// Time that a plugin counts as starting, so that a plugin that hangs doesn't delay other spokes.
+const START_DURATION: Duration = Duration::from_secs(1);
+/// A refused credential younger than this is not renewed.
+const MIN_AGE: Duration = Duration::from_secs(2);
+/// Delay before the renewal of a valid credential is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Who gets credentials for the spokes.
+/// Gets credentials for spokes.
 #[derive(Clone)]
-pub struct Issuer {
+pub struct CredentialFetcher {
     /// The hub, whose Secrets the built-in provider reads.
     pub hub: Client,
     /// The operator's own namespace.
     pub namespace: String,
-    /// How long a plugin may take.
-    pub limit: Duration,
-    /// What is counted.
-    pub metrics: Metrics,
+    /// Time limit of a plugin.
+    pub timeout: Duration,
+    /// Metrics of credentials and connections.
+    pub metrics: Arc<dyn ClusterMetrics>,
 }
 
 /// The credential of one spoke.
-pub struct Keeper {
-    issuer: Issuer,
+pub struct CredentialCache {
+    fetcher: CredentialFetcher,
     cluster: ClusterProfileReference,
-    source: Source,
-    current: ArcSwap<Held>,
-    /// When it was tried last in vain to have another one.
-    refresh: Mutex<Option<Instant>>,
+    source: CredentialSource,
+    current: ArcSwap<CachedCredential>,
+    /// Time of the last failed renewal; locked while a renewal runs.
+    failed_renewal: Mutex<Option<Instant>>,
 }
 
-/// A credential, and when it was had.
+/// A credential and the time of its request.
 #[derive(Debug)]
-pub struct Held {
+pub struct CachedCredential {
     /// The credential.
     pub credential: Credential,
-    had: Timestamp,
+    requested_at: Timestamp,
 }
 
-impl Held {
-    /// The `Authorization` header; none if it is a client certificate, or a token that no header can hold.
+impl CachedCredential {
+    /// The `Authorization` header; `None` for a client certificate, or a token that is no valid
+    /// header.
     pub fn authorization(&self) -> Option<HeaderValue> {
         let token = self.credential.token.as_ref()?;
         let mut header = HeaderValue::try_from(format!("Bearer {}", token.expose_secret().trim())).ok()?;
@@ -65,86 +68,98 @@ impl Held {
         Some(header)
     }
 
-    /// Whether four fifths of its life are over.
-    fn due(&self, now: Timestamp) -> bool {
-        self.credential.expires.is_some_and(|end| now.duration_since(self.had) * 5 >= end.duration_since(self.had) * 4)
+    /// Whether four fifths of its lifetime are over.
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.credential
+            .expires
+            .is_some_and(|end| now.duration_since(self.requested_at) * 5 >= end.duration_since(self.requested_at) * 4)
     }
 
-    /// Whether it was had a moment ago.
-    fn fresh(&self, now: Timestamp) -> bool {
-        now.duration_since(self.had).unsigned_abs() < FRESH
+    /// Whether it was requested a moment ago.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        now.duration_since(self.requested_at).unsigned_abs() < MIN_AGE
     }
 }
 
-impl Keeper {
-    /// Gets the credential of `cluster` from `source` for the first time.
-    pub async fn start(issuer: Issuer, cluster: ClusterProfileReference, source: Source) -> Result<Self, Unresolved> {
-        let held = issuer.get(&cluster, &source).await?;
-        Ok(Self { issuer, cluster, source, current: ArcSwap::from_pointee(held), refresh: Mutex::default() })
+impl CredentialCache {
+    /// Requests the credential of `cluster` from `source` for the first time.
+    pub async fn start(
+        fetcher: CredentialFetcher,
+        cluster: ClusterProfileReference,
+        source: CredentialSource,
+    ) -> Result<Self, Unresolved> {
+        let cached = fetcher.get(&cluster, &source).await?;
+        Ok(Self { fetcher, cluster, source, current: ArcSwap::from_pointee(cached), failed_renewal: Mutex::default() })
     }
 
     /// Whether it is from `source`.
-    pub fn is_from(&self, source: &Source) -> bool {
+    pub fn is_from(&self, source: &CredentialSource) -> bool {
         self.source == *source
     }
 
-    /// The credential, refreshed first if it is due; while it is valid nobody waits for that but whoever began it.
-    pub async fn current(&self) -> Result<Arc<Held>, Unresolved> {
-        let (held, now) = (self.current.load_full(), Timestamp::now());
-        if !held.due(now) {
-            return Ok(held);
+    /// The credential, renewed first if that is due. While it is valid, only the caller that starts
+    /// the renewal waits for it.
+    pub async fn current(&self) -> Result<Arc<CachedCredential>, Unresolved> {
+        let (cached, now) = (self.current.load_full(), Timestamp::now());
+        if !cached.is_due(now) {
+            return Ok(cached);
         }
-        if held.credential.expires.is_some_and(|end| end <= now) {
-            return self.newer_than(&held).await;
+        if cached.credential.expires.is_some_and(|end| end <= now) {
+            return self.newer_than(&cached).await;
         }
-        match self.refresh.try_lock() {
-            Ok(failed) if failed.is_none_or(|at| at.elapsed() > REST) => drop(failed),
-            _ => return Ok(held),
+        match self.failed_renewal.try_lock() {
+            Ok(failed) if failed.is_none_or(|at| at.elapsed() > RETRY_DELAY) => drop(failed),
+            _ => return Ok(cached),
         }
-        match self.newer_than(&held).await {
+        match self.newer_than(&cached).await {
             Err(unresolved) => {
-                tracing::warn!(cluster = %self.cluster, why = unresolved.message, "credential not renewed; the old one is valid still");
-                Ok(held)
+                tracing::warn!(cluster = %self.cluster, error = unresolved.message, "failed to renew the credential; the current one is still valid");
+                Ok(cached)
             }
-            fresh => fresh,
+            renewed => renewed,
         }
     }
 
-    /// A credential that isn't `old`, unless that is new: whoever comes while the plugin runs for somebody else takes that one's result.
-    pub async fn newer_than(&self, old: &Arc<Held>) -> Result<Arc<Held>, Unresolved> {
-        let mut failed = self.refresh.lock().await;
-        let held = self.current.load_full();
-        if !Arc::ptr_eq(&held, old) || held.fresh(Timestamp::now()) {
-            return Ok(held);
+    /// A credential newer than `old`, unless `old` is new itself. Concurrent callers share one
+    /// renewal.
+    pub async fn newer_than(&self, old: &Arc<CachedCredential>) -> Result<Arc<CachedCredential>, Unresolved> {
+        let mut failed = self.failed_renewal.lock().await;
+        let cached = self.current.load_full();
+        if !Arc::ptr_eq(&cached, old) || cached.is_fresh(Timestamp::now()) {
+            return Ok(cached);
         }
-        let fresh = self.issuer.get(&self.cluster, &self.source).await;
-        *failed = fresh.is_err().then(Instant::now);
-        let fresh = Arc::new(fresh?);
-        self.current.store(Arc::clone(&fresh));
+        let renewed = self.fetcher.get(&self.cluster, &self.source).await;
+        *failed = renewed.is_err().then(Instant::now);
+        let renewed = Arc::new(renewed?);
+        self.current.store(Arc::clone(&renewed));
         tracing::debug!(cluster = %self.cluster, "credential renewed");
-        Ok(fresh)
+        Ok(renewed)
     }
 }
 
-impl Issuer {
-    async fn get(&self, cluster: &ClusterProfileReference, source: &Source) -> Result<Held, Unresolved> {
-        let (started, had) = (Instant::now(), Timestamp::now());
+impl CredentialFetcher {
+    async fn get(
+        &self,
+        cluster: &ClusterProfileReference,
+        source: &CredentialSource,
+    ) -> Result<CachedCredential, Unresolved> {
+        let (started, requested_at) = (Instant::now(), Timestamp::now());
         let credential = match source {
-            Source::Plugin(plugin) => {
-                let run = exec::run(plugin, self.limit);
+            CredentialSource::Plugin(plugin) => {
+                let run = exec::run(plugin, self.timeout);
                 tokio::pin!(run);
-                // The semaphore is never closed, so this only waits.
-                let turn = STARTS.acquire().await;
-                let quick = tokio::time::timeout(START, &mut run).await;
-                drop(turn);
-                match quick {
+                // The semaphore is never closed, so this call only waits.
+                let permit = START_PERMITS.acquire().await;
+                let started_in_time = tokio::time::timeout(START_DURATION, &mut run).await;
+                drop(permit);
+                match started_in_time {
                     Ok(credential) => credential,
                     Err(_) => run.await,
                 }
             }
-            Source::Secret { name, .. } => secret::read(&self.hub, &self.namespace, name, self.limit).await,
+            CredentialSource::Secret { name, .. } => secret::read(&self.hub, &self.namespace, name, self.timeout).await,
         };
-        self.metrics.credential(cluster, source.provider(), started.elapsed(), credential.is_ok());
-        Ok(Held { credential: credential?, had })
+        self.metrics.credential_requested(cluster, source.provider(), started.elapsed(), credential.is_ok());
+        Ok(CachedCredential { credential: credential?, requested_at })
     }
 }

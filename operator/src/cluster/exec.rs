@@ -1,5 +1,5 @@
-//! Runs a credential plugin (`client.authentication.k8s.io`): as a child process of its own group, with a time limit
-//! and limits on what it prints, killed with everything that it started.
+//! Runs a credential plugin (`client.authentication.k8s.io`) as a process group of its own, with
+//! limits on time and output, and kills the group at the end.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use super::Unresolved;
 use super::profile::Plugin;
+use super::unresolved::Unresolved;
 
-/// Longest output, in bytes.
+/// Maximum output in bytes.
 const OUTPUT_LIMIT: u64 = 256 << 10;
-/// Longest part of standard error that is kept, in bytes: its end.
+/// Length of the end of standard error that is kept, in bytes.
 const ERROR_LIMIT: usize = 16 << 10;
-/// Longest line of standard error that is shown, in characters.
+/// Maximum length of a line of standard error in a message, in characters.
 const LINE_LIMIT: usize = 300;
 
-/// What a plugin gave. Nothing of it can be printed.
+/// The credential from a plugin. Its `Debug` output has no secrets.
 #[derive(Clone, Debug)]
 pub struct Credential {
     /// Bearer token.
     pub token: Option<SecretString>,
     /// Client certificate and key, in PEM, the key second.
     pub identity: Option<(String, SecretString)>,
-    /// When it ends.
+    /// Expiration time.
     pub expires: Option<Timestamp>,
 }
 
@@ -57,20 +57,20 @@ struct Status {
     expiration_timestamp: Option<Timestamp>,
 }
 
-/// Ends a process group when dropped.
-struct Group(Option<Pid>);
+/// Kills a process group when dropped.
+struct ProcessGroup(Option<Pid>);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // Fails only if nobody of it is left.
+            // Fails only if no process of the group is left.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// Runs `plugin` and reads what it gives, within `limit`.
-pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresolved> {
+/// Runs `plugin` and reads its credential, within `timeout`.
+pub async fn run(plugin: &Plugin, timeout: Duration) -> Result<Credential, Unresolved> {
     let failed = |why: String| {
         Unresolved::new(
             Reason::AccessProviderFailed,
@@ -87,23 +87,23 @@ pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresol
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|e| failed(format!("can't be started: {e}")))?;
-    let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        .map_err(|e| failed(format!("can't start: {e}")))?;
+    let group = ProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(failed("has no output".to_owned()));
     };
     let work = async {
-        // Standard error is drained to its end, so that a plugin that talks much is not stopped by a full pipe.
-        let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read_end(stderr), child.wait());
+        // Drain standard error, so that a verbose plugin is not blocked by a full pipe.
+        let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read_tail(stderr), child.wait());
         (out, err, status)
     };
-    let finished = tokio::time::timeout(limit, work).await;
+    let finished = tokio::time::timeout(timeout, work).await;
     drop(group);
     let Ok((out, err, status)) = finished else {
-        return Err(failed(format!("did not answer within {limit:?} and was killed")));
+        return Err(failed(format!("did not answer within {timeout:?} and was killed")));
     };
     let (out, err) = (out.unwrap_or_default(), err.unwrap_or_default());
-    let status = status.map_err(|e| failed(format!("could not be waited for: {e}")))?;
+    let status = status.map_err(|e| failed(format!("can't be awaited: {e}")))?;
     if !status.success() {
         let code = status.code().map_or_else(|| "by a signal".to_owned(), |c| format!("with status {c}"));
         return Err(failed(format!("ended {code}: {}", last_line(&err))));
@@ -111,10 +111,10 @@ pub async fn run(plugin: &Plugin, limit: Duration) -> Result<Credential, Unresol
     if out.len() as u64 >= OUTPUT_LIMIT {
         return Err(failed(format!("printed more than {OUTPUT_LIMIT} bytes")));
     }
-    parse(&out, &plugin.api_version).map_err(|why| failed(format!("printed no valid ExecCredential: {why}")))
+    parse(&out, &plugin.api_version).map_err(|why| failed(format!("printed an invalid ExecCredential: {why}")))
 }
 
-/// The first `limit` bytes of `from`; the rest is read and dropped.
+/// The first `timeout` bytes of `from`; the rest is drained.
 async fn read(mut from: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     (&mut from).take(limit).read_to_end(&mut kept).await?;
@@ -122,8 +122,8 @@ async fn read(mut from: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<V
     Ok(kept)
 }
 
-/// The end of `from`.
-async fn read_end(mut from: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
+/// The last bytes of `from`.
+async fn read_tail(mut from: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
     let (mut kept, mut piece) = (Vec::new(), vec![0; ERROR_LIMIT]);
     loop {
         let read = from.read(&mut piece).await?;
@@ -137,8 +137,8 @@ async fn read_end(mut from: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> 
     }
 }
 
-/// `line` without what looks like a token: a JWT, or whatever comes after "Bearer".
-fn veiled(line: &str) -> String {
+/// `line` with likely tokens redacted: a JWT, or the word after "Bearer".
+fn redact_tokens(line: &str) -> String {
     let mut bearer = false;
     let words = line.split(' ').map(|word| {
         let token = bearer
@@ -153,16 +153,16 @@ fn veiled(line: &str) -> String {
 
 fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
-    let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("it said nothing on standard error");
-    veiled(line).chars().take(LINE_LIMIT).collect()
+    let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("no output on standard error");
+    redact_tokens(line).chars().take(LINE_LIMIT).collect()
 }
 
-/// What went wrong is told without a word of the output: it may hold a token.
+/// Parses the plugin's output. Error messages don't quote it: it may contain a token.
 fn parse(out: &[u8], api_version: &str) -> Result<Credential, String> {
     let credential: ExecCredential = serde_json::from_slice(out)
-        .map_err(|e| format!("no JSON of that form in line {} column {}", e.line(), e.column()))?;
+        .map_err(|e| format!("not the expected JSON in line {} column {}", e.line(), e.column()))?;
     if credential.kind != "ExecCredential" {
-        return Err("its kind is another".to_owned());
+        return Err("its kind is not ExecCredential".to_owned());
     }
     if credential.api_version != api_version {
         return Err(format!("its apiVersion is not {api_version}"));
@@ -179,7 +179,7 @@ fn parse(out: &[u8], api_version: &str) -> Result<Credential, String> {
     Ok(Credential { token: status.token, identity, expires: status.expiration_timestamp })
 }
 
-/// `text` in base64, as kube's configuration wants keys.
+/// `text` in base64, the encoding of keys in kube's configuration.
 pub fn base64(text: &str) -> String {
     BASE64_STANDARD.encode(text)
 }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_read_and_never_printed() {
+    async fn token_is_read_and_never_printed() {
         let script = r#"[ "$GIVEN" = yes ] && echo "$KUBERNETES_EXEC_INFO" | grep -q clusterName && echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"canary","expirationTimestamp":"2030-01-01T00:00:00Z"}}'"#;
         let credential = run(&shell(script), Duration::from_secs(5)).await.unwrap();
         assert!(credential.token.is_some() && credential.expires.is_some());
@@ -218,14 +218,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_goes_wrong_is_told_with_the_last_line() {
+    async fn failure_reports_last_line_of_stderr() {
         assert!(
             error("echo first >&2; echo 'no such secret' >&2; exit 1")
                 .await
                 .ends_with("ended with status 1: no such secret")
         );
-        assert!(error("exit 3").await.contains("said nothing"));
-        assert!(error("echo canary").await.contains("no JSON of that form in line 1"));
+        assert!(error("exit 3").await.contains("no output"));
+        assert!(error("echo canary").await.contains("not the expected JSON in line 1"));
         assert!(!error("echo '{\"token\":\"canary\"}'").await.contains("canary"));
         assert!(
             error(r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential"}'"#)
@@ -237,11 +237,11 @@ mod tests {
         let mut missing = shell("");
         missing.command = "/nowhere/plugin".into();
         let error = run(&missing, Duration::from_secs(1)).await.unwrap_err();
-        assert!(error.message.contains("/nowhere/plugin can't be started: No such file"), "{error}");
+        assert!(error.message.contains("/nowhere/plugin can't start: No such file"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_plugin_that_hangs_is_killed_with_its_children() {
+    async fn hanging_plugin_is_killed_with_its_children() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let script = format!("sleep 600 & echo $! > {}; wait", file.path().display());
         assert!(error(&script).await.contains("did not answer within 500ms and was killed"));

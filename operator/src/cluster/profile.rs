@@ -1,4 +1,4 @@
-//! How a ClusterProfile is reached. Pure: the profile and the provider file in, what to do out.
+//! Derives from a ClusterProfile and the provider file how to connect to a spoke. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use knative_operator_shared::reason::Reason;
 use serde_json::{Value, json};
 
-use super::Unresolved;
 use super::address::{self, Proxy};
 use super::provider::{ArgsPolicy, Builtin, EnvPolicy, ExecConfig, Provider, Providers};
+use super::unresolved::Unresolved;
 
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
 const ARGS_EXTENSION: &str = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args";
 const ENV_EXTENSION: &str = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
 
-/// Everything that a connection to a spoke depends on: two equal ones may share a connection.
+/// Everything that a connection to a spoke depends on: equal values may share a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
     /// URL of the API server.
     pub server: Uri,
-    /// Certificates of its authorities, in PEM; none means the system's.
+    /// Certificates of its authorities in PEM; `None` for the system's.
     pub authority: Option<Vec<u8>>,
-    /// Name to verify its certificate against, if not the URL's.
+    /// Name to verify its certificate against, if not the host of the URL.
     pub server_name: Option<String>,
-    /// Whether its certificate goes unverified.
+    /// Whether to skip the verification of its certificate.
     pub insecure: bool,
-    /// The proxy to go through.
+    /// The proxy in between.
     pub proxy: Option<Proxy>,
-    /// Where the credential comes from.
-    pub source: Source,
+    /// Source of the credential.
+    pub source: CredentialSource,
 }
 
-/// Where a credential comes from.
+/// Source of a credential.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Source {
-    /// From a plugin that is run.
+pub enum CredentialSource {
+    /// A plugin.
     Plugin(Plugin),
-    /// From a Secret beside the operator.
+    /// A Secret in the operator's namespace.
     Secret {
         /// Name of the provider, for messages.
         provider: String,
@@ -49,7 +49,7 @@ pub enum Source {
     },
 }
 
-impl Source {
+impl CredentialSource {
     /// Name of the provider.
     pub fn provider(&self) -> &str {
         match self {
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-/// A run of a credential plugin.
+/// The command line of a credential plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
     /// Name of the provider, for messages.
@@ -70,14 +70,14 @@ pub struct Plugin {
     pub args: Vec<String>,
     /// Its environment, besides the operator's own.
     pub env: BTreeMap<String, String>,
-    /// The version of `ExecCredential` it speaks.
+    /// Its version of `ExecCredential`.
     pub api_version: String,
-    /// What it is told (`KUBERNETES_EXEC_INFO`).
+    /// Its input (`KUBERNETES_EXEC_INFO`).
     pub info: Value,
 }
 
-/// How `profile` is reached with `providers`, or why not. Each call starts from the file's own arguments, so those of a
-/// profile never pile up.
+/// How to connect to the cluster of `profile` with `providers`. Each call starts with the arguments
+/// of the file, so additional arguments of a profile don't accumulate.
 pub fn access(
     reference: &ClusterProfileReference,
     profile: &ClusterProfile,
@@ -102,7 +102,7 @@ pub fn access(
             "the provider file of the operator names no provider; add one to accessProvidersConfig.providers",
         ));
     }
-    let offered = offered(profile);
+    let offered = offered_providers(profile);
     if offered.is_empty() {
         return Err(Unresolved::new(
             Reason::ClusterProfileUnavailable,
@@ -122,19 +122,19 @@ pub fn access(
             ),
         ));
     };
-    let broken = |what: &str, why: String| {
+    let invalid = |what: &str, why: String| {
         Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
     };
     let cluster = &accessor.cluster;
-    let server = address::server(&cluster.server).map_err(|why| broken("server", why))?;
+    let server = address::server(&cluster.server).map_err(|why| invalid("server", why))?;
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
-    let proxy = proxy.map_err(|why| broken("proxy-url", why))?;
+    let proxy = proxy.map_err(|why| invalid("proxy-url", why))?;
     let authority = match cluster.certificate_authority_data.as_deref().filter(|d| !d.is_empty()) {
         None => None,
         Some(data) => Some(
             BASE64_STANDARD
                 .decode(data)
-                .map_err(|e| broken("certificate-authority-data", format!("is no base64: {e}")))?,
+                .map_err(|e| invalid("certificate-authority-data", format!("is not base64: {e}")))?,
         ),
     };
     Ok(Access {
@@ -147,8 +147,9 @@ pub fn access(
     })
 }
 
-/// The access providers of a profile by name; those under the deprecated name count where the new one is silent.
-fn offered(profile: &ClusterProfile) -> BTreeMap<&str, &AccessProvider> {
+/// The access providers of a profile by name; the deprecated field counts for names that the new
+/// one lacks.
+fn offered_providers(profile: &ClusterProfile) -> BTreeMap<&str, &AccessProvider> {
     let Some(status) = &profile.status else { return BTreeMap::new() };
     status.credential_providers.iter().chain(&status.access_providers).map(|p| (p.name.as_str(), p)).collect()
 }
@@ -157,9 +158,9 @@ fn source(
     reference: &ClusterProfileReference,
     provider: &Provider,
     cluster: &AccessCluster,
-) -> Result<Source, Unresolved> {
+) -> Result<CredentialSource, Unresolved> {
     let Some(Builtin::SecretReader) = provider.builtin else {
-        return plugin(reference, provider, cluster).map(Source::Plugin);
+        return plugin(reference, provider, cluster).map(CredentialSource::Plugin);
     };
     let config = cluster.extensions.iter().find(|e| e.name == EXEC_EXTENSION).map(|e| &e.extension);
     let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
@@ -169,7 +170,7 @@ fn source(
         );
         Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
     })?;
-    Ok(Source::Secret { provider: provider.name.clone(), name: name.to_owned() })
+    Ok(CredentialSource::Secret { provider: provider.name.clone(), name: name.to_owned() })
 }
 
 fn plugin(
@@ -194,7 +195,7 @@ fn plugin(
     let mut args = exec.args.clone().unwrap_or_default();
     if let Some(additional) = extension(ARGS_EXTENSION).filter(|_| provider.args_policy == ArgsPolicy::Append) {
         let additional: Vec<String> = serde_json::from_value(additional.clone()).map_err(|e| {
-            failed(format!("ClusterProfile {reference}: extension {ARGS_EXTENSION} is no list of text: {e}"))
+            failed(format!("ClusterProfile {reference}: extension {ARGS_EXTENSION} is not a list of strings: {e}"))
         })?;
         args.extend(additional);
     }
@@ -202,7 +203,7 @@ fn plugin(
         exec.env.iter().flatten().map(|v| (v.name.clone(), v.value.clone())).collect();
     if let Some(additional) = extension(ENV_EXTENSION).filter(|_| provider.env_policy != EnvPolicy::Ignore) {
         let additional: BTreeMap<String, String> = serde_json::from_value(additional.clone()).map_err(|e| {
-            failed(format!("ClusterProfile {reference}: extension {ENV_EXTENSION} is no mapping of text to text: {e}"))
+            failed(format!("ClusterProfile {reference}: extension {ENV_EXTENSION} is not a map of strings: {e}"))
         })?;
         for (name, value) in additional {
             match provider.env_policy {
@@ -222,11 +223,11 @@ fn plugin(
     })
 }
 
-/// `KUBERNETES_EXEC_INFO`, as `client.authentication.k8s.io` defines it.
+/// `KUBERNETES_EXEC_INFO` as `client.authentication.k8s.io` defines it.
 fn info(exec: &ExecConfig, cluster: &AccessCluster, config: Option<&Value>) -> Value {
     let mut spec = json!({"interactive": false});
     if exec.provide_cluster_info {
-        let mut told = json!({"server": cluster.server});
+        let mut described = json!({"server": cluster.server});
         let optional = [
             ("tls-server-name", cluster.tls_server_name.as_ref().map(|v| json!(v))),
             ("insecure-skip-tls-verify", cluster.insecure_skip_tls_verify.then_some(json!(true))),
@@ -236,10 +237,10 @@ fn info(exec: &ExecConfig, cluster: &AccessCluster, config: Option<&Value>) -> V
         ];
         for (key, value) in optional {
             if let Some(value) = value {
-                told[key] = value;
+                described[key] = value;
             }
         }
-        spec["cluster"] = told;
+        spec["cluster"] = described;
     }
     json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec})
 }
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_of_the_reason_table() {
+    fn each_failure_has_its_reason() {
         let unhealthy =
             json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "False", "message": "on fire"}]});
         let two = file(&json!({}));
@@ -295,7 +296,7 @@ mod tests {
                 healthy(&json!([{"name": "a", "cluster": {"server": "nonsense"}}])),
                 &two,
                 Reason::RemoteClientCreationFailed,
-                "is no URL",
+                "is not a URL",
             ),
             (
                 healthy(&json!([{"name": "a", "cluster": {"server": "https://h", "certificate-authority-data": "!"}}])),
@@ -311,17 +312,17 @@ mod tests {
     }
 
     #[test]
-    fn the_built_in_provider_reads_the_secret_that_the_profile_names() {
+    fn builtin_provider_reads_secret_named_by_profile() {
         let own = providers(&json!({"providers": [{"name": "b", "builtin": "secretreader"}]}));
         let source = access(&reference(), &profile(&healthy(&accessor("b"))), &own).unwrap().source;
-        assert_eq!(source, Source::Secret { provider: "b".to_owned(), name: "c".to_owned() });
+        assert_eq!(source, CredentialSource::Secret { provider: "b".to_owned(), name: "c".to_owned() });
         let nameless = json!([{"name": "b", "cluster": {"server": "https://h"}}]);
         let error = access(&reference(), &profile(&healthy(&nameless)), &own).unwrap_err();
         assert!(error.reason == Reason::AccessProviderFailed && error.message.contains("clusterName"), "{error}");
     }
 
     #[test]
-    fn the_file_decides_the_order_and_the_deprecated_name_is_read() {
+    fn provider_file_decides_order_and_deprecated_field_is_read() {
         let mut both = accessor("b");
         both.as_array_mut().unwrap().extend(accessor("a").as_array().unwrap().clone());
         assert_eq!(access(&reference(), &profile(&healthy(&both)), &file(&json!({}))).unwrap().source.provider(), "a");
@@ -330,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_profile_adds_follows_the_policies() {
+    fn profile_additions_follow_policies() {
         let plugin = |extra: &Value| match access(&reference(), &profile(&healthy(&accessor("b"))), &file(extra))
             .unwrap()
             .source
         {
-            Source::Plugin(plugin) => plugin,
-            Source::Secret { .. } => unreachable!("a plugin is configured"),
+            CredentialSource::Plugin(plugin) => plugin,
+            CredentialSource::Secret { .. } => unreachable!("a plugin is configured"),
         };
         let env = |plugin: &Plugin| plugin.env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
         let ignored = plugin(&json!({}));

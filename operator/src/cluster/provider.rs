@@ -1,5 +1,5 @@
-//! The provider file (KEP-5339, `sigs.k8s.io/cluster-inventory-api/pkg/access`): which plugin gives credentials for
-//! which type of access provider.
+//! The provider file (KEP-5339, `sigs.k8s.io/cluster-inventory-api/pkg/access`): it maps types of
+//! access providers to credential plugins.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Providers {
-    /// In order of preference.
+    /// Providers in order of preference.
     pub providers: Vec<Provider>,
 }
 
@@ -21,27 +21,27 @@ pub struct Providers {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provider {
-    /// The type of access provider it is for.
+    /// Type of access provider.
     pub name: String,
     /// The plugin.
     #[serde(default)]
     pub exec_config: Option<ExecConfig>,
-    /// Instead of a plugin: a provider that is part of the operator.
+    /// A built-in provider instead of a plugin.
     #[serde(default)]
     pub builtin: Option<Builtin>,
-    /// What a profile's additional arguments do.
+    /// Policy for additional arguments of a profile.
     #[serde(rename = "profileSourcedCLIArgsPolicy", default)]
     pub args_policy: ArgsPolicy,
-    /// What a profile's additional environment does.
+    /// Policy for additional environment variables of a profile.
     #[serde(rename = "profileSourcedEnvVarsPolicy", default)]
     pub env_policy: EnvPolicy,
 }
 
-/// A provider that is part of the operator.
+/// A provider that is built into the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Builtin {
-    /// A token out of a Secret beside the operator.
+    /// Reads a token from a Secret in the operator's namespace.
     SecretReader,
 }
 
@@ -57,7 +57,7 @@ pub struct ExecConfig {
     pub args: Option<Vec<String>>,
     /// Its environment, besides the operator's own.
     pub env: Option<Vec<EnvVar>>,
-    /// Whether it is told about the cluster.
+    /// Whether the plugin gets the cluster in `KUBERNETES_EXEC_INFO`.
     pub provide_cluster_info: bool,
 }
 
@@ -71,57 +71,57 @@ pub struct EnvVar {
     pub value: String,
 }
 
-/// What a profile's additional arguments do.
+/// Policy for additional arguments of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum ArgsPolicy {
-    /// Nothing.
+    /// Ignore them.
     #[default]
     #[serde(alias = "")]
     Ignore,
-    /// They come after the file's own.
+    /// Append them to those of the file.
     Append,
 }
 
-/// What a profile's additional environment does.
+/// Policy for additional environment variables of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum EnvPolicy {
-    /// Nothing.
+    /// Ignore them.
     #[default]
     #[serde(alias = "")]
     Ignore,
-    /// It is added; the file's own wins.
+    /// Add those that the file lacks.
     AppendIfNotExists,
-    /// It is added and wins.
+    /// Add them, and replace those of the file.
     Replace,
 }
 
-/// Why the provider file is of no use.
+/// Why the provider file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderFileError {
-    /// It can't be read.
-    #[error("--clusterprofile-provider-file: {path} can't be read: {source}")]
+    /// The file can't be read.
+    #[error("--clusterprofile-provider-file: cannot read {path}: {source}")]
     Read {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Its error.
         source: std::io::Error,
     },
-    /// It is no JSON, or of another shape.
+    /// The file is not JSON, or has another structure.
     #[error(
-        "--clusterprofile-provider-file: {path} is no provider file: {source}; it must be JSON such as {{\"providers\":[{{\"name\":\"…\",\"execConfig\":{{…}}}}]}}"
+        "--clusterprofile-provider-file: {path} is not a provider file: {source}; it must be JSON such as {{\"providers\":[{{\"name\":\"…\",\"execConfig\":{{…}}}}]}}"
     )]
     Parse {
         /// Its path.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error with its position.
         source: serde_json::Error,
     },
 }
 
-/// How often it is looked whether the file has changed.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of checks for changes of the file.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The provider file as it was when it could be read last.
+/// The last valid contents of the provider file.
 pub struct ProviderFile {
     path: PathBuf,
     current: ArcSwap<Providers>,
@@ -133,35 +133,35 @@ impl ProviderFile {
         Ok(Self { path: path.to_owned(), current: ArcSwap::from_pointee(Providers::read(path)?) })
     }
 
-    /// What it says.
+    /// The current contents.
     pub fn current(&self) -> Arc<Providers> {
         self.current.load_full()
     }
 
-    /// Waits until it says something else, and whenever it can be read or can't any more tells `valid`. A file that makes no sense changes
-    /// nothing.
+    /// Waits until the contents change. Calls `valid` whenever the file becomes valid or invalid;
+    /// an invalid file changes nothing.
     pub async fn changed(&self, valid: impl Fn(bool)) {
-        let mut broken = false;
+        let mut invalid = false;
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             match Providers::read(&self.path) {
                 Ok(read) => {
                     valid(true);
-                    broken = false;
+                    invalid = false;
                     if read != **self.current.load() {
                         let names: Vec<_> = read.providers.iter().map(|p| p.name.as_str()).collect();
-                        tracing::info!(path = %self.path.display(), providers = names.join(", "), "the provider file has changed");
+                        tracing::info!(path = %self.path.display(), providers = names.join(", "), "read the changed provider file");
                         self.current.store(Arc::new(read));
                         return;
                     }
                 }
-                Err(error) if !broken => {
+                Err(error) if !invalid => {
                     tracing::error!(
-                        error = knative_operator_runtime::words(&error),
-                        "what the provider file said before stays in force"
+                        error = knative_operator_runtime::error_text(&error),
+                        "the provider file is invalid; its last valid contents stay in use"
                     );
                     valid(false);
-                    broken = true;
+                    invalid = true;
                 }
                 Err(_) => {}
             }

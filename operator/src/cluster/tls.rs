@@ -1,4 +1,4 @@
-//! The TLS settings of one spoke.
+//! TLS settings of one spoke.
 
 use knative_operator_shared::reason::Reason;
 use kube::Config;
@@ -9,11 +9,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::exec;
 use super::profile::Access;
-use super::{Unresolved, exec};
+use super::unresolved::Unresolved;
 
-/// The settings for the spoke of `access` with the client certificate `identity`, and the name that its certificate is for if not its
-/// host.
+/// TLS settings for the spoke of `access` with the client certificate `identity`, and the name that
+/// its certificate is for, if not its host.
 pub fn config(
     access: &Access,
     identity: Option<&(String, SecretString)>,
@@ -27,9 +28,9 @@ pub fn config(
         let certificates: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(authority)
             .map(|c| c.map(|c| c.to_vec()))
             .collect::<Result<_, _>>()
-            .map_err(|e| failed(format!("certificate-authority-data holds no PEM certificates: {e}")))?;
+            .map_err(|e| failed(format!("certificate-authority-data has no PEM certificates: {e}")))?;
         if certificates.is_empty() {
-            return Err(failed("certificate-authority-data holds no PEM certificate".to_owned()));
+            return Err(failed("certificate-authority-data has no PEM certificate".to_owned()));
         }
         config.root_cert = Some(certificates);
     }
@@ -37,8 +38,8 @@ pub fn config(
         config.auth_info.client_certificate_data = Some(exec::base64(certificate));
         config.auth_info.client_key_data = Some(SecretString::from(exec::base64(key.expose_secret())));
     }
-    let mut tls = config.rustls_client_config().map_err(|e| failed(knative_operator_runtime::words(&e)))?;
-    // A connection lasts for days: a memory of past ones costs every spoke more than it ever saves.
+    let mut tls = config.rustls_client_config().map_err(|e| failed(knative_operator_runtime::error_text(&e)))?;
+    // No session cache: connections last for days, and a cache costs memory for every spoke.
     tls.resumption = Resumption::disabled();
     let name = access
         .server_name

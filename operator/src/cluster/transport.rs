@@ -1,5 +1,5 @@
-//! The HTTP stack of one spoke: HTTP/2 where the server speaks it, one connection for watches and one for requests,
-//! pings that notice a silent death, time limits, the credential, and one more try after a 401.
+//! The HTTP client of one spoke: HTTP/2 if the server speaks it, one connection for watches and one
+//! for requests, pings, timeouts, credentials, and one retry after a 401.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,125 +21,127 @@ use kube::Client;
 use kube::client::Body;
 use secrecy::ExposeSecret;
 
-use super::body::Bounded;
-use super::credential::{Held, Keeper};
+use super::body::LimitedBody;
+use super::connector::{SpokeConnector, is_http2_unsupported};
+use super::credential::{CachedCredential, CredentialCache};
 use super::profile::Access;
-use super::road::{Road, is_no_http2};
-use super::{Unresolved, tls};
+use super::tls;
+use super::unresolved::Unresolved;
 
-/// How long the head of an answer may take: longer than the webhooks that an API server may have to ask first.
-const HEAD: Duration = Duration::from_secs(30);
-/// How often a connection is pinged, and how long it may take to answer.
-const PING: Duration = Duration::from_secs(5);
-const PONG: Duration = Duration::from_secs(3);
-/// How long the connection for requests is kept when there are none. That for watches is never let go by itself: the watches on it would keep it
-/// open, and the next one would need another.
-const IDLE: Duration = Duration::from_secs(5);
+/// Time limit of response headers: longer than the timeouts of admission webhooks.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of pings, and time limit of their response.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Idle time after which the connection for requests is closed. The one for watches has no such
+/// limit: its watches would keep it open, and the next watch would need another connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Http = HttpClient<Road, Body>;
+type Http = HttpClient<SpokeConnector, Body>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The HTTP stack of one spoke. Clones share it.
+/// The HTTP client of one spoke, a [`tower::Service`]. Clones share its connections.
 #[derive(Clone)]
-pub struct Stack {
+pub struct SpokeService {
     access: Arc<Access>,
-    keeper: Arc<Keeper>,
-    lanes: Arc<ArcSwap<Lanes>>,
+    credentials: Arc<CredentialCache>,
+    pools: Arc<ArcSwap<ConnectionPools>>,
 }
 
-/// The connections of one spoke: a burst of writes on the one delays no event on the other.
-struct Lanes {
+/// Connections to one spoke, apart from each other, so that a burst of writes delays no watch
+/// event.
+struct ConnectionPools {
     requests: Http,
     watches: Http,
     http2: bool,
-    /// The client certificate that they were made with, in PEM.
+    /// The client certificate of the connections, in PEM.
     certificate: Option<String>,
 }
 
-/// Why a request got no answer.
+/// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The credential is stale and the plugin gives no other, or one that no connection can be made with.
+    /// The credential is stale, and the provider returns no usable one.
     #[error(transparent)]
     Credential(#[from] Unresolved),
-    /// The server could not be reached, or went away.
-    #[error("the API server can't be reached")]
+    /// The server is unreachable, or closed the connection.
+    #[error("cannot reach the API server")]
     Http(#[from] hyper_util::client::legacy::Error),
-    /// The server said nothing in time.
-    #[error("the API server did not answer within {HEAD:?}")]
-    Silent,
-    /// The URL and the path don't fit.
-    #[error("no such URL")]
+    /// The server did not respond in time.
+    #[error("the API server did not answer within {RESPONSE_TIMEOUT:?}")]
+    TimedOut,
+    /// The URL and the path are not compatible.
+    #[error("invalid URL")]
     Uri(#[from] http::Error),
 }
 
-impl Stack {
-    /// The stack for the spoke that `access` describes, with the credential of `keeper`. Nothing is connected yet.
-    pub async fn new(access: Arc<Access>, keeper: Arc<Keeper>) -> Result<Self, Unresolved> {
-        let held = keeper.current().await?;
-        let lanes = Arc::new(ArcSwap::from_pointee(lanes(&access, &held, true)?));
-        Ok(Self { access, keeper, lanes })
+impl SpokeService {
+    /// A client for the spoke of `access` with `credentials`. Connects on first use.
+    pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>) -> Result<Self, Unresolved> {
+        let cached = credentials.current().await?;
+        let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, true)?));
+        Ok(Self { access, credentials, pools })
     }
-
+    /// A kube client that uses this service.
     /// A client that uses it.
     pub fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
-    /// Drops its connections: the next request makes new ones, by HTTP/2 or by HTTP/1.1.
-    pub async fn renew(&self, http2: bool) -> Result<(), Unresolved> {
-        let held = self.keeper.current().await?;
-        self.lanes.store(Arc::new(lanes(&self.access, &held, http2)?));
+    /// Drops the connections; the next request connects anew, over HTTP/2 or HTTP/1.1.
+    pub async fn reconnect(&self, http2: bool) -> Result<(), Unresolved> {
+        let cached = self.credentials.current().await?;
+        self.pools.store(Arc::new(pools(&self.access, &cached, http2)?));
         Ok(())
     }
 
-    /// Whether `error` says that the server doesn't speak the protocol that is tried.
-    pub fn is_other_protocol(&self, error: &kube::Error) -> bool {
-        self.lanes.load().http2 && is_no_http2(error)
+    /// Whether `error` means that the server doesn't speak the current protocol.
+    pub fn is_protocol_mismatch(&self, error: &kube::Error) -> bool {
+        self.pools.load().http2 && is_http2_unsupported(error)
     }
 
-    /// The lanes for `held`: other ones if its client certificate is another.
-    fn lanes(&self, held: &Held) -> Result<Arc<Lanes>, Unresolved> {
-        let current = self.lanes.load_full();
-        let certificate = held.credential.identity.as_ref().map(|(certificate, _)| certificate);
+    /// The pools for `cached`: new ones if its client certificate changed.
+    fn pools(&self, cached: &CachedCredential) -> Result<Arc<ConnectionPools>, Unresolved> {
+        let current = self.pools.load_full();
+        let certificate = cached.credential.identity.as_ref().map(|(certificate, _)| certificate);
         if current.certificate.as_ref() == certificate {
             return Ok(current);
         }
-        let fresh = Arc::new(lanes(&self.access, held, current.http2)?);
-        self.lanes.store(Arc::clone(&fresh));
+        let fresh = Arc::new(pools(&self.access, cached, current.http2)?);
+        self.pools.store(Arc::clone(&fresh));
         Ok(fresh)
     }
 
-    async fn send(&self, request: Request<Body>) -> Result<Response<Bounded>, TransportError> {
+    async fn send(&self, request: Request<Body>) -> Result<Response<LimitedBody>, TransportError> {
         let (mut parts, body) = request.into_parts();
         parts.uri = join(&self.access.server, &parts.uri)?;
         let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
-        let again = body.try_clone();
-        let held = self.keeper.current().await?;
-        let answer = once(&*self.lanes(&held)?, watch, &parts, body, &held).await?;
-        let (answer, held) = match again {
-            Some(body) if answer.status() == StatusCode::UNAUTHORIZED => {
-                let fresh = self.keeper.newer_than(&held).await?;
-                if Arc::ptr_eq(&fresh, &held) {
-                    (answer, held)
+        let retry = body.try_clone();
+        let cached = self.credentials.current().await?;
+        let response = send_once(&*self.pools(&cached)?, watch, &parts, body, &cached).await?;
+        let (response, cached) = match retry {
+            Some(body) if response.status() == StatusCode::UNAUTHORIZED => {
+                let fresh = self.credentials.newer_than(&cached).await?;
+                if Arc::ptr_eq(&fresh, &cached) {
+                    (response, cached)
                 } else {
-                    (once(&*self.lanes(&fresh)?, watch, &parts, body, &fresh).await?, fresh)
+                    (send_once(&*self.pools(&fresh)?, watch, &parts, body, &fresh).await?, fresh)
                 }
             }
-            _ => (answer, held),
+            _ => (response, cached),
         };
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = response.into_parts();
         let body = if parts.status.is_success() {
-            Bounded::new(body, watch)
+            LimitedBody::new(body, watch)
         } else {
-            Bounded::refusal(body, held.credential.token.as_ref().map(ExposeSecret::expose_secret)).await
+            LimitedBody::error(body, cached.credential.token.as_ref().map(ExposeSecret::expose_secret)).await
         };
         Ok(Response::from_parts(parts, body))
     }
 }
 
-impl tower::Service<Request<Body>> for Stack {
-    type Response = Response<Bounded>;
+impl tower::Service<Request<Body>> for SpokeService {
+    type Response = Response<LimitedBody>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -148,13 +150,13 @@ impl tower::Service<Request<Body>> for Stack {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let stack = self.clone();
-        Box::pin(async move { stack.send(request).await.map_err(Into::into) })
+        let service = self.clone();
+        Box::pin(async move { service.send(request).await.map_err(Into::into) })
     }
 }
 
-fn lanes(access: &Access, held: &Held, http2: bool) -> Result<Lanes, Unresolved> {
-    let (config, name) = tls::config(access, held.credential.identity.as_ref())?;
+fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<ConnectionPools, Unresolved> {
+    let (config, name) = tls::config(access, cached.credential.identity.as_ref())?;
     let http = |idle: Option<Duration>| {
         HttpClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -162,35 +164,38 @@ fn lanes(access: &Access, held: &Held, http2: bool) -> Result<Lanes, Unresolved>
             .pool_idle_timeout(idle)
             .pool_max_idle_per_host(2)
             .http2_only(http2)
-            .http2_keep_alive_interval(PING)
-            .http2_keep_alive_timeout(PONG)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
             .http2_keep_alive_while_idle(true)
-            .build(Road::new(&config, name.clone(), access.proxy.as_ref(), http2))
+            .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), http2))
     };
-    let certificate = held.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
-    Ok(Lanes { requests: http(Some(IDLE)), watches: http(None), http2, certificate })
+    let certificate = cached.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
+    Ok(ConnectionPools { requests: http(Some(IDLE_TIMEOUT)), watches: http(None), http2, certificate })
 }
 
-async fn once(
-    lanes: &Lanes,
+async fn send_once(
+    pools: &ConnectionPools,
     watch: bool,
     parts: &http::request::Parts,
     body: Body,
-    held: &Held,
+    cached: &CachedCredential,
 ) -> Result<Response<Incoming>, TransportError> {
     let mut request = Request::from_parts(parts.clone(), body);
-    // A program's name and version are plain ASCII.
+    // Name and version of the program are ASCII, so the header is valid.
     request
         .headers_mut()
         .extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
-    if let Some(header) = held.authorization() {
+    if let Some(header) = cached.authorization() {
         request.headers_mut().insert(AUTHORIZATION, header);
     }
-    let http = if watch { &lanes.watches } else { &lanes.requests };
-    tokio::time::timeout(HEAD, http.request(request)).await.map_err(|_| TransportError::Silent)?.map_err(Into::into)
+    let http = if watch { &pools.watches } else { &pools.requests };
+    tokio::time::timeout(RESPONSE_TIMEOUT, http.request(request))
+        .await
+        .map_err(|_| TransportError::TimedOut)?
+        .map_err(Into::into)
 }
 
-/// `path` below `server`, whose own path comes first.
+/// Appends `path` to the URL of `server`, which may have a path itself.
 fn join(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
     let mut parts = server.clone().into_parts();
     let below = path.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -201,7 +206,7 @@ fn join(server: &Uri, path: &Uri) -> Result<Uri, http::Error> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_server_may_have_a_path() {
+    fn server_path_is_prefix() {
         let join = |server: &str, path: &str| {
             super::join(&server.parse().unwrap(), &path.parse().unwrap()).unwrap().to_string()
         };

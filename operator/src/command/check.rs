@@ -1,31 +1,31 @@
-//! `knative-operator check`: waits until URLs answer with success. What `helm test` runs.
+//! `knative-operator check`: waits until URLs answer with success. `helm test` runs it.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use knative_operator_runtime::identity::user_agent;
-use knative_operator_runtime::{duration::duration, words};
+use knative_operator_runtime::{duration::duration, error_text};
 use knative_operator_shared::label::FIELD_MANAGER;
 
-use super::{Told, runtime, tell};
+use super::output::{CommandOutput, finish, runtime};
 
 /// Flags of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// URLs that are to answer.
+    /// URLs to request.
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// How long they may take.
+    /// Time limit for all URLs.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     timeout: Duration,
 }
 
-/// How soon a URL is asked again.
-const PAUSE: Duration = Duration::from_millis(500);
+/// Delay before a URL is requested again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Says of each URL that it answers, or what is wrong with the first that doesn't.
+/// Reports each URL that answers with success, or why the first one doesn't.
 pub fn run(args: &CheckArgs) -> ExitCode {
-    tell(check(args).map(|text| Told { text, warnings: Vec::new() }))
+    finish(check(args).map(|text| CommandOutput { text, warnings: Vec::new() }))
 }
 
 fn check(args: &CheckArgs) -> Result<String, String> {
@@ -33,28 +33,28 @@ fn check(args: &CheckArgs) -> Result<String, String> {
         .user_agent(user_agent(FIELD_MANAGER))
         .timeout(Duration::from_secs(5))
         .build()
-        .map_err(|e| words(&e))?;
+        .map_err(|e| error_text(&e))?;
     let runtime = runtime()?;
     let started = Instant::now();
-    let mut told = String::new();
+    let mut report = String::new();
     for url in &args.urls {
-        while let Err(why) = runtime.block_on(once(&client, url)) {
+        while let Err(why) = runtime.block_on(request(&client, url)) {
             if started.elapsed() > args.timeout {
                 return Err(format!("{url}: {why}"));
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_DELAY);
         }
-        told += url;
-        told += ": ok\n";
+        report += url;
+        report += ": ok\n";
     }
-    Ok(told)
+    Ok(report)
 }
 
-async fn once(client: &reqwest::Client, url: &str) -> Result<(), String> {
-    let answer = client.get(url).send().await.map_err(|e| words(&e))?;
-    let status = answer.status();
+async fn request(client: &reqwest::Client, url: &str) -> Result<(), String> {
+    let response = client.get(url).send().await.map_err(|e| error_text(&e))?;
+    let status = response.status();
     if status.is_success() {
         return Ok(());
     }
-    Err(format!("{status}: {}", answer.text().await.unwrap_or_default()))
+    Err(format!("{status}: {}", response.text().await.unwrap_or_default()))
 }

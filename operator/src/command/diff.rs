@@ -1,4 +1,4 @@
-//! `knative-operator diff`: what would change on a cluster, asked of the cluster itself (server-side dry run).
+//! `knative-operator diff`: shows what would change on a cluster, by server-side dry run.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -12,37 +12,38 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::render::Source;
-use super::unified::{diff, shown};
-use crate::apply::home::Home;
+use super::input::Input;
+use super::output;
+use super::unified::{diff, without_noise};
+use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::Inventory;
 use crate::apply::{self, differ, preserve, remove};
-use crate::controller::report::metadata_api;
+use crate::controller::status::metadata_api;
 use crate::object::{Kind, ObjectId};
-use crate::plan::{Item, Plan};
+use crate::render::plan::{Item, Plan};
 
-/// Objects that are asked for at once.
+/// Concurrent requests.
 const CONCURRENCY: usize = 16;
-/// Stands for the uid of an owner that isn't there yet.
-const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
+/// Placeholder for the uid of an owner that does not exist yet.
+const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Flags of `diff`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DiffArgs {
     #[command(flatten)]
-    source: Source,
-    /// The cluster that the component is installed on: the spoke itself where the resource has a clusterProfileRef.
+    input: Input,
+    /// The cluster of the installation: the spoke itself for a resource with clusterProfileRef.
     #[command(flatten)]
     target: HubArgs,
-    /// Whether the output is coloured.
+    /// Whether to colour the output.
     #[arg(long, value_enum, default_value_t)]
     color: Color,
 }
 
-/// Whether output is coloured.
+/// Whether to colour the output.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Color {
-    /// On a terminal.
+    /// If it is a terminal.
     #[default]
     Auto,
     /// Always.
@@ -51,17 +52,17 @@ enum Color {
     Never,
 }
 
-/// Prints the difference, and one line that counts. Exit status: 0 nothing would change, 1 something would, 2 an error.
+/// Prints the differences and a summary. Exit status: 0 no change, 1 changes, 2 error.
 pub fn run(args: &DiffArgs) -> ExitCode {
     let colour = match args.color {
         Color::Auto => std::io::stdout().is_terminal(),
         Color::Always => true,
         Color::Never => false,
     };
-    let outcome = super::runtime().and_then(|runtime| runtime.block_on(changes(args, colour)));
+    let outcome = output::runtime().and_then(|runtime| runtime.block_on(changes(args, colour)));
     match outcome {
         Ok((text, changed)) => {
-            super::print(&text);
+            output::print(&text);
             if changed { ExitCode::from(1) } else { ExitCode::SUCCESS }
         }
         Err(error) => {
@@ -72,20 +73,20 @@ pub fn run(args: &DiffArgs) -> ExitCode {
 }
 
 async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String> {
-    let (mut resources, warnings) = args.source.resources()?;
-    let client = args.target.client(FIELD_MANAGER).await.map_err(|e| knative_operator_runtime::words(&e))?;
-    let mut told = warnings;
+    let (mut resources, mut warnings) = args.input.resources()?;
+    let client = args.target.client(FIELD_MANAGER).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
+
     let (mut text, mut counts) = (String::new(), Counts::default());
     for resource in &mut resources {
-        own(&client, resource).await.map_err(|e| knative_operator_runtime::words(&e))?;
+        set_uid(&client, resource).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
         let about = |message: String| format!("{} {}: {message}", resource.component(), resource.name());
-        let (uid, inventory) = found(&client, resource).await.map_err(about)?;
-        let rendered = args.source.plan(resource, uid.as_deref().unwrap_or(NOBODY)).await.map_err(about)?;
-        told.extend(rendered.1);
+        let (uid, inventory) = load_inventory(&client, resource).await.map_err(about)?;
+        let rendered = args.input.plan(resource, uid.as_deref().unwrap_or(NO_UID)).await.map_err(about)?;
+        warnings.extend(rendered.1);
         let target = Target { client: &client, plan: &rendered.0, inventory: &inventory };
         text += &target.diff(&mut counts, colour).await.map_err(about)?;
     }
-    for warning in told {
+    for warning in warnings {
         let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
     let Counts { created, changed, deleted, same } = counts;
@@ -94,15 +95,15 @@ async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String
     Ok((text, created + changed + deleted > 0))
 }
 
-/// Gives a resource that is installed locally the uid that it has on the cluster: it owns its objects.
-async fn own(client: &Client, resource: &mut Knative) -> kube::Result<()> {
+/// Sets the uid that a resource for the local cluster has there, since it owns its objects.
+async fn set_uid(client: &Client, resource: &mut Knative) -> kube::Result<()> {
     if resource.common().cluster_profile_ref.is_some()
         || resource.meta().uid.as_ref().is_some_and(|uid| !uid.is_empty())
     {
         return Ok(());
     }
     let stored = metadata_api(client, resource).get_metadata_opt(resource.name()).await?;
-    let uid = stored.and_then(|s| s.metadata.uid).unwrap_or_else(|| NOBODY.to_owned());
+    let uid = stored.and_then(|s| s.metadata.uid).unwrap_or_else(|| NO_UID.to_owned());
     match resource {
         Knative::Serving(serving) => serving.metadata.uid = Some(uid),
         Knative::Eventing(eventing) => eventing.metadata.uid = Some(uid),
@@ -110,10 +111,11 @@ async fn own(client: &Client, resource: &mut Knative) -> kube::Result<()> {
     Ok(())
 }
 
-/// The uid of the anchor and the inventory, as far as there are any.
-async fn found(client: &Client, resource: &Knative) -> Result<(Option<String>, Inventory), String> {
-    let home = Home::of(resource).load(client).await.map_err(|e| knative_operator_runtime::words(&e))?;
-    let (anchor, inventory) = home.map_or((None, Inventory::default()), |(uid, inventory)| (Some(uid), inventory));
+/// The uid of the anchor, if it exists, and the inventory.
+async fn load_inventory(client: &Client, resource: &Knative) -> Result<(Option<String>, Inventory), String> {
+    let stored =
+        InventoryStore::of(resource).load(client).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
+    let (anchor, inventory) = stored.map_or((None, Inventory::default()), |(uid, inventory)| (Some(uid), inventory));
     Ok((anchor, inventory))
 }
 
@@ -131,7 +133,7 @@ struct Target<'a> {
     inventory: &'a Inventory,
 }
 
-/// An object as it is and as it would be.
+/// An object before and after.
 type States = (Option<Value>, Option<Value>);
 
 impl Target<'_> {
@@ -151,21 +153,25 @@ impl Target<'_> {
         for (item, states) in asked {
             note(&item.id, states.map_err(|why| format!("{}: {why}", item.id))?);
         }
-        for (id, entry) in self.inventory.0.iter().filter(|(id, _)| !remove::kept(id) && self.plan.find(id).is_none()) {
+        for (id, entry) in
+            self.inventory.0.iter().filter(|(id, _)| !remove::is_retained(id) && self.plan.get(id).is_none())
+        {
             let gvk = GroupVersionKind::gvk(&id.group, &entry.version, &id.kind);
             let live = match self.kind(&gvk).await? {
                 Some(kind) => self.live(&kind, id).await?,
                 None => None,
             };
             if let Some(live) = live {
-                note(id, (Some(shown(&live)), None));
+                note(id, (Some(without_noise(&live)), None));
             }
         }
         Ok(text)
     }
 
     async fn kind(&self, gvk: &GroupVersionKind) -> Result<Option<Kind>, String> {
-        apply::address(self.client, self.plan.kinds(), gvk).await.map_err(|e| knative_operator_runtime::words(&e))
+        apply::resolve_kind(self.client, self.plan.kinds(), gvk)
+            .await
+            .map_err(|e| knative_operator_runtime::error_text(&e))
     }
 
     fn api(&self, kind: &Kind, id: &ObjectId) -> Api<DynamicObject> {
@@ -177,28 +183,30 @@ impl Target<'_> {
     }
 
     async fn live(&self, kind: &Kind, id: &ObjectId) -> Result<Option<Value>, String> {
-        let found = self.api(kind, id).get_opt(&id.name).await.map_err(|e| knative_operator_runtime::words(&e))?;
-        Ok(found.map(|o| json!(o)))
+        let load_inventory =
+            self.api(kind, id).get_opt(&id.name).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
+        Ok(load_inventory.map(|o| json!(o)))
     }
 
     async fn item(&self, item: &Item) -> Result<States, String> {
-        // What the cluster doesn't know yet is created as it is planned.
-        let planned = || Some(shown(&self.plan.open(item)));
+        // An object of an unknown kind is created as planned.
+        let planned = || Some(without_noise(&self.plan.object_of(item)));
         let Some(kind) = self.kind(&item.gvk).await? else { return Ok((None, planned())) };
         let live = self.live(&kind, &item.id).await?;
-        if differ::once(item) && (live.is_some() || self.inventory.0.get(&item.id).is_some_and(|e| e.done)) {
-            let live = live.as_ref().map(shown);
+        if differ::runs_once(item) && (live.is_some() || self.inventory.0.get(&item.id).is_some_and(|e| e.done)) {
+            let live = live.as_ref().map(without_noise);
             return Ok((live.clone(), live));
         }
         let Some(mut live) = live else { return Ok((None, planned())) };
-        let mut object = self.plan.open(item);
+        let mut object = self.plan.object_of(item);
         object["metadata"]["annotations"][DIGEST] = json!(self.plan.digest(item).to_string());
-        // What its own controllers have written stays.
-        let meta = serde_json::from_value(live["metadata"].clone()).map_err(|e| knative_operator_runtime::words(&e))?;
-        preserve::copy(&mut object, &mut live, &preserve::taken(&item.id.kind, &meta));
+        // Fields that its controllers wrote stay.
+        let meta =
+            serde_json::from_value(live["metadata"].clone()).map_err(|e| knative_operator_runtime::error_text(&e))?;
+        preserve::copy_fields(&mut object, &mut live, &preserve::others_fields(&item.id.kind, &meta));
         let params = PatchParams { dry_run: true, ..PatchParams::apply(FIELD_MANAGER).force() };
         let after = self.api(&kind, &item.id).patch(&item.id.name, &params, &Patch::Apply(&object)).await;
-        let after = after.map_err(|e| knative_operator_runtime::words(&e))?;
-        Ok((Some(shown(&live)), Some(shown(&json!(after)))))
+        let after = after.map_err(|e| knative_operator_runtime::error_text(&e))?;
+        Ok((Some(without_noise(&live)), Some(without_noise(&json!(after)))))
     }
 }

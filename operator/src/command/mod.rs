@@ -1,59 +1,124 @@
-//! What the binary does besides running: `render`, `lint` and `versions` without a cluster, `diff` against one.
+//! Flags and subcommands: the operator itself (the default), `render`, `lint` and `versions` without a cluster, `diff`
+//! against one.
 
-pub mod check;
-pub mod diff;
-pub mod lint;
+mod check;
+mod diff;
+mod input;
+mod lint;
+mod output;
 mod read;
-pub mod render;
-pub mod rules;
+mod release_args;
+mod render;
+mod rules;
+mod run;
 mod unified;
-pub mod versions;
+mod versions;
 
-use std::io::Write;
 use std::process::ExitCode;
 
-/// How output is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Output {
-    /// One JSON document.
-    Json,
-    /// YAML.
-    #[default]
-    Yaml,
+use clap::{Parser, Subcommand};
+use knative_operator_shared::api::Component;
+use knative_operator_shared::crd;
+
+use self::check::CheckArgs;
+use self::diff::DiffArgs;
+use self::lint::LintArgs;
+use self::render::RenderArgs;
+use self::run::RunArgs;
+use self::versions::VersionsArgs;
+
+use crate::object::yaml;
+
+/// Installs Knative Serving and Eventing on this cluster or on spokes, and repairs drift.
+#[derive(Debug, Parser)]
+#[command(name = "knative-operator", version)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
-/// What asynchronous work of a subcommand runs on.
-fn runtime() -> Result<tokio::runtime::Runtime, String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    runtime.map_err(|e| format!("no thread can be started: {e}"))
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Prints the objects that would be applied for custom resources, in apply order, without a
+    /// cluster.
+    Render(RenderArgs),
+    /// Shows what would change on a cluster, as a unified diff. Exit status: 0 no change, 1
+    /// changes, 2 error.
+    Diff(DiffArgs),
+    /// Reports what the webhook would refuse or warn about, without a cluster. Exit status: 0
+    /// nothing refused, 1 refused, 2 the file can't be read.
+    Lint(LintArgs),
+    /// Waits until URLs answer with success; `helm test` runs it.
+    Check(CheckArgs),
+    /// Prints the rules in the form of docs/user/rules.md.
+    #[command(hide = true)]
+    Rules,
+    /// Lists the versions in the release bundle.
+    Versions(VersionsArgs),
+    /// Prints the CustomResourceDefinitions, as YAML.
+    Crds {
+        /// Prints the definition of this kind only.
+        #[arg(long, value_parser = ["KnativeServing", "KnativeEventing"])]
+        kind: Option<String>,
+    },
 }
 
-/// Writes all of `text` to stdout.
-pub fn print(text: &str) -> ExitCode {
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
-}
-
-/// Tells `outcome`: its text on stdout and its warnings on stderr, or its error on stderr and nothing on stdout.
-fn tell(outcome: Result<Told, String>) -> ExitCode {
-    let mut stderr = std::io::stderr();
-    match outcome {
-        Ok(Told { text, warnings }) => {
-            for warning in warnings {
-                let _ = writeln!(stderr, "warning: {warning}");
-            }
-            print(&text)
-        }
-        Err(error) => {
-            let _ = writeln!(stderr, "error: {error}");
-            ExitCode::FAILURE
+impl Args {
+    /// Runs the subcommand, or the operator.
+    pub fn execute(self) -> ExitCode {
+        let Self { command, run } = self;
+        match command {
+            None => run::run(run),
+            Some(Command::Render(args)) => render::run(&args),
+            Some(Command::Diff(args)) => diff::run(&args),
+            Some(Command::Check(args)) => check::run(&args),
+            Some(Command::Lint(args)) => lint::run(&args),
+            Some(Command::Rules) => rules::run(),
+            Some(Command::Versions(args)) => versions::run(args),
+            Some(Command::Crds { kind }) => output::print(&crds(kind.as_deref())),
         }
     }
 }
 
-/// What a subcommand came to.
-struct Told {
-    text: String,
-    warnings: Vec<String>,
+fn crds(kind: Option<&str>) -> String {
+    let wanted = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind()));
+    // A definition is plain data with string keys, so it always serializes.
+    wanted.map(|c| format!("---\n{}", yaml::write(&crd::definition(c)).unwrap_or_default())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn flags_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn go_operator_flags_are_accepted() {
+        let args = Args::try_parse_from([
+            "x",
+            "--clusterprofile-provider-file=/etc/x.json",
+            "--remote-deployments-poll-interval=1m30s",
+        ])
+        .unwrap();
+        assert_eq!(args.run.poll_interval(), Duration::from_secs(90));
+        for (given, expected) in [("500ms", 10), ("0s", 10), ("1s", 1), ("1h", 3600), ("1.5s", 1)] {
+            let args = Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={given}")]).unwrap();
+            assert_eq!(args.run.poll_interval().as_secs(), expected, "{given}");
+        }
+        for wrong in ["10", "s", "", "ten seconds", "-1s"] {
+            assert!(
+                Args::try_parse_from(["x", &format!("--remote-deployments-poll-interval={wrong}")]).is_err(),
+                "{wrong}"
+            );
+        }
+    }
 }

@@ -1,8 +1,8 @@
-//! Custom resources out of a file that was never stored. Pure.
+//! Parses custom resources from a file. Pure.
 
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::label::{GROUP, VERSION};
-use knative_operator_shared::rules::{self, Problem, Surroundings};
+use knative_operator_shared::rules::{self, RuleContext, Violation};
 use serde_json::{Value, json};
 
 use crate::object::text;
@@ -12,13 +12,14 @@ use crate::release;
 pub struct Document {
     /// Kind and name, for messages.
     pub what: String,
-    /// The resource, or why it can't be read.
-    pub resource: Result<Knative, Problem>,
-    /// What is of no effect.
+    /// The resource, or why it is invalid.
+    pub resource: Result<Knative, Violation>,
+    /// Settings without effect.
     pub warnings: Vec<String>,
 }
 
-/// The custom resources in `yaml`, and what in it is no custom resource. The error says where it is wrong.
+/// The custom resources in `yaml`, and warnings about other objects in it. The error has the
+/// position.
 pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
     let (mut documents, mut others) = (Vec::new(), Vec::new());
     for mut object in release::parse(yaml)? {
@@ -27,7 +28,7 @@ pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
         let (Some(component), true) =
             (Component::of_kind(&kind), text(&object, "/apiVersion").starts_with(&format!("{GROUP}/")))
         else {
-            others.push(format!("{what} is neither a KnativeServing nor a KnativeEventing, and left out"));
+            others.push(format!("{what} is neither a KnativeServing nor a KnativeEventing; skipped"));
             continue;
         };
         if text(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
@@ -40,63 +41,66 @@ pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
         let mut warnings = Vec::new();
         if text(&object, "/metadata/namespace").is_empty() {
             object["metadata"]["namespace"] = json!(component.canonical());
-            warnings.push(format!("metadata.namespace is not set; {} is taken", component.canonical()));
+            warnings.push(format!("metadata.namespace is not set; using {}", component.canonical()));
         }
-        let resource = rules::read(component, &object);
+        let resource = rules::parse(component, &object);
         if let Ok(resource) = &resource {
-            let understood = match resource {
+            let parsed = match resource {
                 Knative::Serving(serving) => json!(serving.spec),
                 Knative::Eventing(eventing) => json!(eventing.spec),
             };
             let spec = object.get("spec").unwrap_or(&Value::Null);
-            unknown(spec, &understood, "spec", &mut |path| {
-                warnings.push(format!("{path}: there is no such field, and the API server drops it"));
+            visit_unknown_fields(spec, &parsed, "spec", &mut |path| {
+                warnings.push(format!("{path}: unknown field; the API server drops it"));
             });
         }
         documents.push(Document { what, resource, warnings });
     }
     if documents.is_empty() {
-        Err("there is neither a KnativeServing nor a KnativeEventing in it".to_owned())
+        Err("the file has neither a KnativeServing nor a KnativeEventing".to_owned())
     } else {
         Ok((documents, others))
     }
 }
 
-/// The custom resources in `yaml`, and what in it is of no effect. The error says what is wrong with them.
+/// The custom resources in `yaml`, and warnings. The error describes invalid resources.
 pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
     let (documents, mut warnings) = documents(yaml)?;
     let mut resources = Vec::new();
-    for Document { what, resource, warnings: told } in documents {
-        let resource = resource.map_err(|problem| format!("{what}: {problem}"))?;
-        let faults = rules::faults(&resource, &Surroundings::default());
-        let (broken, rest): (Vec<_>, Vec<_>) = faults.iter().partition(|p| rules::MEANING.contains(&p.rule));
-        if !broken.is_empty() {
-            return Err(broken.iter().map(|fault| format!("{what}: {fault}")).collect::<Vec<_>>().join("\n"));
+    for Document { what, resource, warnings: own_warnings } in documents {
+        let resource = resource.map_err(|violation| format!("{what}: {violation}"))?;
+        let violations = rules::validate(&resource, &RuleContext::default());
+        let (fatal, rest): (Vec<_>, Vec<_>) =
+            violations.iter().partition(|p| rules::REQUIRED_TO_RENDER.contains(&p.rule));
+        if !fatal.is_empty() {
+            return Err(fatal.iter().map(|violation| format!("{what}: {violation}")).collect::<Vec<_>>().join("\n"));
         }
-        warnings.extend(told.into_iter().map(|warning| format!("{what}: {warning}")));
-        // What is stored already may be so: it is told, and rendered all the same.
-        warnings.extend(rest.iter().filter(|p| p.is_error()).map(|fault| format!("{what}: would be refused: {fault}")));
+        warnings.extend(own_warnings.into_iter().map(|warning| format!("{what}: {warning}")));
+        // The resource may be stored like that, so it is rendered with a warning.
+        warnings.extend(
+            rest.iter().filter(|p| p.is_error()).map(|violation| format!("{what}: would be refused: {violation}")),
+        );
         resources.push(resource);
     }
     Ok((resources, warnings))
 }
 
-/// Tells each path in `given` that `understood` doesn't have, unless it is empty there.
-fn unknown(given: &Value, understood: &Value, path: &str, tell: &mut impl FnMut(&str)) {
-    match (given, understood) {
-        (Value::Object(given), Value::Object(understood)) => {
+/// Visits each path in `given` that `parsed` lacks, unless its value is empty.
+fn visit_unknown_fields(given: &Value, parsed: &Value, path: &str, visit: &mut impl FnMut(&str)) {
+    match (given, parsed) {
+        (Value::Object(given), Value::Object(parsed)) => {
             for (key, value) in given {
                 let path = format!("{path}.{key}");
-                match understood.get(key) {
-                    Some(known) => unknown(value, known, &path, tell),
+                match parsed.get(key) {
+                    Some(known) => visit_unknown_fields(value, known, &path, visit),
                     None if [json!({}), json!([]), json!(""), json!(false), json!(0)].contains(value) => {}
-                    None => tell(&path),
+                    None => visit(&path),
                 }
             }
         }
-        (Value::Array(given), Value::Array(understood)) => {
-            for (index, (given, understood)) in given.iter().zip(understood).enumerate() {
-                unknown(given, understood, &format!("{path}[{index}]"), tell);
+        (Value::Array(given), Value::Array(parsed)) => {
+            for (index, (given, parsed)) in given.iter().zip(parsed).enumerate() {
+                visit_unknown_fields(given, parsed, &format!("{path}[{index}]"), visit);
             }
         }
         _ => {}
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_no_effect_is_told() {
+    fn ignored_settings_are_reported() {
         let (resources, warnings) = resources(&format!(
             "{{apiVersion: v1, kind: Namespace, metadata: {{name: n}}}}\n---\n{}",
             file("{registry: , verson: 1, workloads: [{name: a, replica: 2, labels: {}}], security: {}}")
@@ -124,15 +128,15 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "Namespace n is neither a KnativeServing nor a KnativeEventing, and left out",
-                "KnativeServing a: spec.verson: there is no such field, and the API server drops it",
-                "KnativeServing a: spec.workloads[0].replica: there is no such field, and the API server drops it",
+                "Namespace n is neither a KnativeServing nor a KnativeEventing; skipped",
+                "KnativeServing a: spec.verson: unknown field; the API server drops it",
+                "KnativeServing a: spec.workloads[0].replica: unknown field; the API server drops it",
             ]
         );
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_path() {
+    fn errors_have_their_path() {
         for (text, expected) in [
             (
                 file("{workloads: [{name: a, replicas: two}]}"),
@@ -140,7 +144,7 @@ mod tests {
             ),
             (
                 file("{resources: [{container: a, limits: {cpu: 1x}}]}"),
-                "KnativeServing a: spec.resources[0].limits.cpu: \"1x\" is no quantity; set it to one such as 500m",
+                "KnativeServing a: spec.resources[0].limits.cpu: \"1x\" is not a quantity; set it to one such as 500m",
             ),
             (file("{version: one}"), "spec.version: \"one\" is not a version"),
             (file("{"), "line "),

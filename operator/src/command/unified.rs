@@ -5,19 +5,20 @@ use std::fmt::Write;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use crate::yaml;
+use crate::object::yaml;
 
-/// What the API server writes by itself, and what says nothing to people.
-const NOISE: [&str; 6] = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
+/// Metadata that the API server writes.
+const SERVER_FIELDS: [&str; 6] =
+    ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
 
-/// `object` without noise and status.
-pub fn shown(object: &Value) -> Value {
+/// `object` without the fields that the API server writes, its status, and the digest.
+pub fn without_noise(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("status");
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|key, _| !NOISE.contains(&key.as_str()));
+        metadata.retain(|key, _| !SERVER_FIELDS.contains(&key.as_str()));
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove(knative_operator_shared::label::DIGEST);
             if annotations.is_empty() {
@@ -28,7 +29,7 @@ pub fn shown(object: &Value) -> Value {
     object
 }
 
-/// The difference from `before` to `after`, of which either may not be there; nothing if there is none.
+/// The difference from `before` to `after`, where `None` means absent; `None` if they are equal.
 pub fn diff(name: &str, before: Option<&Value>, after: Option<&Value>, colour: bool) -> Option<String> {
     if before == after {
         return None;
@@ -68,10 +69,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_shown_and_noise_is_not() {
+    fn changes_are_shown_without_server_fields() {
         let object = |value: &str, version: &str| json!({"kind": "ConfigMap", "metadata": {"name": "a", "resourceVersion": version, "annotations": {"operator.knative.dev/digest": version}}, "data": {"k": value}, "status": {}});
-        let (before, after) = (shown(&object("1", "7")), shown(&object("2", "8")));
-        assert_eq!(diff("a", Some(&before), Some(&shown(&object("1", "8"))), false), None);
+        let (before, after) = (without_noise(&object("1", "7")), without_noise(&object("2", "8")));
+        assert_eq!(diff("a", Some(&before), Some(&without_noise(&object("1", "8"))), false), None);
         let expected = "--- live/a\n+++ planned/a\n@@ -1,5 +1,5 @@\n data:\n-  k: \"1\"\n+  k: \"2\"\n kind: ConfigMap\n metadata:\n   name: a\n";
         assert_eq!(diff("a", Some(&before), Some(&after), false).unwrap(), expected);
         assert!(diff("a", None, Some(&after), true).unwrap().contains("\x1b[32m+kind: ConfigMap\x1b[0m\n"));

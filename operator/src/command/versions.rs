@@ -1,4 +1,4 @@
-//! `knative-operator versions`: what the bundle offers.
+//! `knative-operator versions`: lists the versions in the bundle.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,9 +8,9 @@ use knative_operator_shared::api::Component;
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
-use super::{Output, Told, tell};
+use super::output::{CommandOutput, Output, finish};
+use crate::object::yaml;
 use crate::release::{Bundle, ReleaseError};
-use crate::yaml;
 
 /// Flags of `versions`.
 #[derive(Clone, Debug, clap::Args)]
@@ -18,17 +18,17 @@ pub struct VersionsArgs {
     /// Path of the release bundle.
     #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
     releases: std::path::PathBuf,
-    /// How they are printed; left out: as a table.
+    /// Output format; a table by default.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 }
 
-/// Lists the versions of each component, oldest first, and what goes with which minor version.
+/// Lists the versions of each component, oldest first, and the extras of each minor version.
 pub fn run(args: VersionsArgs) -> ExitCode {
-    tell(
-        list(&Bundle::at(args.releases), args.output)
+    finish(
+        list(&Bundle::open(args.releases), args.output)
             .map_err(|e| e.to_string())
-            .map(|text| Told { text, warnings: Vec::new() }),
+            .map(|text| CommandOutput { text, warnings: Vec::new() }),
     )
 }
 
@@ -49,7 +49,7 @@ fn list(bundle: &Bundle, output: Option<Output>) -> Result<String, ReleaseError>
     all.insert("security-guard", json!(texts(&guards)));
     Ok(match output {
         Some(Output::Json) => format!("{:#}\n", json!(all)),
-        // A map of text can always be written.
+        // A map of strings always serializes.
         Some(Output::Yaml) => yaml::write(&all).unwrap_or_default(),
         None => table(&components, &extras, &guards),
     })
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_there_is_is_listed() {
+    fn table_lists_components_and_extras() {
         let root = tempfile::tempdir().unwrap();
         for directory in [
             "knative-serving/1.10.0",
@@ -98,12 +98,12 @@ mod tests {
         ] {
             std::fs::create_dir_all(root.path().join(directory)).unwrap();
         }
-        let bundle = Bundle::at(root.path().to_owned());
+        let bundle = Bundle::open(root.path().to_owned());
         let expected = "NAME               VERSIONS\nknative-eventing   1.9.0\nknative-serving    1.9.0 1.10.0\ningress/kourier    1.9\nsecurity-guard     0.6\n";
         assert_eq!(list(&bundle, None).unwrap(), expected);
         let json: Value = serde_json::from_str(&list(&bundle, Some(Output::Json)).unwrap()).unwrap();
         assert_eq!(json["ingress"], json!({"1.9": ["kourier"]}));
-        let missing = Bundle::at(root.path().join("nothing"));
+        let missing = Bundle::open(root.path().join("nothing"));
         assert!(list(&missing, None).unwrap_err().to_string().contains("--releases must name a release bundle"));
     }
 }

@@ -1,4 +1,4 @@
-//! A custom resource as the hub stores it, whether it can be read or not. Pure.
+//! A custom resource as stored on the hub, valid or not. Pure.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -8,21 +8,24 @@ use knative_operator_shared::rules;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-/// A custom resource as the hub stores it.
+/// A custom resource as stored on the hub.
 #[derive(Clone, Debug)]
 pub struct Desired {
-    /// The resource. Of one that can't be read: its metadata, status and target cluster, as far as these can be read.
+    /// The resource. If it is invalid: its metadata, status and target cluster, as far as they can
+    /// be parsed.
     pub resource: Arc<Knative>,
-    /// Why it can't be read, if it can't.
+    /// Why it can't be parsed, if it is invalid.
     pub unreadable: Option<Unreadable>,
 }
 
-/// A stored resource that doesn't match the CustomResourceDefinition: an older definition admitted it, or somebody edited etcd.
+/// A stored resource that violates the CustomResourceDefinition: an older definition admitted it,
+/// or someone edited etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Field, fault and fix, for people.
+    /// Field, problem and fix.
     pub message: String,
-    /// Whether the target cluster is known all the same. Only then can what is installed be deleted.
+    /// Whether the target cluster is known nevertheless. Only then can the operator delete the
+    /// installation.
     pub has_target: bool,
 }
 
@@ -35,24 +38,25 @@ impl Deref for Desired {
 }
 
 impl Desired {
-    /// Reads `object`, a resource of `component`.
-    pub fn read(component: Component, object: DynamicObject) -> Self {
+    /// Parses `object`, a resource of `component`.
+    pub fn parse(component: Component, object: DynamicObject) -> Self {
         let DynamicObject { metadata, data, .. } = object;
         let mut whole = data;
-        // Metadata is plain data with string keys: serialising it can't fail.
+        // Metadata has string keys only, so it always serializes.
         whole["metadata"] = serde_json::to_value(metadata).unwrap_or_default();
-        match rules::read(component, &whole) {
+        match rules::parse(component, &whole) {
             Ok(resource) => Self { resource: Arc::new(resource), unreadable: None },
-            Err(problem) => Self::unreadable(component, &whole, problem.to_string()),
+            Err(violation) => Self::unreadable(component, &whole, violation.to_string()),
         }
     }
 
     fn unreadable(component: Component, object: &Value, message: String) -> Self {
-        let salvaged = rules::salvage(component, object);
-        let has_target = salvaged.is_some();
-        let bare = || rules::salvage(component, &json!({"metadata": object["metadata"], "status": object["status"]}));
-        // Metadata was read as such before.
-        let resource = salvaged.or_else(bare).unwrap_or_else(|| match component {
+        let partial = rules::parse_partially(component, object);
+        let has_target = partial.is_some();
+        let bare =
+            || rules::parse_partially(component, &json!({"metadata": object["metadata"], "status": object["status"]}));
+        // The metadata was parsed before.
+        let resource = partial.or_else(bare).unwrap_or_else(|| match component {
             Component::Serving => Knative::Serving(KnativeServing::default()),
             Component::Eventing => Knative::Eventing(KnativeEventing::default()),
         });
@@ -76,7 +80,7 @@ mod tests {
     fn unreadable_spec_keeps_metadata_status_and_target() {
         let profile = json!({"name": "c", "namespace": "d"});
         let desired =
-            Desired::read(Component::Serving, object(&json!({"clusterProfileRef": profile, "workloads": "all"})));
+            Desired::parse(Component::Serving, object(&json!({"clusterProfileRef": profile, "workloads": "all"})));
         let unreadable = desired.unreadable.clone().unwrap();
         assert!(
             unreadable.has_target && unreadable.message.starts_with("spec.workloads: invalid type"),
@@ -88,7 +92,7 @@ mod tests {
         );
         assert_eq!(desired.status().and_then(|s| s.version.as_deref()), Some("1.2.3"));
         assert!(desired.common().cluster_profile_ref.is_some());
-        let desired = Desired::read(Component::Serving, object(&json!({"clusterProfileRef": "c"})));
+        let desired = Desired::parse(Component::Serving, object(&json!({"clusterProfileRef": "c"})));
         assert_eq!((desired.unreadable.clone().map(|u| u.has_target), desired.name()), (Some(false), "a"));
     }
 
@@ -96,6 +100,6 @@ mod tests {
     fn missing_spec_is_readable() {
         let mut object = object(&json!({}));
         object.data.as_object_mut().unwrap().remove("spec");
-        assert!(Desired::read(Component::Serving, object).unreadable.is_none());
+        assert!(Desired::parse(Component::Serving, object).unreadable.is_none());
     }
 }

@@ -1,10 +1,10 @@
-//! Events on custom resources, published off the hot path.
+//! Events on custom resources. A background task publishes them.
 
 use std::time::{Duration, Instant};
 
 use http::{Request, Uri};
 use k8s_openapi::api::core::v1::ObjectReference;
-use knative_operator_runtime::words;
+use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{FIELD_MANAGER, GROUP, VERSION};
 use knative_operator_shared::text::{MAX_MESSAGE, clip};
@@ -13,20 +13,21 @@ use kube::client::Body;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 
-/// Events that wait to be published; more are dropped.
+/// Queue length; further events are dropped.
 const QUEUE: usize = 1024;
-/// How long an event is remembered, to count it when it repeats, and how many are.
-const REMEMBERED: (Duration, usize) = (Duration::from_secs(360), 256);
-/// Notes that are told of one reason of one resource in that time; more are counted together.
-const NOTES: usize = 10;
-/// What is told of those: each event is logged, too.
-const MORE: &str = "More like these are only in the log of the operator";
+/// Retention of published events for counting repetitions: time, and number.
+const RETENTION: (Duration, usize) = (Duration::from_secs(360), 256);
+/// Distinct notes for one reason of one resource within the retention; further ones are counted
+/// together.
+const MAX_NOTES: usize = 10;
+/// Note of further events; each event is in the log, too.
+const OVERFLOW_NOTE: &str = "More events like this are in the log of the operator only";
 
-/// What was said lately, with a recorder for each note: one recorder counts as the same what differs only in its note, and goes on
-/// telling the first.
-struct Notes<R>(Vec<Said<R>>);
+/// Recent notes, each with a recorder of its own: one recorder counts events that differ only in
+/// their note as repetitions of the first.
+struct RecentNotes<R>(Vec<RecentNote<R>>);
 
-struct Said<R> {
+struct RecentNote<R> {
     /// Uid of the resource.
     about: Option<String>,
     reason: String,
@@ -35,23 +36,30 @@ struct Said<R> {
     recorder: R,
 }
 
-impl<R> Notes<R> {
-    /// The recorder for `event` about `about`. If there are too many of its like, it is told as one of them.
-    fn recorder(&mut self, about: &ObjectReference, event: &mut Event, now: Instant, fresh: impl FnOnce() -> R) -> &R {
-        self.0.retain(|said| now.duration_since(said.last) < REMEMBERED.0);
-        if self.0.len() >= REMEMBERED.1 {
-            // A fleet that starts has thousands.
+impl<R> RecentNotes<R> {
+    /// The recorder for `event` about `about`. Replaces the note if there are too many.
+    fn recorder(
+        &mut self,
+        about: &ObjectReference,
+        event: &mut Event,
+        now: Instant,
+        new_recorder: impl FnOnce() -> R,
+    ) -> &R {
+        self.0.retain(|recent| now.duration_since(recent.last) < RETENTION.0);
+        if self.0.len() >= RETENTION.1 {
+            // The start of a fleet publishes thousands.
             self.0.clear();
         }
-        let like = |said: &Said<R>| said.about == about.uid && said.reason == event.reason;
-        let find =
-            |notes: &[Said<R>], note: &Option<String>| notes.iter().position(|said| like(said) && said.note == *note);
-        if find(&self.0, &event.note).is_none() && self.0.iter().filter(|said| like(said)).count() >= NOTES {
-            event.note = Some(MORE.to_owned());
+        let like = |recent: &RecentNote<R>| recent.about == about.uid && recent.reason == event.reason;
+        let find = |notes: &[RecentNote<R>], note: &Option<String>| {
+            notes.iter().position(|recent| like(recent) && recent.note == *note)
+        };
+        if find(&self.0, &event.note).is_none() && self.0.iter().filter(|recent| like(recent)).count() >= MAX_NOTES {
+            event.note = Some(OVERFLOW_NOTE.to_owned());
         }
         let at = find(&self.0, &event.note).unwrap_or_else(|| {
             let (about, reason, note) = (about.uid.clone(), event.reason.clone(), event.note.clone());
-            self.0.push(Said { about, reason, note, last: now, recorder: fresh() });
+            self.0.push(RecentNote { about, reason, note, last: now, recorder: new_recorder() });
             self.0.len() - 1
         });
         self.0[at].last = now;
@@ -59,7 +67,7 @@ impl<R> Notes<R> {
     }
 }
 
-/// A client that names the field manager of what it writes: the recorder doesn't.
+/// A client that adds the field manager to writes, which the recorder doesn't.
 fn as_field_manager(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
@@ -70,44 +78,45 @@ fn as_field_manager(client: Client) -> Client {
     Client::new(tower::service_fn(send), namespace)
 }
 
-/// `uri` with the field manager as its last parameter.
+/// `uri` with the field manager as last parameter.
 fn with_field_manager(uri: &Uri) -> Uri {
     let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     let separator = if query.is_empty() || query.ends_with('&') { "" } else { "&" };
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = format!("{path}?{query}{separator}fieldManager={FIELD_MANAGER}").parse().ok();
-    // Plain ASCII behind a valid URI leaves it valid.
+    // The appended text is ASCII, so the URI stays valid.
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
-/// Where events go. Clones share the queue.
+/// Queue of events. Clones share it.
 #[derive(Clone)]
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
 
 impl Events {
-    /// Publishes on the hub, as `instance`.
+    /// Starts to publish events on the hub as `instance`.
     pub fn start(client: Client, instance: String) -> Self {
         let (queue, mut waiting) = mpsc::channel(QUEUE);
         let client = as_field_manager(client);
         let reporter = Reporter { controller: "knative-operator".to_owned(), instance: Some(instance) };
         tokio::spawn(async move {
-            let (mut notes, fresh) = (Notes(Vec::new()), || Recorder::new(client.clone(), reporter.clone()));
+            let (mut notes, new_recorder) =
+                (RecentNotes(Vec::new()), || Recorder::new(client.clone(), reporter.clone()));
             while let Some((about, mut event)) = waiting.recv().await {
-                let recorder = notes.recorder(&about, &mut event, Instant::now(), fresh);
+                let recorder = notes.recorder(&about, &mut event, Instant::now(), new_recorder);
                 if let Err(error) = recorder.publish(&event, &about).await {
-                    tracing::debug!(error = words(&error), reason = event.reason, "event not published");
+                    tracing::debug!(error = error_text(&error), reason = event.reason, "failed to publish an event");
                 }
             }
         });
         Self(queue)
     }
 
-    /// Something went as it should.
+    /// Publishes a normal event.
     pub fn normal(&self, about: &Knative, reason: &str, note: impl Into<String>) {
         self.publish(EventType::Normal, about, reason, &note.into());
     }
 
-    /// Something did not.
+    /// Publishes a warning event.
     pub fn warning(&self, about: &Knative, reason: &str, note: impl Into<String>) {
         self.publish(EventType::Warning, about, reason, &note.into());
     }
@@ -130,7 +139,7 @@ impl Events {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        // A full queue drops the event: it is told in the conditions too.
+        // A full queue drops the event; the conditions have the information, too.
         let _ = self.0.try_send((reference, event));
     }
 }
@@ -154,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_differently_is_told_apart_up_to_a_limit() {
-        let (mut notes, start) = (Notes::<usize>(Vec::new()), Instant::now());
+    fn distinct_notes_are_published_up_to_limit() {
+        let (mut notes, start) = (RecentNotes::<usize>(Vec::new()), Instant::now());
         let about = |name: &str| ObjectReference { uid: Some(name.to_owned()), ..ObjectReference::default() };
         let mut told = 0;
         let mut tell = |name: &str, note: String, after: u64| {
@@ -183,9 +192,9 @@ mod tests {
         );
         let many: Vec<_> = (0..20).map(|n| tell("a", format!("n{n}"), 1)).collect();
         let last = many.last().cloned().unwrap_or_default();
-        assert!(many[7] == (11, "n7".into()) && last.1 == MORE && many[8..].iter().all(|one| *one == last));
+        assert!(many[7] == (11, "n7".into()) && last.1 == OVERFLOW_NOTE && many[8..].iter().all(|one| *one == last));
         assert_eq!(tell("b", "5".into(), 1).1, "5");
-        // Later it is told anew.
+        // Published again after the retention.
         assert_eq!(tell("a", "n19".into(), 400).1, "n19");
     }
 }

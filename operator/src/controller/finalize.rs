@@ -1,4 +1,4 @@
-//! Takes away what was installed, and lets the custom resource go when it is gone.
+//! Deletes an installation, then removes the finalizer of the custom resource.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,197 +13,207 @@ use knative_operator_shared::version::Version;
 use kube::api::Patch;
 use serde_json::json;
 
-use super::Context;
-use super::actor::{Memory, Next};
-use super::report::{self, Report};
-use super::{place, resolve, verdict};
-use crate::apply::home::Home;
+use super::context::Context;
+use super::outcome::Requeue;
+use super::state::ReconcilerState;
+use super::status::{self, StatusUpdate};
+use super::{conditions, namespace, resolve};
+use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::Inventory;
 use crate::apply::remove;
-use crate::kinds::Kinds;
-use crate::owner::Owner;
-use crate::plan::Plan;
+use crate::object::Kinds;
+use crate::object::Owner;
 use crate::render;
+use crate::render::plan::Plan;
 
-/// Objects named in the status, at most.
-const NAMED: usize = 5;
-/// How soon it is looked again at what is going away.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Maximum number of objects named in the status.
+const MAX_NAMED: usize = 5;
+/// Interval of checks while objects are terminating.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a cluster must have been away before a resource is let go without it: a moment's trouble is no reason.
-const GRACE: SignedDuration = SignedDuration::from_secs(10);
+/// Time that a cluster must be unreachable before its resource is orphaned, so that a short outage
+/// does not count.
+const ORPHAN_DELAY: SignedDuration = SignedDuration::from_secs(10);
 
-/// Makes one step of the removal.
-pub async fn run(cx: &Context, resource: &Knative, memory: &mut Memory) -> Next {
+/// Performs one step of the deletion.
+pub async fn finalize(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Requeue {
     let finalizer = resource.component().finalizer();
     if !resource.meta().finalizers.iter().flatten().any(|f| f == finalizer) {
-        return Next::Done;
+        return Requeue::Done;
     }
-    // Whatever is deleted from now on is no drift.
-    memory.observer = None;
-    match remove(cx, resource, memory).await {
+    // Stop watching: deletions are no drift now.
+    state.observer = None;
+    match delete_installation(cx, resource, state).await {
         Ok(true) => {
-            let gone = || {
+            let publish_event = || {
                 cx.events.normal(
                     resource,
                     "Uninstalled",
-                    "Everything that was installed is deleted, but CustomResourceDefinitions",
+                    "Deleted all installed objects, except for CustomResourceDefinitions",
                 );
             };
-            let_go(cx, resource, gone).await
+            remove_finalizer(cx, resource, publish_event).await
         }
-        Ok(false) => Next::After(AGAIN),
-        Err(Stuck::Unresolved(failure)) => {
-            memory.suspect = true;
-            let since = since(memory, resource);
-            let asked = resource
+        Ok(false) => Requeue::After(CHECK_INTERVAL),
+        Err(DeletionError::Unresolved(failure)) => {
+            state.suspect = true;
+            let since = unreachable_since(state, resource);
+            let orphan_requested = resource
                 .meta()
                 .annotations
                 .as_ref()
                 .is_some_and(|a| a.get(ON_UNREACHABLE).is_some_and(|v| v == ORPHAN));
-            if asked && Timestamp::now().duration_since(since) >= GRACE {
+            if orphan_requested && Timestamp::now().duration_since(since) >= ORPHAN_DELAY {
                 let note = format!(
-                    "Let go while its cluster can't be reached since {since}, as {ON_UNREACHABLE}={ORPHAN} asks for: {}. Left behind there: {}",
+                    "Removed the finalizer, as {ON_UNREACHABLE}={ORPHAN} requests; the cluster has been unreachable since {since}: {}. Left on the cluster: {}",
                     failure.unresolved.message,
-                    installed(memory, resource)
+                    describe_installation(state, resource)
                 );
-                return let_go(cx, resource, || {
+                return remove_finalizer(cx, resource, || {
                     cx.events.warning(resource, "Orphaned", note);
                     cx.metrics.orphaned(resource);
                 })
                 .await;
             }
-            memory.removing = None;
-            let message = waits(memory, resource, &failure.unresolved.message, since);
-            let mut states = verdict::stored(&memory.status(resource).conditions);
-            states[1] = State::no(failure.unresolved.reason.as_str(), message);
-            publish(cx, resource, memory, states).await;
-            if asked { Next::After(AGAIN) } else { failure.next() }
+            state.remaining = None;
+            let message = waiting_message(state, resource, &failure.unresolved.message, since);
+            let mut states = conditions::stored(&state.status(resource).conditions);
+            states[1] = State::not_met(failure.unresolved.reason.as_str(), message);
+            publish_states(cx, resource, state, states).await;
+            if orphan_requested { Requeue::After(CHECK_INTERVAL) } else { failure.requeue() }
         }
-        Err(Stuck::Failed(why)) => {
-            memory.suspect = true;
-            memory.removing = None;
-            let mut states = verdict::stored(&memory.status(resource).conditions);
-            states[2] = State::no("Error", format!("Uninstall failed with message: {why}"));
-            publish(cx, resource, memory, states).await;
-            Next::Retry
+        Err(DeletionError::Failed(why)) => {
+            state.suspect = true;
+            state.remaining = None;
+            let mut states = conditions::stored(&state.status(resource).conditions);
+            states[2] = State::not_met("Error", format!("Uninstall failed with message: {why}"));
+            publish_states(cx, resource, state, states).await;
+            Requeue::Retry
         }
     }
 }
 
-/// Takes the finalizer away; when that is done, tells it.
-async fn let_go(cx: &Context, resource: &Knative, tell: impl FnOnce()) -> Next {
+/// Removes the finalizer, then calls `publish_event`.
+async fn remove_finalizer(cx: &Context, resource: &Knative, publish_event: impl FnOnce()) -> Requeue {
     let finalizer = resource.component().finalizer();
     let others: Vec<String> =
         resource.meta().finalizers.iter().flatten().filter(|f| *f != finalizer).cloned().collect();
     match set_finalizers(cx, resource, &others).await {
         Ok(true) => {
-            tell();
-            Next::After(AGAIN)
+            publish_event();
+            Requeue::After(CHECK_INTERVAL)
         }
-        Ok(false) => Next::After(AGAIN),
+        Ok(false) => Requeue::After(CHECK_INTERVAL),
         Err(error) => {
             tracing::warn!(
                 name = resource.name(),
-                error = knative_operator_runtime::words(&error),
-                "finalizer not removed"
+                error = knative_operator_runtime::error_text(&error),
+                "failed to remove the finalizer"
             );
-            Next::Retry
+            Requeue::Retry
         }
     }
 }
 
-/// Since when the cluster of `resource` can't be reached: what the condition says, or now.
-fn since(memory: &Memory, resource: &Knative) -> Timestamp {
-    let status = memory.status(resource);
-    let told = status.conditions.iter().find(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.status == "False");
-    told.and_then(|c| c.last_transition_time.as_ref()?.parse().ok()).unwrap_or_else(Timestamp::now)
+/// Since when the cluster of `resource` has been unreachable, from its condition; now, if it has
+/// none.
+fn unreachable_since(state: &ReconcilerState, resource: &Knative) -> Timestamp {
+    let current = state.status(resource);
+    let condition = current.conditions.iter().find(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.status == "False");
+    condition.and_then(|c| c.last_transition_time.as_ref()?.parse().ok()).unwrap_or_else(Timestamp::now)
 }
 
-/// What was installed, as far as that is known without the cluster.
-fn installed(memory: &Memory, resource: &Knative) -> String {
+/// Describes the installation, as far as it is known without the cluster.
+fn describe_installation(state: &ReconcilerState, resource: &Knative) -> String {
     let version = resource.status().and_then(|s| s.version.as_deref());
-    let version = version.map_or_else(|| "what was applied of it so far".to_owned(), |v| format!("version {v}"));
+    let version = version.map_or_else(|| "partly installed".to_owned(), |v| format!("version {v}"));
     let known =
-        memory.home.as_ref().map(|(_, inventory)| format!("{} objects of ", inventory.0.len())).unwrap_or_default();
+        state.anchor.as_ref().map(|(_, inventory)| format!("{} objects of ", inventory.0.len())).unwrap_or_default();
     let component = resource.component();
-    format!("{known}{component}, {version}, in namespace {} and outside of namespaces", resource.target_namespace())
+    format!("{known}{component}, {version}, in namespace {} and cluster-scoped", resource.target_namespace())
 }
 
-/// Why a deletion waits, for what, since when, and how it goes on.
-fn waits(memory: &Memory, resource: &Knative, why: &str, since: Timestamp) -> String {
+/// Message of a deletion that waits: the reason, since when, and how to continue without the
+/// cluster.
+fn waiting_message(state: &ReconcilerState, resource: &Knative, why: &str, since: Timestamp) -> String {
     let (kind, name, namespace) =
         (resource.component().kind().to_ascii_lowercase(), resource.name(), resource.namespace());
     format!(
-        "{why}; the finalizer waits for the cluster since {since}, so that nothing is left on it ({}), and goes on by itself when it is back. \
-         To let the resource go and leave everything there: kubectl annotate {kind} {name} -n {namespace} {ON_UNREACHABLE}={ORPHAN} \
-         (an event and a metric record what is left); or, with nothing recorded: \
+        "{why}; the deletion has been waiting for the cluster since {since}, so that it leaves nothing behind ({}), and continues when the cluster is reachable. \
+         To delete the resource and leave its objects on the cluster: kubectl annotate {kind} {name} -n {namespace} {ON_UNREACHABLE}={ORPHAN} \
+         (an event and a metric record them); or, without a record: \
          kubectl patch {kind} {name} -n {namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
-        installed(memory, resource)
+        describe_installation(state, resource)
     )
 }
 
-async fn publish(cx: &Context, resource: &Knative, memory: &mut Memory, states: States) {
-    // Whether that could be written or not, the removal is tried again.
-    report::publish(cx, resource, memory, &Report { states, version: None, manifests: None }).await;
+async fn publish_states(cx: &Context, resource: &Knative, state: &mut ReconcilerState, states: States) {
+    // The deletion is retried in any case.
+    status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
 }
 
-/// Whether nothing is left.
-async fn remove(cx: &Context, resource: &Knative, memory: &mut Memory) -> Result<bool, Stuck> {
-    let cluster =
-        resolve::cluster(cx, resource, memory.suspect || memory.removing.is_none()).await.map_err(Stuck::Unresolved)?;
-    memory.suspect = false;
-    let _turn = cx.turns.take(&cx.metrics).await;
-    let failed = |error| Stuck::Failed(knative_operator_runtime::words(&error));
-    let placed = place::settle(cx, resource, memory, &cluster.client).await.map_err(failed)?;
-    let (resource, home) = (&*placed, Home::of(&placed));
-    if memory.removing.is_none() {
-        let stored = home.load(&cluster.client).await.map_err(failed)?;
-        // Nothing stored: nothing was installed, or all of it is gone but, on a spoke, the namespace; or the Go operator has
-        // installed it, which keeps no inventory.
+/// Deletes the installation; whether nothing is left.
+async fn delete_installation(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+) -> Result<bool, DeletionError> {
+    let cluster = resolve::resolve_target(cx, resource, state.suspect || state.remaining.is_none())
+        .await
+        .map_err(DeletionError::Unresolved)?;
+    state.suspect = false;
+    let _permit = cx.reconcile_permits.acquire(&cx.metrics).await;
+    let failed = |error| DeletionError::Failed(knative_operator_runtime::error_text(&error));
+    let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
+    let (resource, store) = (&*located, InventoryStore::of(&located));
+    if state.remaining.is_none() {
+        let stored = store.load(&cluster.client).await.map_err(failed)?;
+        // An empty inventory: nothing was installed, or everything is deleted apart from the
+        // namespace of a spoke; or the Go operator, which keeps no inventory, installed it.
         let mut inventory = match stored {
             Some((_, inventory)) if !inventory.0.is_empty() => inventory,
-            Some(_) => inherited(cx, resource).await.map_err(Stuck::Failed)?,
+            Some(_) => go_operator_inventory(cx, resource).await.map_err(DeletionError::Failed)?,
             None if resource.common().cluster_profile_ref.is_none() => {
-                inherited(cx, resource).await.map_err(Stuck::Failed)?
+                go_operator_inventory(cx, resource).await.map_err(DeletionError::Failed)?
             }
             None => Inventory::default(),
         };
-        inventory.0.retain(|id, _| !remove::kept(id));
-        if cx.siblings.shares(resource) {
-            // Another resource of this kind lives on the same cluster: what both use is its own now.
+        inventory.0.retain(|id, _| !remove::is_retained(id));
+        if cx.registry.has_competitor(resource) {
+            // Another resource of this kind uses the same cluster, and keeps the shared objects.
             inventory.0.retain(|id, _| !id.namespace.is_empty() && id.namespace == resource.namespace());
         }
         if !inventory.0.is_empty() {
             cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
         }
-        memory.removing = Some(inventory);
+        state.remaining = Some(inventory);
     }
-    let Some(inventory) = &mut memory.removing else { return Ok(false) };
-    let removed = remove::step(&cluster.client, &Kinds::default(), inventory).await;
+    let Some(inventory) = &mut state.remaining else { return Ok(false) };
+    let removed = remove::delete_last_phase(&cluster.client, &Kinds::default(), inventory).await;
     if let Some((id, why)) = removed.refused.first() {
-        return Err(Stuck::Failed(format!("{id} can't be deleted: {why}")));
+        return Err(DeletionError::Failed(format!("cannot delete {id}: {why}")));
     }
     let left = inventory.0.len();
     if left > 0 {
         tracing::info!(name = resource.name(), left, "uninstalling");
-        let named: Vec<_> = removed.remaining.iter().take(NAMED).map(ToString::to_string).collect();
+        let named: Vec<_> = removed.remaining.iter().take(MAX_NAMED).map(ToString::to_string).collect();
         let more = if left > named.len() { format!(" and {} more", left - named.len()) } else { String::new() };
-        progress(cx, resource, memory, format!("{}{more}", named.join(", "))).await;
+        publish_progress(cx, resource, state, format!("{}{more}", named.join(", "))).await;
         return Ok(false);
     }
-    let gone = home.remove(&cluster.client).await.map_err(failed)?;
+    let gone = store.delete(&cluster.client).await.map_err(failed)?;
     if !gone {
-        progress(cx, resource, memory, format!("Namespace {}", resource.target_namespace())).await;
+        publish_progress(cx, resource, state, format!("Namespace {}", resource.target_namespace())).await;
     }
     Ok(gone)
 }
 
-/// What the Go operator has installed, which keeps no inventory: the objects of the version in the status. The error says why they can't be listed.
-pub async fn inherited(cx: &Context, resource: &Knative) -> Result<Inventory, String> {
+/// Objects that the Go operator installed: those of the version in the status, since it keeps no
+/// inventory.
+pub async fn go_operator_inventory(cx: &Context, resource: &Knative) -> Result<Inventory, String> {
     let Some(version) = resource.status().and_then(|s| s.version.as_deref()) else { return Ok(Inventory::default()) };
-    let failed = |why: String| format!("what was installed by the Go operator can't be listed: {why}");
-    let version: Version = version.parse().map_err(|_| failed(format!("status.version {version} is no version")))?;
+    let failed = |why: String| format!("cannot list the objects of the Go operator: {why}");
+    let version: Version = version.parse().map_err(|_| failed(format!("status.version {version} is not a version")))?;
     let release = cx.library.release(resource, &version).await.map_err(|e| failed(e.to_string()))?;
     let objects = render::objects(resource, &version, release.objects(), &cx.settings);
     let mut inventory = Inventory::default();
@@ -212,36 +222,36 @@ pub async fn inherited(cx: &Context, resource: &Knative) -> Result<Inventory, St
     Ok(inventory)
 }
 
-/// Tells what is still there.
-async fn progress(cx: &Context, resource: &Knative, memory: &mut Memory, left: String) {
-    let mut states = verdict::stored(&memory.status(resource).conditions);
+/// Publishes which objects are left.
+async fn publish_progress(cx: &Context, resource: &Knative, state: &mut ReconcilerState, left: String) {
+    let mut states = conditions::stored(&state.status(resource).conditions);
     states[1] = State::True;
-    states[2] = State::unclear("Uninstalling", format!("Waiting for {left} to be deleted"));
-    states[4] = State::unclear("Uninstalling", "being uninstalled");
-    report::publish(cx, resource, memory, &Report { states, version: None, manifests: None }).await;
+    states[2] = State::unknown_because("Uninstalling", format!("Waiting for {left} to be deleted"));
+    states[4] = State::unknown_because("Uninstalling", "being uninstalled");
+    status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
 }
 
-/// Why a removal does not go on.
-enum Stuck {
-    Unresolved(resolve::Failure),
+/// Why a deletion does not make progress.
+enum DeletionError {
+    Unresolved(resolve::ResolveFailure),
     Failed(String),
 }
 
-/// Takes our finalizer away, leaving `others`; whether that was done. A conflict is no failure: the watch tells what has changed, and the next
-/// step tries again.
+/// Replaces the finalizers with `others`; whether that was done. A conflict is no error: the watch
+/// reports the change, and the next step retries.
 async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<bool> {
     let patch = json!({"metadata": {"finalizers": others, "resourceVersion": resource.meta().resource_version}});
-    let api = report::metadata_api(&cx.hub, resource);
+    let api = status::metadata_api(&cx.hub, resource);
     match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         other => other.map(|_| true),
     }
 }
 
-/// Adds the finalizer, if it isn't there. Each write carries the resourceVersion that was read.
+/// Adds the finalizer, if missing. Each write has the resourceVersion that was read.
 pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()> {
     let finalizer = resource.component().finalizer();
-    let api = report::metadata_api(&cx.hub, resource);
+    let api = status::metadata_api(&cx.hub, resource);
     let mut meta = resource.meta().clone();
     loop {
         let mut finalizers = meta.finalizers.unwrap_or_default();

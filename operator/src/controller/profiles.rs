@@ -1,4 +1,4 @@
-//! The ClusterProfiles of the hub, as a watch tells them.
+//! The ClusterProfiles of the hub, from a watch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -8,23 +8,23 @@ use knative_operator_shared::reason::Reason;
 
 use crate::cluster::Unresolved;
 
-/// What is known of ClusterProfiles.
+/// State of the watch.
 #[derive(Debug, Default)]
-enum Known {
-    /// Nothing yet.
+enum WatchState {
+    /// Not listed yet.
     #[default]
-    Nothing,
-    /// There is no such kind on the hub.
-    NoSuchKind,
-    /// They can't be read.
+    Unlisted,
+    /// The hub has no such kind.
+    KindMissing,
+    /// The list failed.
     Unreadable(String),
-    /// All of them.
-    All,
+    /// Listed.
+    Listed,
 }
 
 /// The ClusterProfiles of the hub.
 #[derive(Debug, Default)]
-pub struct Profiles(RwLock<(Known, HashMap<ClusterProfileReference, Arc<ClusterProfile>>)>);
+pub struct ClusterProfiles(RwLock<(WatchState, HashMap<ClusterProfileReference, Arc<ClusterProfile>>)>);
 
 /// The reference to `profile`.
 pub fn reference(profile: &ClusterProfile) -> ClusterProfileReference {
@@ -34,76 +34,76 @@ pub fn reference(profile: &ClusterProfile) -> ClusterProfileReference {
     }
 }
 
-impl Profiles {
-    fn change(&self, change: impl FnOnce(&mut Known, &mut HashMap<ClusterProfileReference, Arc<ClusterProfile>>)) {
+impl ClusterProfiles {
+    fn change(&self, change: impl FnOnce(&mut WatchState, &mut HashMap<ClusterProfileReference, Arc<ClusterProfile>>)) {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let (known, profiles) = &mut *inner;
-        change(known, profiles);
+        let (state, profiles) = &mut *inner;
+        change(state, profiles);
     }
 
-    /// These are all that there are.
+    /// Replaces all ClusterProfiles.
     pub fn reset(&self, all: Vec<ClusterProfile>) {
-        self.change(|known, profiles| {
-            *known = Known::All;
+        self.change(|state, profiles| {
+            *state = WatchState::Listed;
             *profiles = all.into_iter().map(|p| (reference(&p), Arc::new(p))).collect();
         });
     }
 
-    /// `profile` is there.
+    /// Adds or replaces `profile`.
     pub fn set(&self, profile: ClusterProfile) {
         self.change(|_, profiles| drop(profiles.insert(reference(&profile), Arc::new(profile))));
     }
 
-    /// The one of `reference` is gone.
+    /// Removes the ClusterProfile of `reference`.
     pub fn remove(&self, reference: &ClusterProfileReference) {
         self.change(|_, profiles| drop(profiles.remove(reference)));
     }
 
-    /// There is no such kind on the hub.
-    pub fn no_such_kind(&self) {
-        self.change(|known, profiles| {
-            *known = Known::NoSuchKind;
+    /// Records that the hub has no such kind.
+    pub fn set_kind_missing(&self) {
+        self.change(|state, profiles| {
+            *state = WatchState::KindMissing;
             profiles.clear();
         });
     }
 
-    /// They can't be read, because. What was read before stays.
-    pub fn unreadable(&self, why: String) {
-        self.change(|known, _| {
-            if !matches!(known, Known::All) {
-                *known = Known::Unreadable(why);
+    /// Records that the list failed. Earlier ClusterProfiles stay.
+    pub fn set_unreadable(&self, why: String) {
+        self.change(|state, _| {
+            if !matches!(state, WatchState::Listed) {
+                *state = WatchState::Unreadable(why);
             }
         });
     }
 
-    /// Whether it was tried to read them.
-    pub fn looked(&self) -> bool {
-        !matches!(self.0.read().unwrap_or_else(PoisonError::into_inner).0, Known::Nothing)
+    /// Whether a list was tried.
+    pub fn are_listed(&self) -> bool {
+        !matches!(self.0.read().unwrap_or_else(PoisonError::into_inner).0, WatchState::Unlisted)
     }
 
-    /// The one of `reference`.
+    /// The ClusterProfile of `reference`.
     pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let (known, profiles) = &*inner;
+        let (state, profiles) = &*inner;
         if let Some(profile) = profiles.get(reference) {
             return Ok(Arc::clone(profile));
         }
-        Err(match known {
-            Known::All => Unresolved::new(
+        Err(match state {
+            WatchState::Listed => Unresolved::new(
                 Reason::ClusterProfileNotFound,
                 format!("ClusterProfile {reference} does not exist; create it, or correct spec.clusterProfileRef"),
             ),
-            Known::NoSuchKind => Unresolved::new(
+            WatchState::KindMissing => Unresolved::new(
                 Reason::ClusterProfileNotFound,
                 format!(
                     "ClusterProfile {reference} does not exist: the CRD clusterprofiles.multicluster.x-k8s.io is not installed on this cluster"
                 ),
             ),
-            Known::Unreadable(why) => Unresolved::new(
+            WatchState::Unreadable(why) => Unresolved::new(
                 Reason::ClusterProfileUnavailable,
-                format!("ClusterProfile {reference} can't be read: {why}"),
+                format!("cannot read ClusterProfile {reference}: {why}"),
             ),
-            Known::Nothing => Unresolved::new(
+            WatchState::Unlisted => Unresolved::new(
                 Reason::ClusterProfileUnavailable,
                 format!("ClusterProfile {reference} has not been read yet"),
             ),

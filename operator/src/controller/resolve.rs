@@ -1,50 +1,41 @@
-//! Finds the cluster that a resource is for.
+//! Resolves the target cluster of a resource.
 
 use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::{ClusterProfileReference, Knative};
 use knative_operator_shared::reason::Reason;
-use kube::Client;
 
-use super::Context;
-use super::actor::Next;
+use super::context::Context;
+use super::outcome::Requeue;
+use super::state::Cluster;
 use crate::cluster::profile::{self, Access};
 use crate::cluster::{Unresolved, connections};
 
-/// The cluster that a resource is for.
-#[derive(Clone)]
-pub struct Cluster {
-    /// Its client.
-    pub client: Client,
-    /// Changes whenever the connection is another one; 0 is the local cluster.
-    pub serial: u64,
-}
-
-/// Why there is none.
-pub struct Failure {
+/// Why the target cluster can't be used.
+pub struct ResolveFailure {
     /// The reason.
     pub unresolved: Unresolved,
-    /// When it is tried again, if trying again may help.
+    /// Time of the next attempt, if another attempt may help.
     due: Option<Instant>,
 }
 
-impl Failure {
-    /// When the next pass is made.
-    pub fn next(&self) -> Next {
-        self.due.map_or(Next::Idle, |due| {
-            Next::After(due.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
+impl ResolveFailure {
+    /// When to reconcile again.
+    pub fn requeue(&self) -> Requeue {
+        self.due.map_or(Requeue::AwaitChange, |due| {
+            Requeue::After(due.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
         })
     }
 }
 
-impl From<Unresolved> for Failure {
+impl From<Unresolved> for ResolveFailure {
     /// Something on the hub has to change first.
     fn from(unresolved: Unresolved) -> Self {
         Self { unresolved, due: None }
     }
 }
 
-/// How the cluster of `resource` is reached; none if it is the local one.
+/// How to connect to the cluster of `resource`; `None` for the local cluster.
 fn access<'r>(
     cx: &Context,
     resource: &'r Knative,
@@ -60,24 +51,24 @@ fn access<'r>(
     let (profile, providers) = (cx.profiles.get(reference), providers.current());
     let access = profile.and_then(|profile| profile::access(reference, &profile, &providers));
     if access.is_err() {
-        // What can't be reached by what is known now is not held on to.
-        cx.connections.forget(reference);
+        // Drop the connection: the current settings don't allow one.
+        cx.connections.remove(reference);
     }
     access.map(|access| Some((reference, access)))
 }
 
-/// That the connection to the cluster of `resource` has to be rebuilt, if it has: that may take a while.
-pub async fn stale(cx: &Context, resource: &Knative) -> Option<Unresolved> {
+/// The condition that reports a stale connection, which takes a while to rebuild.
+pub async fn stale_connection(cx: &Context, resource: &Knative) -> Option<Unresolved> {
     let (reference, access) = access(cx, resource).ok()??;
-    let stale = cx.connections.is_stale(reference, &access).await;
+    let is_stale = cx.connections.is_stale(reference, &access).await;
     let message = format!(
-        "the connection to the cluster of ClusterProfile {reference} is being rebuilt: how it is reached has changed"
+        "the operator is rebuilding the connection to the cluster of ClusterProfile {reference}, because its settings changed"
     );
-    stale.then(|| Unresolved::new(Reason::RemoteClusterStale, message))
+    is_stale.then(|| Unresolved::new(Reason::RemoteClusterStale, message))
 }
 
-/// The cluster of `resource`, which answers. `suspect`: whether there is reason to doubt that it does.
-pub async fn cluster(cx: &Context, resource: &Knative, suspect: bool) -> Result<Cluster, Failure> {
+/// The target cluster of `resource`, which responds. `suspect`: check it first.
+pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> Result<Cluster, ResolveFailure> {
     let Some((reference, access)) = access(cx, resource)? else {
         return Ok(Cluster { client: cx.hub.clone(), serial: 0 });
     };
@@ -86,7 +77,7 @@ pub async fn cluster(cx: &Context, resource: &Knative, suspect: bool) -> Result<
         biased;
         connection = cx.connections.get(reference, access, suspect) => connection,
         () = cx.stop.cancelled() => {
-            let message = format!("the operator is shutting down; the cluster of ClusterProfile {reference} is looked at again when it is back");
+            let message = format!("the operator is shutting down; it checks the cluster of ClusterProfile {reference} again after its restart");
             return Err(Unresolved::new(Reason::ClusterProviderClosed, message).into());
         }
     };
@@ -94,13 +85,13 @@ pub async fn cluster(cx: &Context, resource: &Knative, suspect: bool) -> Result<
         Ok(connection) => {
             if let Some(server) = insecure.filter(|_| connection.is_new()) {
                 let note = format!(
-                    "insecure-skip-tls-verify is set in ClusterProfile {reference}: whoever answers as {server} gets the credential; \
+                    "insecure-skip-tls-verify is set in ClusterProfile {reference}: any server that answers as {server} receives the credential; \
                      set certificate-authority-data instead"
                 );
                 cx.events.warning(resource, "InsecureCluster", note);
             }
             Ok(Cluster { client: connection.client.clone(), serial: connection.serial })
         }
-        Err(connections::Failure { unresolved, due, .. }) => Err(Failure { unresolved, due: Some(due) }),
+        Err(connections::Failure { unresolved, due, .. }) => Err(ResolveFailure { unresolved, due: Some(due) }),
     }
 }

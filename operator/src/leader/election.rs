@@ -1,25 +1,25 @@
-//! How long Leases last, and what is written in one.
+//! Timing of Leases, and their contents.
 
 use std::time::Duration;
 
-/// How long a Lease lasts, how often it is renewed, and how often others look.
+/// Timing of Leases.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long a Lease lasts after its last renewal.
+    /// Duration of a Lease after its last renewal.
     pub lease: Duration,
-    /// How long a holder tries to renew before it gives up: less than `lease`.
+    /// Time for which a holder retries a renewal before it gives up; less than `lease`.
     pub deadline: Duration,
-    /// How often it is tried.
+    /// Interval of renewals and checks.
     pub retry: Duration,
 }
 
-/// A record as it was observed.
+/// An observed Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Who holds it; empty if nobody does.
+    /// Its holder; empty if it has none.
     pub holder: String,
-    /// Changes with each write of it.
+    /// Changes with each renewal.
     pub version: String,
-    /// How long the holder says that it lasts.
+    /// Duration that the holder has set.
     pub lease: Duration,
 }

@@ -1,4 +1,4 @@
-//! The Leases themselves (`coordination.k8s.io/v1`): one a shard.
+//! The Leases (`coordination.k8s.io/v1`): one per shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::{patch_as, post_as};
-use knative_operator_runtime::words;
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::api::{ListParams, ObjectMeta, Patch};
 use kube::{Api, Client};
@@ -16,79 +16,93 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::election::{Record, Timing};
-use super::share::{Moves, Shard, moves};
+use super::share::{Shard, ShardChanges, plan_changes};
 
 const TIMING: Timing =
     Timing { lease: Duration::from_secs(12), deadline: Duration::from_secs(8), retry: Duration::from_secs(2) };
-/// Label of every Lease: of which operator it is. Its value is the number of shards.
+/// Label of every Lease, with the number of shards as value.
 const SHARDS: &str = "operator.knative.dev/shards";
-/// Annotation: who asks for a shard.
+/// Annotation with the replica that requests the shard.
 const WANTED: &str = "operator.knative.dev/wanted-by";
 
-/// Which Leases, and who wants them.
+/// Settings of leader election.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Namespace of the Leases.
     pub namespace: String,
-    /// Name of the Lease, and the beginning of their names if there are several shards.
+    /// Name of the Lease; the prefix of their names with several shards.
     pub name: String,
-    /// Name of this candidate, which no other has.
+    /// Name of this candidate, unique among the replicas.
     pub identity: String,
-    /// How many shards the fleet has.
+    /// Number of shards of the fleet.
     pub shards: u32,
 }
 
-/// What changes.
-pub enum Told {
-    /// A shard is this replica's from now on.
-    Gained(u32),
-    /// A shard is to be given back: it may be another's as soon as this is answered.
-    Yield(u32, oneshot::Sender<()>),
+/// A change of the shards of this replica.
+pub enum ShardEvent {
+    /// The replica acquired the shard.
+    Acquired(u32),
+    /// The replica has to release the shard: another may acquire it once this is answered.
+    Release(u32, oneshot::Sender<()>),
 }
 
-/// A shard that is held.
-struct Held {
+/// A Lease that this candidate holds.
+struct HeldLease {
     lease: Lease,
     renewed: Instant,
 }
 
-/// One candidate.
+/// A candidate.
 struct Candidate {
     leases: Api<Lease>,
     settings: Settings,
-    tell: mpsc::Sender<Told>,
-    held: BTreeMap<u32, Held>,
-    seen: BTreeMap<u32, (Record, Instant)>,
-    /// When a shard was found to have no Lease.
-    missing: Instant,
+    events: mpsc::Sender<ShardEvent>,
+    leases_held: BTreeMap<u32, HeldLease>,
+    observed: BTreeMap<u32, (Record, Instant)>,
+    /// Time at which the candidate started, as the age of shards without a Lease.
+    started: Instant,
 }
 
-/// Holds a fair share of the shards, and tells which, until `stop` (true) or until one is lost (false): who could not renew in time must
-/// end at once, as another one may begin.
-pub async fn run(client: Client, settings: Settings, stop: CancellationToken, tell: mpsc::Sender<Told>) -> bool {
+/// Holds a fair share of the shards and reports changes, until `stop` (true) or until a Lease is
+/// lost (false). A process that could not renew in time must end at once, as another replica may
+/// take over.
+pub async fn run(
+    client: Client,
+    settings: Settings,
+    stop: CancellationToken,
+    events: mpsc::Sender<ShardEvent>,
+) -> bool {
     let leases = Api::<Lease>::namespaced(client, &settings.namespace);
-    let mut candidate =
-        Candidate { leases, settings, tell, held: BTreeMap::new(), seen: BTreeMap::new(), missing: Instant::now() };
+    let mut candidate = Candidate {
+        leases,
+        settings,
+        events,
+        leases_held: BTreeMap::new(),
+        observed: BTreeMap::new(),
+        started: Instant::now(),
+    };
     loop {
-        let deadline = candidate.held.values().map(|held| held.renewed + TIMING.deadline).min();
-        let turn = async {
+        let deadline = candidate.leases_held.values().map(|leases_held| leases_held.renewed + TIMING.deadline).min();
+        let tick = async {
             match deadline {
-                Some(deadline) => tokio::time::timeout_at(deadline.into(), candidate.turn()).await.unwrap_or(Ok(())),
-                None => candidate.turn().await,
+                Some(deadline) => tokio::time::timeout_at(deadline.into(), candidate.tick()).await.unwrap_or(Ok(())),
+                None => candidate.tick().await,
             }
         };
-        if let Err(error) = turn.await {
-            tracing::warn!(error = words(&error), "Leases not read or renewed");
+        if let Err(error) = tick.await {
+            tracing::warn!(error = error_text(&error), "failed to read or renew Leases");
         }
-        if let Some((shard, _)) = candidate.held.iter().find(|(_, held)| held.renewed.elapsed() >= TIMING.deadline) {
+        if let Some((shard, _)) =
+            candidate.leases_held.iter().find(|(_, leases_held)| leases_held.renewed.elapsed() >= TIMING.deadline)
+        {
             tracing::error!(shard, "the Lease could not be renewed for {:?}", TIMING.deadline);
             return false;
         }
         tokio::select! {
             () = tokio::time::sleep(TIMING.retry) => {}
             () = stop.cancelled() => {
-                let held: Vec<u32> = candidate.held.keys().copied().collect();
-                candidate.give(&held).await;
+                let leases_held: Vec<u32> = candidate.leases_held.keys().copied().collect();
+                candidate.release(&leases_held).await;
                 return true;
             }
         }
@@ -101,20 +115,22 @@ impl Candidate {
         if *shards == 1 { name.clone() } else { format!("{name}-{shard}-of-{shards}") }
     }
 
-    /// Renews what is held; where there is more than that, looks at all, and takes, asks for, and gives away what is due.
-    async fn turn(&mut self) -> kube::Result<()> {
-        for shard in self.held.keys().copied().collect::<Vec<_>>() {
+    /// Renews the Leases. With several shards, lists all and acquires, requests and releases
+    /// shards.
+    async fn tick(&mut self) -> kube::Result<()> {
+        for shard in self.leases_held.keys().copied().collect::<Vec<_>>() {
             self.renew(shard).await?;
         }
-        if self.settings.shards == 1 && !self.held.is_empty() {
+        if self.settings.shards == 1 && !self.leases_held.is_empty() {
             return Ok(());
         }
         let listed = self.leases.list(&ListParams::default().labels(SHARDS)).await?.items;
         let (ours, others): (Vec<_>, Vec<_>) =
-            listed.into_iter().partition(|lease| number(lease) == Some(self.settings.shards));
+            listed.into_iter().partition(|lease| shard_count(lease) == Some(self.settings.shards));
         let now = Instant::now();
-        if self.held.is_empty() && self.anybody(&others, now) {
-            // Replicas of another number of shards are at work: two would look after the same spoke.
+        if self.leases_held.is_empty() && self.has_holder(&others, now) {
+            // Replicas with another number of shards are running: two replicas would manage the
+            // same spoke.
             return Ok(());
         }
         let mut found: BTreeMap<String, Lease> =
@@ -124,13 +140,13 @@ impl Candidate {
         for shard in 0..self.settings.shards {
             let lease = found.remove(&self.name(shard));
             let record = lease.as_ref().map(record);
-            let since = match (&record, self.seen.get(&shard)) {
-                (Some(record), Some((seen, since))) if seen == record => *since,
+            let since = match (&record, self.observed.get(&shard)) {
+                (Some(record), Some((observed, since))) if observed == record => *since,
                 (Some(record), _) => {
-                    self.seen.insert(shard, (record.clone(), now));
+                    self.observed.insert(shard, (record.clone(), now));
                     now
                 }
-                (None, _) => self.missing,
+                (None, _) => self.started,
             };
             let wanted = lease.as_ref().and_then(|l| l.metadata.annotations.as_ref()?.get(WANTED).cloned());
             all.insert(shard, Shard { record, wanted, since });
@@ -138,48 +154,49 @@ impl Candidate {
                 leases.insert(shard, lease);
             }
         }
-        let Moves { take, give, ask } = moves(&self.settings.identity, &all, now);
-        for shard in take {
-            self.take(shard, leases.remove(&shard)).await?;
+        let ShardChanges { acquire, release, request } = plan_changes(&self.settings.identity, &all, now);
+        for shard in acquire {
+            self.acquire(shard, leases.remove(&shard)).await?;
         }
-        if let Some(shard) = ask {
+        if let Some(shard) = request {
             let patch = json!({"metadata": {"annotations": {WANTED: self.settings.identity}}});
             self.leases.patch(&self.name(shard), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await?;
         }
-        self.give(&give).await;
+        self.release(&release).await;
         Ok(())
     }
 
-    /// Whether anybody holds one of `leases`.
-    fn anybody(&mut self, leases: &[Lease], now: Instant) -> bool {
-        // By their own place in what was seen, behind the shards.
+    /// Whether a replica holds one of `leases`.
+    fn has_holder(&mut self, leases: &[Lease], now: Instant) -> bool {
+        // Stored after the shards.
         leases.iter().zip(self.settings.shards..).any(|(lease, place)| {
             let record = record(lease);
-            let since = match self.seen.get(&place) {
-                Some((seen, since)) if *seen == record => *since,
+            let since = match self.observed.get(&place) {
+                Some((observed, since)) if *observed == record => *since,
                 _ => now,
             };
-            let held = !record.holder.is_empty() && now.duration_since(since) < record.lease;
-            self.seen.insert(place, (record, since));
-            held
+            let leases_held = !record.holder.is_empty() && now.duration_since(since) < record.lease;
+            self.observed.insert(place, (record, since));
+            leases_held
         })
     }
 
-    /// Renews one that is held: with what was written last, so that one request is enough.
+    /// Renews a Lease from its last written state, which takes one request.
     async fn renew(&mut self, shard: u32) -> kube::Result<()> {
-        let Some(held) = self.held.get(&shard) else { return Ok(()) };
+        let Some(leases_held) = self.leases_held.get(&shard) else { return Ok(()) };
         let (started, name) = (Instant::now(), self.name(shard));
-        let mut lease = held.lease.clone();
+        let mut lease = leases_held.lease.clone();
         if let Some(spec) = lease.spec.as_mut() {
             spec.renew_time = Some(MicroTime(Timestamp::now()));
         }
         let written = match self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await {
-            // Somebody has asked for it, or taken it.
+            // Another replica has requested or taken it.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let found = self.leases.get(&name).await?;
                 if record(&found).holder != self.settings.identity {
-                    tracing::error!(lease = name, "somebody else holds the Lease");
-                    // Not renewed any more: it is lost at its deadline, which has passed for whoever took it.
+                    tracing::error!(lease = name, "another replica holds the Lease");
+                    // Not renewed: it counts as lost at its deadline, which has passed for the
+                    // replica that took it.
                     return Ok(());
                 }
                 lease.metadata = found.metadata;
@@ -187,12 +204,12 @@ impl Candidate {
             }
             other => other?,
         };
-        self.held.insert(shard, Held { lease: written, renewed: started });
+        self.leases_held.insert(shard, HeldLease { lease: written, renewed: started });
         Ok(())
     }
 
-    /// Takes one, if nobody else was faster.
-    async fn take(&mut self, shard: u32, lease: Option<Lease>) -> kube::Result<()> {
+    /// Acquires a Lease, unless another replica is faster.
+    async fn acquire(&mut self, shard: u32, lease: Option<Lease>) -> kube::Result<()> {
         let (started, name, now) = (Instant::now(), self.name(shard), MicroTime(Timestamp::now()));
         let before = lease.as_ref().and_then(|l| l.spec.as_ref()?.lease_transitions);
         let spec = LeaseSpec {
@@ -210,7 +227,8 @@ impl Candidate {
             if let Some(annotations) = lease.metadata.annotations.as_mut() {
                 annotations.remove(WANTED);
             }
-            // The object still carries the resourceVersion that was read: a write in between makes this one fail.
+            // The object has the resourceVersion that was read, so a concurrent write makes this
+            // one fail.
             self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await
         } else {
             let metadata =
@@ -220,14 +238,15 @@ impl Candidate {
         match written {
             Ok(lease) => {
                 tracing::info!(identity = self.settings.identity, lease = name, "leading");
-                self.held.insert(shard, Held { lease, renewed: started });
-                // Whoever doesn't listen any more is about to end.
-                let _ = self.tell.send(Told::Gained(shard)).await;
+                self.leases_held.insert(shard, HeldLease { lease, renewed: started });
+                // The receiver is gone only while the process ends.
+                let _ = self.events.send(ShardEvent::Acquired(shard)).await;
                 Ok(())
             }
-            // Lost the race; or it was made before it had a label, and isn't among those that are listed.
+            // Another replica was faster; or the Lease is older than the label, and so was not
+            // listed.
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                if let Some(found) = self.leases.get_opt(&name).await?.filter(|l| number(l).is_none()) {
+                if let Some(found) = self.leases.get_opt(&name).await?.filter(|l| shard_count(l).is_none()) {
                     let labelled =
                         json!({"metadata": {"labels": labels, "resourceVersion": found.metadata.resource_version}});
                     self.leases.patch(&name, &patch_as(FIELD_MANAGER), &Patch::Merge(labelled)).await?;
@@ -238,12 +257,13 @@ impl Candidate {
         }
     }
 
-    /// Gives `shards` back, once nobody works on them any more, so that the next holder need not wait for their end.
-    async fn give(&mut self, shards: &[u32]) {
+    /// Releases `shards` once their actors have ended, so that the next holder need not wait for
+    /// the Lease to expire.
+    async fn release(&mut self, shards: &[u32]) {
         let mut answers = Vec::new();
         for shard in shards {
             let (answer, answered) = oneshot::channel();
-            if self.tell.send(Told::Yield(*shard, answer)).await.is_ok() {
+            if self.events.send(ShardEvent::Release(*shard, answer)).await.is_ok() {
                 answers.push(answered);
             }
         }
@@ -251,26 +271,26 @@ impl Candidate {
             let _ = answered.await;
         }
         for shard in shards.iter().copied().collect::<BTreeSet<_>>() {
-            let Some(Held { mut lease, .. }) = self.held.remove(&shard) else { continue };
+            let Some(HeldLease { mut lease, .. }) = self.leases_held.remove(&shard) else { continue };
             if let Some(spec) = lease.spec.as_mut() {
                 spec.holder_identity = None;
                 spec.lease_duration_seconds = Some(1);
             }
-            // With the version that was written last: if that fails, it ends by itself.
+            // With the last written resourceVersion: if that fails, the Lease expires.
             if let Err(error) = self.leases.replace(&self.name(shard), &post_as(FIELD_MANAGER), &lease).await {
-                tracing::debug!(error = words(&error), shard, "Lease not given back");
+                tracing::debug!(error = error_text(&error), shard, "failed to release the Lease");
             }
         }
     }
 }
 
-/// The label of a Lease of so many shards.
+/// Labels of a Lease of `shards` shards.
 fn labels(shards: u32) -> BTreeMap<String, String> {
     BTreeMap::from([(SHARDS.to_owned(), shards.to_string())])
 }
 
-/// Of how many shards a Lease is one.
-fn number(lease: &Lease) -> Option<u32> {
+/// Number of shards in the label of a Lease.
+fn shard_count(lease: &Lease) -> Option<u32> {
     lease.metadata.labels.as_ref()?.get(SHARDS)?.parse().ok()
 }
 
@@ -279,7 +299,7 @@ fn record(lease: &Lease) -> Record {
     let seconds = spec.and_then(|s| s.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
     Record {
         holder: spec.and_then(|s| s.holder_identity.clone()).unwrap_or_default(),
-        // Only its holder renews it; who asks for it writes to it, too.
+        // Only the holder renews it; a replica that requests it writes to it, too.
         version: spec.and_then(|s| s.renew_time.as_ref()).map(|t| t.0.to_string()).unwrap_or_default(),
         lease: seconds.map_or(TIMING.lease, Duration::from_secs),
     }

@@ -1,20 +1,20 @@
-//! Who looks after what: a Lease a shard of the fleet, one shard unless there are several replicas at work. [`share`] decides who takes
-//! which (pure), [`lease`] talks to the API server.
+//! Leader election with one Lease per shard of the fleet; one shard by default. [`share`] decides
+//! which shards a replica takes (pure), [`lease`] talks to the API server.
 //!
-//! Every write carries the resourceVersion that was read, so of two candidates one gets a conflict; the age of a
-//! record is measured by the own clock from when it was renewed last (as client-go does), so clocks need not agree; who
-//! could not renew a Lease in time ends its process.
+//! Every write has the resourceVersion that was read, so one of two candidates gets a conflict. The
+//! age of a Lease is measured by the local clock since its last observed renewal (as in client-go),
+//! so clocks need not agree. A process that could not renew in time ends.
 
 mod election;
 mod lease;
 mod share;
 
-pub use lease::{Settings, Told, run};
+pub use lease::{Settings, ShardEvent, run};
 
 use knative_operator_shared::api::Knative;
 use sha2::{Digest, Sha256};
 
-/// The shard of `resource`, of so many: one cluster is always one replica's.
+/// The shard of `resource` out of `shards`; all resources of a cluster have the same.
 pub fn shard(resource: &Knative, shards: u32) -> u32 {
     let cluster = resource.common().cluster_profile_ref.as_ref().map(ToString::to_string).unwrap_or_default();
     let hash = Sha256::digest(cluster);

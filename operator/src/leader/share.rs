@@ -1,84 +1,86 @@
-//! Which shards of the fleet a replica takes, gives away, and asks for. Pure.
+//! Decides which shards a replica acquires, releases and requests. Pure.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::election::Record;
 
-/// How long a shard may be free before somebody takes it who has enough already.
-const LEFT: Duration = Duration::from_secs(4);
+/// Time that a shard stays free before a replica takes it beyond its fair share.
+const GRACE_PERIOD: Duration = Duration::from_secs(4);
 
-/// What is known of one shard.
+/// Observed state of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Its Lease, if there is one.
     pub record: Option<Record>,
-    /// Who asks for it.
+    /// The replica that requests it.
     pub wanted: Option<String>,
-    /// When it was seen first as it is.
+    /// Time at which this state was observed first.
     pub since: Instant,
 }
 
-/// What to do.
+/// Changes to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moves {
-    /// Free shards to take.
-    pub take: Vec<u32>,
-    /// Shards of one's own that are handed over.
-    pub give: Vec<u32>,
-    /// A shard of somebody who has more, to ask for.
-    pub ask: Option<u32>,
+pub struct ShardChanges {
+    /// Free shards to acquire.
+    pub acquire: Vec<u32>,
+    /// Own shards to release.
+    pub release: Vec<u32>,
+    /// A shard to request from a replica that has more.
+    pub request: Option<u32>,
 }
 
 impl Shard {
-    /// Who holds it, at `now`.
+    /// Its holder at `now`.
     fn holder(&self, now: Instant) -> Option<&str> {
         let record = self.record.as_ref()?;
         (!record.holder.is_empty() && now.duration_since(self.since) < record.lease).then_some(record.holder.as_str())
     }
 }
 
-/// What `me` does at `now`, where the shards are `all`.
-pub fn moves(me: &str, all: &BTreeMap<u32, Shard>, now: Instant) -> Moves {
-    let mut held: BTreeMap<&str, Vec<u32>> = BTreeMap::from([(me, Vec::new())]);
+/// The changes that `identity` makes at `now`, given the state of `all` shards.
+pub fn plan_changes(identity: &str, all: &BTreeMap<u32, Shard>, now: Instant) -> ShardChanges {
+    let mut held: BTreeMap<&str, Vec<u32>> = BTreeMap::from([(identity, Vec::new())]);
     for (shard, state) in all {
         if let Some(holder) = state.holder(now) {
             held.entry(holder).or_default().push(*shard);
         }
-        // Whoever asks is there, too.
+        // Replicas that request a shard count, too.
         if let Some(wanted) =
-            state.wanted.as_deref().filter(|w| !w.is_empty() && now.duration_since(state.since) < LEFT)
+            state.wanted.as_deref().filter(|w| !w.is_empty() && now.duration_since(state.since) < GRACE_PERIOD)
         {
             held.entry(wanted).or_default();
         }
     }
     let (most, least) = (all.len().div_ceil(held.len()), all.len() / held.len());
-    let mine = held.get(me).map_or(0, Vec::len);
-    let mut moves = Moves::default();
+    let own = held.get(identity).map_or(0, Vec::len);
+    let mut changes = ShardChanges::default();
     for (shard, state) in all {
-        let other = state.wanted.as_deref().is_some_and(|w| w != me && !w.is_empty());
+        let requested_by_other = state.wanted.as_deref().is_some_and(|w| w != identity && !w.is_empty());
         match state.holder(now) {
             None => {
                 let free = now.duration_since(state.since);
                 let expired = state.record.as_ref().is_some_and(|r| !r.holder.is_empty());
-                let waits = free >= LEFT || expired;
-                if waits || (mine + moves.take.len() < most && !other) {
-                    moves.take.push(*shard);
+                let is_overdue = free >= GRACE_PERIOD || expired;
+                if is_overdue || (own + changes.acquire.len() < most && !requested_by_other) {
+                    changes.acquire.push(*shard);
                 }
             }
-            Some(holder) if holder == me && other && mine - moves.give.len() > least.max(1) => moves.give.push(*shard),
+            Some(holder) if holder == identity && requested_by_other && own - changes.release.len() > least.max(1) => {
+                changes.release.push(*shard);
+            }
             Some(_) => {}
         }
     }
-    let asks = all.values().any(|s| s.wanted.as_deref() == Some(me) && s.holder(now) != Some(me));
-    if moves.take.is_empty() && mine < least && !asks {
-        let richest = held
+    let has_requested = all.values().any(|s| s.wanted.as_deref() == Some(identity) && s.holder(now) != Some(identity));
+    if changes.acquire.is_empty() && own < least && !has_requested {
+        let largest = held
             .iter()
-            .filter(|(who, shards)| **who != me && shards.len() > least)
+            .filter(|(who, shards)| **who != identity && shards.len() > least)
             .max_by_key(|(_, shards)| shards.len());
-        moves.ask = richest.and_then(|(_, shards)| shards.last().copied());
+        changes.request = largest.and_then(|(_, shards)| shards.last().copied());
     }
-    moves
+    changes
 }
 
 #[cfg(test)]
@@ -93,46 +95,49 @@ mod tests {
     }
 
     #[test]
-    fn the_first_takes_all_and_the_second_gets_half() {
+    fn first_replica_takes_all_and_second_gets_half() {
         let start = Instant::now();
-        // Each has what it was given by the API server last; what one writes all see.
+        // All replicas observe the last write.
         let mut all: BTreeMap<u32, Shard> =
             (0..5).map(|n| (n, Shard { record: None, wanted: None, since: start })).collect();
-        assert_eq!(moves("a", &all, start).take, [0, 1, 2, 3, 4]);
+        assert_eq!(plan_changes("a", &all, start).acquire, [0, 1, 2, 3, 4]);
         all.values_mut().for_each(|s| *s = shard("a", None, start));
         for _ in 0..20 {
-            for me in ["a", "b"] {
-                let Moves { take, give, ask } = moves(me, &all, start);
-                take.iter().for_each(|n| drop(all.insert(*n, shard(me, None, start))));
-                for n in give {
+            for identity in ["a", "b"] {
+                let ShardChanges { acquire, release, request } = plan_changes(identity, &all, start);
+                acquire.iter().for_each(|n| drop(all.insert(*n, shard(identity, None, start))));
+                for n in release {
                     let wanted = all[&n].wanted.clone();
                     all.insert(n, shard("", wanted.as_deref(), start));
                 }
-                if let Some(n) = ask {
-                    all.get_mut(&n).unwrap().wanted = Some(me.to_owned());
+                if let Some(n) = request {
+                    all.get_mut(&n).unwrap().wanted = Some(identity.to_owned());
                 }
             }
         }
         let count = |who: &str| all.values().filter(|s| s.holder(start) == Some(who)).count();
         assert_eq!((count("a"), count("b")), (3, 2));
-        assert_eq!((moves("a", &all, start), moves("b", &all, start)), (Moves::default(), Moves::default()));
+        assert_eq!(
+            (plan_changes("a", &all, start), plan_changes("b", &all, start)),
+            (ShardChanges::default(), ShardChanges::default())
+        );
     }
 
     #[test]
-    fn what_a_lost_replica_held_is_taken_by_whoever_is_left() {
+    fn shards_of_lost_replica_are_acquired_by_others() {
         let start = Instant::now();
         let all: BTreeMap<u32, Shard> = [(0, shard("a", None, start + LEASE)), (1, shard("b", None, start))].into();
-        assert_eq!(moves("a", &all, start + LEASE / 2), Moves::default());
-        assert_eq!(moves("a", &all, start + LEASE).take, [1]);
+        assert_eq!(plan_changes("a", &all, start + LEASE / 2), ShardChanges::default());
+        assert_eq!(plan_changes("a", &all, start + LEASE).acquire, [1]);
     }
 
     #[test]
-    fn what_is_handed_over_waits_for_whoever_asked() {
+    fn released_shard_waits_for_its_requester() {
         let start = Instant::now();
         let all: BTreeMap<u32, Shard> = [(0, shard("a", None, start)), (1, shard("", Some("b"), start))].into();
-        assert_eq!(moves("b", &all, start).take, [1]);
-        assert_eq!(moves("a", &all, start).take, [] as [u32; 0]);
-        // But not for ever.
-        assert_eq!(moves("a", &all, start + LEFT).take, [1]);
+        assert_eq!(plan_changes("b", &all, start).acquire, [1]);
+        assert_eq!(plan_changes("a", &all, start).acquire, [] as [u32; 0]);
+        // Only for the grace period.
+        assert_eq!(plan_changes("a", &all, start + GRACE_PERIOD).acquire, [1]);
     }
 }

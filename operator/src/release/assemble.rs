@@ -1,4 +1,5 @@
-//! What a resource asks for, put together: its release or its own manifests, ingresses or sources, the guard, and what it adds.
+//! Assembles everything that a resource asks for: its release or own manifests, ingresses or
+//! sources, the security guard, and additional manifests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,43 +12,43 @@ use super::bundle::{Bundle, Objects, ReleaseError};
 use super::download::Downloads;
 use super::guard;
 use super::source::{self, Source};
+use crate::object::CompactObject;
 use crate::object::text;
-use crate::packed::Packed;
 
-/// Everything that is to be rendered, as released.
+/// Released objects, before rendering.
 #[derive(Clone, Debug, Default)]
 pub struct Release {
     parts: Vec<Objects>,
-    /// Where it came from, for `status.manifests`: the release or the manifests instead of it, the additional ones, and
-    /// the ingresses or sources, each as one text.
+    /// Sources for `status.manifests`: the release or the manifests instead of it, the additional
+    /// ones, and the ingresses or sources, each as one string.
     pub manifests: Vec<String>,
-    /// What was left out, and why.
+    /// Parts that were left out, with the reason.
     pub warnings: Vec<String>,
 }
 
 impl Release {
-    /// Whether it is made of the same objects as `other`.
-    pub fn is(&self, other: &Self) -> bool {
+    /// Whether it has the same objects as `other`.
+    pub fn is_same(&self, other: &Self) -> bool {
         self.parts.len() == other.parts.len() && self.parts.iter().zip(&other.parts).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
-    /// The objects, in order. Some may be there more than once.
-    pub fn objects(&self) -> impl Iterator<Item = &Packed> + Clone {
+    /// The objects in order, possibly with duplicates.
+    pub fn objects(&self) -> impl Iterator<Item = &CompactObject> + Clone {
         self.parts.iter().flat_map(|part| part.iter())
     }
 }
 
-/// Where releases come from.
+/// Sources of releases.
 #[derive(Debug)]
 pub struct Library {
     /// The bundle on disk.
     pub bundle: Bundle,
-    /// What specs name by URL.
+    /// Manifests from URLs.
     pub downloads: Downloads,
 }
 
 impl Library {
-    /// The release that `resource` asks for, in `version`.
+    /// Assembles the release that `resource` asks for, in `version`.
     pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
         let CommonSpec { manifests, additional_manifests, .. } = resource.common();
         let mut release = Release::default();
@@ -67,7 +68,8 @@ impl Library {
                     release.parts.push(objects);
                     names.push(directory.display().to_string());
                 }
-                // Who brings manifests of a version that the bundle doesn't know brings the rest as well.
+                // Own manifests of a version that the bundle lacks are expected to include the
+                // rest.
                 Err(_) if !manifests.is_empty() => {
                     release.warnings.push(format!("{field}: not installed: {}", missing()));
                 }
@@ -88,7 +90,7 @@ impl Library {
     }
 
     fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {
-        // Parsing takes tens of milliseconds, once a directory.
+        // Parsing takes tens of milliseconds, once per directory.
         tokio::task::block_in_place(|| self.bundle.objects(path))
     }
 
@@ -102,20 +104,20 @@ impl Library {
         let mut names = Vec::new();
         for (index, manifest) in given.iter().enumerate() {
             let field = format!("{field}[{index}].URL");
-            let wrong = |why: String| ReleaseError::Source { field: field.clone(), why };
-            for source in source::sources(manifest, version).map_err(wrong)? {
-                let failed = |why: String| wrong(format!("{source}: {why}"));
+            let invalid = |why: String| ReleaseError::Source { field: field.clone(), why };
+            for source in source::sources(manifest, version).map_err(invalid)? {
+                let failed = |why: String| invalid(format!("{source}: {why}"));
                 let objects = match &source {
                     Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
                     Source::Bundled(path) => {
-                        let path = source::within(self.bundle.root(), path).map_err(wrong)?;
-                        self.objects(&path).map_err(|e| wrong(e.to_string()))?
+                        let path = source::within(self.bundle.root(), path).map_err(invalid)?;
+                        self.objects(&path).map_err(|e| invalid(e.to_string()))?
                     }
                 };
                 if objects.is_empty() {
                     return Err(failed("there is no resource available in the target manifests".to_owned()));
                 }
-                agree(&objects, version).map_err(failed)?;
+                check_versions(&objects, version).map_err(failed)?;
                 names.push(source.to_string());
                 release.parts.push(objects);
             }
@@ -125,10 +127,11 @@ impl Library {
     }
 }
 
-/// The directories of what `resource` enables beside the component itself, with the fields that enable it.
+/// Directories of the ingresses or sources that `resource` enables, with the fields that enable
+/// them.
 fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(String, PathBuf)> {
     let (field, family, enabled) = match resource {
-        // No ingress given means Istio, as with the Go operator.
+        // Without an ingress, Istio is the default, as with the Go operator.
         Knative::Serving(serving) => (
             "spec.ingress",
             "ingress",
@@ -143,9 +146,9 @@ fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(Stri
     enabled.into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
 }
 
-/// Objects that say which version they are of are of `version`, but for the patch.
-fn agree(objects: &Objects, version: &Version) -> Result<(), String> {
-    for object in objects.iter().map(Packed::open) {
+/// Fails if an object's version label has another minor version than `version`.
+fn check_versions(objects: &Objects, version: &Version) -> Result<(), String> {
+    for object in objects.iter().map(CompactObject::parse) {
         let label = object["metadata"]["labels"][APP_VERSION].as_str();
         let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else {
             continue;

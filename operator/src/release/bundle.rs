@@ -1,4 +1,4 @@
-//! A bundle on disk: which versions it has, and their objects, parsed once.
+//! A release bundle on disk: its versions and their objects, parsed once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -8,51 +8,51 @@ use knative_operator_shared::api::Component;
 use knative_operator_shared::version::Version;
 
 use super::parse;
+use crate::object::CompactObject;
 use crate::object::ObjectId;
-use crate::packed::Packed;
 
-/// Why a release can't be had.
+/// Why a release is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
     /// A directory can't be read.
-    #[error("{path} can't be read: {source}; --releases must name a release bundle")]
+    #[error("cannot read {path}: {source}; --releases must name a release bundle")]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// Its error.
         source: std::io::Error,
     },
     /// A file can't be read.
-    #[error("{path} can't be read: {source}")]
+    #[error("cannot read {path}: {source}")]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Its error.
         source: std::io::Error,
     },
-    /// A file holds no objects.
-    #[error("{path} is broken: {why}")]
-    Broken {
+    /// A file can't be parsed.
+    #[error("cannot parse {path}: {why}")]
+    Unparsable {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and in which line.
+        /// The error with its line.
         why: String,
     },
-    /// A directory holds no objects at all.
+    /// A directory has no objects.
     #[error("there is no resource available in the target manifests {0}")]
     Empty(PathBuf),
-    /// What a field of the spec asks for can't be had.
+    /// A field of the spec names something that is not available.
     #[error("{field}: {why}")]
     Source {
         /// Path of the field.
         field: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// The objects of one directory, shared by everyone who installs it.
-pub type Objects = Arc<Vec<Packed>>;
+/// Objects of one directory, shared by all installations.
+pub type Objects = Arc<Vec<CompactObject>>;
 
 /// A release bundle.
 #[derive(Debug)]
@@ -62,23 +62,24 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// The bundle at `root`. Nothing is read yet.
-    pub fn at(root: PathBuf) -> Self {
+    /// The bundle at `root`, which is read when needed.
+    pub fn open(root: PathBuf) -> Self {
         Self { root, parsed: Mutex::default() }
     }
 
-    /// Where it is.
+    /// Its root directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The versions of `component` that it has, in no order. Names that are no version are not of Knative and left out.
+    /// Versions of `component` in the bundle, unordered. Directories without a version as name are
+    /// ignored.
     pub fn versions(&self, component: Component) -> Result<Vec<Version>, ReleaseError> {
         let names = names(&self.root.join(component.canonical()))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// What there is of `family`, such as `ingress`, by version; nothing if there is none of it.
+    /// Names in `family`, such as `ingress`, by version; empty if there are none.
     pub fn extras(&self, family: &str) -> BTreeMap<Version, Vec<String>> {
         let directory = self.root.join(family);
         let versions =
@@ -92,18 +93,18 @@ impl Bundle {
         newest.map(|version| version.to_string()).ok_or_else(|| ReleaseError::Empty(self.root.join("security-guard")))
     }
 
-    /// The directory of `version` of `component`.
+    /// Directory of `version` of `component`.
     pub fn release(&self, component: Component, version: &Version) -> PathBuf {
         self.root.join(component.canonical()).join(version.to_string())
     }
 
-    /// The directory of `name` (an ingress or a source, by `family`) that goes with `version`.
+    /// Directory of the ingress or source `name` in `family` for `version`.
     pub fn extra(&self, family: &str, version: &Version, name: &str) -> PathBuf {
         self.root.join(family).join(version.minor()).join(name)
     }
 
-    /// The objects in `path`, a file or the files of a directory in the order of their names; what is repeated word for
-    /// word is there once. Reads and parses on the first call, which takes tens of milliseconds: call it where blocking
+    /// Objects of `path`, a file, or the files of a directory ordered by name; identical duplicates
+    /// are dropped. The first call parses, which takes tens of milliseconds: call it where blocking
     /// is allowed.
     pub fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {
         let cached = || self.parsed.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
@@ -115,16 +116,16 @@ impl Bundle {
         } else {
             names(path)?.into_iter().map(|name| path.join(name)).collect()
         };
-        let mut objects: Vec<Packed> = Vec::new();
+        let mut objects: Vec<CompactObject> = Vec::new();
         let mut last: HashMap<ObjectId, usize> = HashMap::new();
         for path in files.into_iter().filter(|file| file.is_file()) {
             let text =
                 std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
-            for object in parse::objects(&text).map_err(|why| ReleaseError::Broken { path, why })? {
-                let object = Packed::new(&object);
+            for object in parse::objects(&text).map_err(|why| ReleaseError::Unparsable { path, why })? {
+                let object = CompactObject::new(&object);
                 let before = last.insert(object.id().clone(), objects.len());
-                match before.filter(|place| objects[*place].text() == object.text()) {
-                    Some(place) => drop(last.insert(object.id().clone(), place)),
+                match before.filter(|position| objects[*position].text() == object.text()) {
+                    Some(position) => drop(last.insert(object.id().clone(), position)),
                     None => objects.push(object),
                 }
             }
@@ -134,19 +135,20 @@ impl Bundle {
         }
         let objects = Arc::new(objects);
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody installs any more is forgotten.
+        // Drop objects that no installation uses any more.
         parsed.retain(|_, others| Arc::strong_count(others) > 1);
         parsed.insert(path.to_owned(), Arc::clone(&objects));
         Ok(objects)
     }
 }
 
-/// The names in `directory`, sorted; hidden ones (as Kubernetes makes them in mounted volumes) left out.
+/// File names in `directory`, sorted, without hidden ones (Kubernetes creates them in mounted
+/// volumes).
 fn names(directory: &Path) -> Result<Vec<String>, ReleaseError> {
-    let broken = |source| ReleaseError::Directory { path: directory.to_owned(), source };
+    let failed = |source| ReleaseError::Directory { path: directory.to_owned(), source };
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(broken)? {
-        let name = entry.map_err(broken)?.file_name();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
         names.extend(name.to_str().filter(|n| !n.starts_with('.')).map(str::to_owned));
     }
     names.sort();
@@ -158,19 +160,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bundle_that_is_missing_or_broken_says_which_file() {
+    fn error_names_missing_or_unparsable_file() {
         let root = tempfile::tempdir().unwrap();
-        let bundle = Bundle::at(root.path().join("nothing"));
+        let bundle = Bundle::open(root.path().join("nothing"));
         let error = bundle.versions(Component::Serving).unwrap_err().to_string();
-        assert!(error.contains("nothing/knative-serving can't be read") && error.contains("--releases"), "{error}");
+        assert!(error.contains("cannot read") && error.contains("--releases"), "{error}");
 
         let dir = root.path().join("knative-serving/1.2.3");
         std::fs::create_dir_all(&dir).unwrap();
-        let bundle = Bundle::at(root.path().to_owned());
+        let bundle = Bundle::open(root.path().to_owned());
         assert!(matches!(bundle.objects(&dir), Err(ReleaseError::Empty(_))));
         std::fs::write(dir.join("1.yaml"), "a: [").unwrap();
         let error = bundle.objects(&dir).unwrap_err().to_string();
-        assert!(error.contains("1.yaml is broken"), "{error}");
+        assert!(error.contains("1.yaml:"), "{error}");
         std::fs::write(dir.join("1.yaml"), "{apiVersion: v1, kind: X, metadata: {name: a}}").unwrap();
         std::fs::write(dir.join("..data"), "[").unwrap();
         assert_eq!(bundle.objects(&dir).unwrap().len(), 1);

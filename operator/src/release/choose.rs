@@ -1,17 +1,17 @@
-//! Which version a resource asks for, and whether it may have it.
+//! Selects the version that a resource asks for, and checks whether it is allowed.
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::{Version, VersionError};
 
 use super::bundle::{Bundle, ReleaseError};
 
-/// Why there is no version to install.
+/// Why no version can be installed.
 #[derive(Debug, thiserror::Error)]
-pub enum NoVersion {
-    /// It may not follow the installed one, or is none at all.
+pub enum VersionSelectionError {
+    /// The version may not follow the installed one, or is invalid.
     #[error(transparent)]
     Ineligible(VersionError),
-    /// The bundle doesn't have it.
+    /// The bundle lacks the version.
     #[error(transparent)]
     Unavailable(VersionError),
     /// The bundle can't be read.
@@ -19,22 +19,22 @@ pub enum NoVersion {
     Bundle(#[from] ReleaseError),
 }
 
-/// The version of `resource` to install, out of `bundle`.
-pub fn version(bundle: &Bundle, resource: &Knative) -> Result<Version, NoVersion> {
+/// Selects the version of `resource` to install from `bundle`.
+pub fn select_version(bundle: &Bundle, resource: &Knative) -> Result<Version, VersionSelectionError> {
     let (component, common) = (resource.component(), resource.common());
     let available = bundle.versions(component);
     let asked = common.version.as_deref();
     let version = if common.manifests.is_empty() {
         Version::resolve(asked, &available?)
     } else {
-        // What is brought along needs no bundle.
+        // Own manifests need no bundle.
         Version::verbatim(asked, &available.unwrap_or_default())
     };
     let version = version.map_err(|error| match error {
-        VersionError::Unavailable { .. } => NoVersion::Unavailable(error),
-        other => NoVersion::Ineligible(other),
+        VersionError::Unavailable { .. } => VersionSelectionError::Unavailable(error),
+        other => VersionSelectionError::Ineligible(other),
     })?;
     let installed = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
-    version.may_follow(installed.as_ref(), component.kind()).map_err(NoVersion::Ineligible)?;
+    version.may_follow(installed.as_ref(), component.kind()).map_err(VersionSelectionError::Ineligible)?;
     Ok(version)
 }

@@ -1,7 +1,8 @@
-//! Manifests that a spec names by URL: downloaded with limits, kept by the digest of what came, asked for again with their validators.
+//! Downloads manifests that a spec names by URL: with limits, cached by digest, and revalidated
+//! with conditional requests.
 
+use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::user_agent;
-use knative_operator_runtime::words;
 use knative_operator_shared::label::FIELD_MANAGER;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,143 +16,150 @@ use sha2::{Digest, Sha256};
 use super::bundle::Objects;
 use super::parse;
 use super::source::Source;
-use crate::packed::Packed;
+use crate::object::CompactObject;
 
-/// Largest manifest, in bytes. The largest release of Knative is a tenth of it.
-const LARGEST: usize = 10 << 20;
-/// Time to connect.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long what came is taken for current without asking again.
-const CURRENT: Duration = Duration::from_secs(60);
-/// Pauses before it is tried again.
-const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
-/// Redirects that are followed.
-const REDIRECTS: usize = 5;
-/// URLs that are remembered; the one that was asked for the longest ago goes first.
-const REMEMBERED: usize = 256;
+/// Maximum size of a manifest in bytes; Knative's largest release has a tenth of it.
+const MAX_SIZE: usize = 10 << 20;
+/// Time limit of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for which a download is current without revalidation.
+const MAX_AGE: Duration = Duration::from_secs(60);
+/// Delays before retries.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+/// Maximum number of redirects.
+const MAX_REDIRECTS: usize = 5;
+/// Maximum number of cached URLs; the one used the longest ago is dropped first.
+const MAX_CACHED: usize = 256;
 
-/// Why a manifest can't be had.
+/// Why a manifest is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
-    /// The connection failed, or something on the way.
+    /// The connection or the transfer failed.
     #[error("{0}")]
     Failed(String),
-    /// The server refused.
+    /// The server answered with an error.
     #[error("the server answered {0}")]
     Status(StatusCode),
-    /// It is too large.
-    #[error("it is larger than {} MiB", LARGEST >> 20)]
+    /// The manifest is too large.
+    #[error("it is larger than {} MiB", MAX_SIZE >> 20)]
     TooLarge,
-    /// It took too long.
+    /// The download took too long.
     #[error("it took longer than {0:?}")]
     TooSlow(Duration),
-    /// It is no manifest.
-    #[error("it is broken: {0}")]
-    Broken(String),
+    /// The manifest can't be parsed.
+    #[error("it can't be parsed: {0}")]
+    Unparsable(String),
 }
 
 impl DownloadError {
-    /// Whether it may go well a moment later.
-    fn passes(&self) -> bool {
+    /// Whether a retry may succeed.
+    fn is_transient(&self) -> bool {
         match self {
             Self::Failed(_) => true,
             Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
-            Self::TooLarge | Self::TooSlow(_) | Self::Broken(_) => false,
+            Self::TooLarge | Self::TooSlow(_) | Self::Unparsable(_) => false,
         }
     }
 }
 
-/// Why nothing can be downloaded at all.
+/// Why the HTTP client can't be built.
 #[derive(Debug, thiserror::Error)]
-#[error("manifests can't be downloaded: {}", words(.0))]
+#[error("cannot download manifests: {}", error_text(.0))]
 pub struct DownloadsError(reqwest::Error);
 
-/// What was downloaded.
+/// Downloaded manifests.
 #[derive(Debug)]
 pub struct Downloads {
     client: Client,
-    limit: Duration,
+    timeout: Duration,
     current: Duration,
-    kept: Mutex<HashMap<Url, Kept>>,
+    cached: Mutex<HashMap<Url, CachedManifest>>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct CachedManifest {
     digest: [u8; 32],
     objects: Objects,
-    /// What the server is asked with whether it has changed.
+    /// Headers for a conditional request.
     validators: HeaderMap,
     asked: Instant,
 }
 
 impl Downloads {
-    /// Nothing is downloaded yet. `limit`: how long one manifest may take, retries included. Trusts the system's
+    /// No downloads yet. `timeout` is for one manifest, retries included. Trusts the system's
     /// authorities (or `SSL_CERT_FILE`), and honours `HTTPS_PROXY` and `NO_PROXY`.
-    pub fn new(limit: Duration) -> Result<Self, DownloadsError> {
-        Self::with(Client::builder().user_agent(user_agent(FIELD_MANAGER)), limit, CURRENT)
+    pub fn new(timeout: Duration) -> Result<Self, DownloadsError> {
+        Self::with(Client::builder().user_agent(user_agent(FIELD_MANAGER)), timeout, MAX_AGE)
     }
 
-    /// The same, through a client that `builder` is the beginning of; what came is taken for current for as long as `current`.
-    pub fn with(builder: ClientBuilder, limit: Duration, current: Duration) -> Result<Self, DownloadsError> {
+    /// The same with a client from `builder`; a download is current for `current`.
+    pub fn with(builder: ClientBuilder, timeout: Duration, current: Duration) -> Result<Self, DownloadsError> {
         let agent = concat!("knative-operator/", env!("CARGO_PKG_VERSION"));
-        let builder =
-            builder.user_agent(agent).connect_timeout(CONNECT).https_only(true).redirect(Policy::custom(follow));
-        Ok(Self { client: builder.build().map_err(DownloadsError)?, limit, current, kept: Mutex::default() })
+        let builder = builder
+            .user_agent(agent)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .https_only(true)
+            .redirect(Policy::custom(follow));
+        Ok(Self { client: builder.build().map_err(DownloadsError)?, timeout, current, cached: Mutex::default() })
     }
 
-    /// The objects at `url`. Where the server can't be asked any more, what it gave before is used.
+    /// The objects at `url`. If revalidation fails, the cached objects are used.
     pub async fn objects(&self, url: &Url) -> Result<Objects, DownloadError> {
         let known = self.lock().get(url).cloned();
-        if let Some(kept) = known.as_ref().filter(|k| k.asked.elapsed() < self.current) {
-            return Ok(Arc::clone(&kept.objects));
+        if let Some(cached) = known.as_ref().filter(|k| k.asked.elapsed() < self.current) {
+            return Ok(Arc::clone(&cached.objects));
         }
-        let fetched = tokio::time::timeout(self.limit, self.persist(url, known.as_ref())).await;
-        match (fetched.unwrap_or(Err(DownloadError::TooSlow(self.limit))), known) {
-            (Ok(kept), _) => {
-                let objects = Arc::clone(&kept.objects);
-                self.keep(url, kept);
+        let fetched = tokio::time::timeout(self.timeout, self.fetch_with_retries(url, known.as_ref())).await;
+        match (fetched.unwrap_or(Err(DownloadError::TooSlow(self.timeout))), known) {
+            (Ok(cached), _) => {
+                let objects = Arc::clone(&cached.objects);
+                self.store(url, cached);
                 Ok(objects)
             }
-            (Err(error), Some(kept)) => {
-                tracing::warn!(url = %Source::Url(url.clone()), error = words(&error), "manifest not downloaded again; the one from before is used");
-                let objects = Arc::clone(&kept.objects);
-                // Not in each pass: it may have taken long.
-                self.keep(url, Kept { asked: Instant::now(), ..kept });
+            (Err(error), Some(cached)) => {
+                tracing::warn!(url = %Source::Url(url.clone()), error = error_text(&error), "failed to download the manifest again; using the cached one");
+                let objects = Arc::clone(&cached.objects);
+                // Not in each reconcile: the failed attempt may have taken long.
+                self.store(url, CachedManifest { asked: Instant::now(), ..cached });
                 Ok(objects)
             }
             (Err(error), None) => Err(error),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Url, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Url, CachedManifest>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, url: &Url, kept: Kept) {
+    fn store(&self, url: &Url, cached: CachedManifest) {
         let mut all = self.lock();
-        all.insert(url.clone(), kept);
-        let oldest = all.iter().min_by_key(|(_, kept)| kept.asked).map(|(url, _)| url.clone());
-        if let Some(oldest) = oldest.filter(|_| all.len() > REMEMBERED) {
+        all.insert(url.clone(), cached);
+        let oldest = all.iter().min_by_key(|(_, cached)| cached.asked).map(|(url, _)| url.clone());
+        if let Some(oldest) = oldest.filter(|_| all.len() > MAX_CACHED) {
             all.remove(&oldest);
         }
     }
 
-    async fn persist(&self, url: &Url, known: Option<&Kept>) -> Result<Kept, DownloadError> {
-        let mut pauses = PAUSES.into_iter();
+    async fn fetch_with_retries(
+        &self,
+        url: &Url,
+        known: Option<&CachedManifest>,
+    ) -> Result<CachedManifest, DownloadError> {
+        let mut delays = RETRY_DELAYS.into_iter();
         loop {
-            match (self.fetch(url, known).await, pauses.next()) {
-                (Err(error), Some(pause)) if error.passes() => tokio::time::sleep(pause).await,
+            match (self.fetch(url, known).await, delays.next()) {
+                (Err(error), Some(delay)) if error.is_transient() => tokio::time::sleep(delay).await,
                 (outcome, _) => return outcome,
             }
         }
     }
 
-    async fn fetch(&self, url: &Url, known: Option<&Kept>) -> Result<Kept, DownloadError> {
+    async fn fetch(&self, url: &Url, known: Option<&CachedManifest>) -> Result<CachedManifest, DownloadError> {
         let headers = known.map(|k| k.validators.clone()).unwrap_or_default();
         let response = self.client.get(url.clone()).headers(headers).send().await.map_err(failed)?;
         let asked = Instant::now();
         match (response.status(), known) {
-            (StatusCode::NOT_MODIFIED, Some(kept)) => return Ok(Kept { asked, ..kept.clone() }),
+            (StatusCode::NOT_MODIFIED, Some(cached)) => return Ok(CachedManifest { asked, ..cached.clone() }),
             (StatusCode::OK, _) => {}
             (status, _) => return Err(DownloadError::Status(status)),
         }
@@ -161,22 +169,22 @@ impl Downloads {
         let same = self.lock().values().find(|k| k.digest == digest).map(|k| Arc::clone(&k.objects));
         let objects = match same {
             Some(objects) => objects,
-            None => Arc::new(tokio::task::block_in_place(|| understand(&body))?),
+            None => Arc::new(tokio::task::block_in_place(|| parse_objects(&body))?),
         };
-        Ok(Kept { digest, objects, validators, asked })
+        Ok(CachedManifest { digest, objects, validators, asked })
     }
 }
 
-fn understand(body: &[u8]) -> Result<Vec<Packed>, DownloadError> {
-    let text = std::str::from_utf8(body).map_err(|e| DownloadError::Broken(e.to_string()))?;
-    let objects = parse::objects(text).map_err(DownloadError::Broken)?;
-    Ok(objects.iter().map(Packed::new).collect())
+fn parse_objects(body: &[u8]) -> Result<Vec<CompactObject>, DownloadError> {
+    let text = std::str::from_utf8(body).map_err(|e| DownloadError::Unparsable(e.to_string()))?;
+    let objects = parse::objects(text).map_err(DownloadError::Unparsable)?;
+    Ok(objects.iter().map(CompactObject::new).collect())
 }
 
 async fn read(mut response: Response) -> Result<Vec<u8>, DownloadError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if body.len() + chunk.len() > LARGEST {
+        if body.len() + chunk.len() > MAX_SIZE {
             return Err(DownloadError::TooLarge);
         }
         body.extend_from_slice(&chunk);
@@ -184,27 +192,27 @@ async fn read(mut response: Response) -> Result<Vec<u8>, DownloadError> {
     Ok(body)
 }
 
-/// What the server is to be asked with next time, out of what it says of this time.
+/// Headers for the next, conditional request, from those of `answer`.
 fn validators(answer: &HeaderMap) -> HeaderMap {
     let pairs: [(HeaderName, HeaderName); 2] = [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)];
     pairs.into_iter().filter_map(|(given, asked)| Some((asked, answer.get(given)?.clone()))).collect()
 }
 
-/// A redirect may lead to another host, as those of GitHub's releases do, but never to another scheme.
+/// Follows redirects to other hosts, as GitHub's releases need, but never to another scheme.
 fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     if attempt.previous().first().is_some_and(|first| first.scheme() != attempt.url().scheme()) {
         let scheme = attempt.url().scheme().to_owned();
         return attempt.error(format!("it redirects to another scheme, {scheme}"));
     }
-    if attempt.previous().len() > REDIRECTS {
-        attempt.error(format!("it redirects more than {REDIRECTS} times"))
+    if attempt.previous().len() > MAX_REDIRECTS {
+        attempt.error(format!("it redirects more than {MAX_REDIRECTS} times"))
     } else {
         attempt.follow()
     }
 }
 
-/// An error in words, without the URL: it may hold a credential.
+/// The error as text, without the URL: it may contain a credential.
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn failed(error: reqwest::Error) -> DownloadError {
-    DownloadError::Failed(words(&error.without_url()))
+    DownloadError::Failed(error_text(&error.without_url()))
 }

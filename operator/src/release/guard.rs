@@ -1,4 +1,4 @@
-//! Which release of the security guard goes with a version of Serving.
+//! Selects the release of the security guard for a version of Serving.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use knative_operator_shared::version::Version;
 
 use super::bundle::{Bundle, ReleaseError};
 
-/// The directory of the guard, if `resource` asks for it: 0.6 goes with Serving 1.20 to 1.23, the newest there is with others.
+/// Directory of the guard, if `resource` enables it: 0.6 for Serving 1.20 to 1.23, the newest in
+/// the bundle for others.
 pub fn directory(bundle: &Bundle, resource: &Knative, version: &Version) -> Result<Option<PathBuf>, ReleaseError> {
     let Knative::Serving(serving) = resource else { return Ok(None) };
     if !serving.spec.security.as_ref().is_some_and(|s| s.security_guard.enabled) {

@@ -1,8 +1,9 @@
-//! Release bundles: a directory of Knative's released manifests, in the layout that the Go operator uses.
+//! Releases: directories of Knative's released manifests in the layout of the Go operator, and
+//! manifests that a spec names.
 //!
-//! `knative-serving/<version>/`, `knative-eventing/<version>/`, `ingress/<minor>/<name>/`, `eventing-source/<minor>/<name>/`,
-//! `security-guard/<minor>/`; every file of a directory is read, in the order of names. And what a spec names besides:
-//! URLs, and further files of the bundle.
+//! `knative-serving/<version>/`, `knative-eventing/<version>/`, `ingress/<minor>/<name>/`,
+//! `eventing-source/<minor>/<name>/`, `security-guard/<minor>/`. Every file of a directory is read,
+//! ordered by name. A spec may name URLs and further files of the bundle.
 
 mod assemble;
 mod bundle;
@@ -14,6 +15,6 @@ mod source;
 
 pub use assemble::{Library, Release};
 pub use bundle::{Bundle, ReleaseError};
-pub use choose::{NoVersion, version};
+pub use choose::{VersionSelectionError, select_version};
 pub use download::{DownloadError, Downloads, DownloadsError};
 pub use parse::objects as parse;

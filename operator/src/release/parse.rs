@@ -1,12 +1,12 @@
-//! YAML to objects. Pure.
+//! Parses YAML manifests into objects. Pure.
 
 use serde_json::Value;
 
-use crate::yaml;
+use crate::object::yaml;
 
-/// The objects in `text`, a stream of YAML documents; empty documents and Lists are resolved.
+/// Objects in `text`, a stream of YAML documents. Empty documents are skipped, Lists are flattened.
 pub fn objects(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Vec<Value> = yaml::read_all(text)?;
+    let documents: Vec<Value> = yaml::parse_all(text)?;
     let mut objects = Vec::with_capacity(documents.len());
     for document in documents {
         flatten(document, &mut objects)?;
@@ -32,13 +32,13 @@ fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
             objects.push(Value::Object(fields));
             Ok(())
         }
-        other => Err(format!("object {} is no mapping but {}", objects.len() + 1, kind(&other))),
+        other => Err(format!("object {} is not a mapping but {}", objects.len() + 1, kind(&other))),
     }
 }
 
 fn kind(value: &Value) -> &'static str {
     match value {
-        Value::String(_) => "text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         _ => "a scalar",
     }
@@ -49,24 +49,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_lists_and_empty_documents_are_read() {
+    fn streams_lists_and_empty_documents_are_parsed() {
         let text = "# nothing\n---\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n";
         let kinds: Vec<_> = objects(text).unwrap().iter().map(|o| o["kind"].as_str().unwrap().to_owned()).collect();
         assert_eq!(kinds, ["ConfigMap", "Secret"]);
     }
 
     #[test]
-    fn an_anchor_may_be_defined_again() {
+    fn anchor_may_be_redefined() {
         let text = "apiVersion: v1\nkind: X\nmetadata: {name: a}\na: &e [1]\nb: *e\nc: &e [2]\nd: *e\n";
         let object = &objects(text).unwrap()[0];
         assert_eq!((&object["b"][0], &object["d"][0]), (&Value::from(1), &Value::from(2)));
     }
 
     #[test]
-    fn broken_yaml_says_where() {
+    fn yaml_error_has_position() {
         let error = objects("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a\ndata: [\n").unwrap_err();
         assert!(error.contains("line"), "{error}");
-        assert!(objects("just text").unwrap_err().contains("no mapping but text"));
+        assert!(objects("just text").unwrap_err().contains("not a mapping but a string"));
         assert!(objects("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().contains("metadata.name"));
     }
 }

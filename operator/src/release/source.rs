@@ -1,4 +1,5 @@
-//! Where a manifest comes from: what `spec.manifests[].URL` and `spec.additionalManifests[].URL` may say. Pure.
+//! Sources of manifests: values of `spec.manifests[].URL` and `spec.additionalManifests[].URL`.
+//! Pure.
 
 use std::fmt;
 use std::path::{Component as Part, Path, PathBuf};
@@ -10,13 +11,13 @@ use reqwest::Url;
 /// One source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// To be downloaded, by https.
+    /// Download by https.
     Url(Url),
-    /// A file or directory of the bundle, relative to its root or absolute.
+    /// File or directory of the bundle, relative to its root or absolute.
     Bundled(PathBuf),
 }
 
-/// As it may be shown: without user, password and query, which may hold a credential.
+/// Without user, password and query, which may contain a credential.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -30,7 +31,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The sources that `given` names, in order: `${VERSION}` stands for `version`, and commas divide several, as with the Go operator.
+/// Sources in `given`, in order: `${VERSION}` is replaced with `version`, and commas separate
+/// several, as with the Go operator.
 pub fn sources(given: &ManifestSource, version: &Version) -> Result<Vec<Source>, String> {
     let text = given.url.replace("${VERSION}", &version.to_string());
     let sources: Vec<_> =
@@ -57,13 +59,14 @@ fn source(text: &str) -> Result<Source, String> {
             "scheme {scheme} is not supported; serve the manifest over https, or put it into the release bundle and give its path"
         ));
     }
-    // The text is not repeated: it may hold a password.
-    Url::parse(text).map(Source::Url).map_err(|error| format!("is no URL: {error}"))
+    // The message doesn't quote the URL: it may contain a password.
+    Url::parse(text).map(Source::Url).map_err(|error| format!("is not a URL: {error}"))
 }
 
-/// `path` in the bundle at `root`, if it is there. Links are followed, and must not lead out of the bundle either.
+/// Resolves `path` in the bundle at `root`. Links are followed, and must not lead out of the
+/// bundle.
 pub fn within(root: &Path, path: &Path) -> Result<PathBuf, String> {
-    let real = |path: &Path| path.canonicalize().map_err(|e| format!("{} can't be read: {e}", path.display()));
+    let real = |path: &Path| path.canonicalize().map_err(|e| format!("cannot read {}: {e}", path.display()));
     let found = root.join(path);
     if real(&found)?.starts_with(real(root)?) {
         Ok(found)
@@ -82,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_and_paths_are_told_apart_and_secrets_are_not_shown() {
+    fn sources_are_parsed_and_displayed_without_secrets() {
         assert_eq!(all("https://u:p@h:8443/v${VERSION}/a.yaml?token=x").unwrap(), ["https://h:8443/v1.22.1/a.yaml?…"]);
         assert_eq!(all("knative-serving/${VERSION}, https://h/a").unwrap(), ["knative-serving/1.22.1", "https://h/a"]);
         for (wrong, expected) in [
@@ -91,7 +94,7 @@ mod tests {
             ("http://h/a", "scheme http is not supported; serve the manifest over https"),
             ("file:///etc/passwd", "scheme file is not supported"),
             ("../secret", "leads out of the release bundle"),
-            ("https://u:secret@", "is no URL"),
+            ("https://u:secret@", "is not a URL"),
         ] {
             let error = all(wrong).unwrap_err();
             assert!(error.contains(expected) && !error.contains("u:secret"), "{error}");
@@ -99,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_stays_in_the_bundle() {
+    fn path_stays_in_bundle() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::write(root.path().join("a.yaml"), "").unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
@@ -107,6 +110,6 @@ mod tests {
         assert!(within(root.path(), &root.path().join("a.yaml")).is_ok());
         assert!(within(root.path(), Path::new("link")).unwrap_err().contains("is not in the release bundle"));
         assert!(within(root.path(), outside.path()).unwrap_err().contains("is not in the release bundle"));
-        assert!(within(root.path(), Path::new("b.yaml")).unwrap_err().contains("b.yaml can't be read"));
+        assert!(within(root.path(), Path::new("b.yaml")).unwrap_err().contains("cannot read"));
     }
 }

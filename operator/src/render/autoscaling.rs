@@ -1,10 +1,11 @@
-//! Workloads whose replicas somebody else sets, and HorizontalPodAutoscalers, which replicas go to instead.
+//! Workloads whose replicas an autoscaler sets, and HorizontalPodAutoscalers, which get the
+//! replicas instead.
 
 use serde_json::{Value, json};
 
 use crate::object::text;
 
-/// Workloads that are scaled by an autoscaler: their own, or Kubernetes'. Replicas are never set on them.
+/// Workloads that an autoscaler scales: their own, or Kubernetes'. Replicas are never set on them.
 const SCALED: [&str; 9] = [
     "webhook",
     "activator",
@@ -17,8 +18,8 @@ const SCALED: [&str; 9] = [
     "kafka-channel-dispatcher",
 ];
 
-/// Whether the replicas of `workload` are an autoscaler's.
-pub fn scaled(workload: &str) -> bool {
+/// Whether an autoscaler sets the replicas of `workload`.
+pub fn is_autoscaled(workload: &str) -> bool {
     SCALED.contains(&workload)
 }
 
@@ -27,12 +28,12 @@ pub fn is_autoscaler(object: &Value) -> bool {
     text(object, "/kind") == "HorizontalPodAutoscaler"
 }
 
-/// Raises the least number of replicas to `replicas`, and the greatest by as much. Nothing is ever lowered.
+/// Raises `minReplicas` to `replicas`, and `maxReplicas` by the same amount. Never lowers them.
 pub fn raise(autoscaler: &mut Value, replicas: i64) -> Result<(), String> {
     let spec = &mut autoscaler["spec"];
     let number = |field: &str| match &spec[field] {
         Value::Null => Ok(None),
-        value => value.as_i64().map(Some).ok_or_else(|| format!("spec.{field} is no integer but {value}")),
+        value => value.as_i64().map(Some).ok_or_else(|| format!("spec.{field} is not an integer but {value}")),
     };
     let (least, greatest) = (number("minReplicas")?.unwrap_or_default(), number("maxReplicas")?);
     if least >= replicas {
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_span_is_kept_and_nothing_is_lowered() {
+    fn span_is_kept_and_nothing_is_lowered() {
         for (before, replicas, after) in
             [((1, 4), 2, (2, 5)), ((2, 5), 6, (6, 9)), ((3, 5), 2, (3, 5)), ((2, 2), 3, (3, 3)), ((1, 5), 0, (1, 5))]
         {

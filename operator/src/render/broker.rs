@@ -3,13 +3,13 @@
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
-use crate::yaml;
+use crate::object::yaml;
 
 const KEY: &str = "default-br-config";
 
-/// Sets the cluster's default broker class, unless `spec.config` says which one itself.
+/// Sets the cluster's default broker class, unless `spec.config` sets it.
 pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Knative::Eventing(eventing) = cx.resource else { return Ok(()) };
     if text(object, "/kind") != "ConfigMap" || text(object, "/metadata/name") != "config-br-defaults" {
@@ -22,7 +22,7 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
         return Ok(());
     }
     let written = object["data"][KEY].as_str().ok_or_else(|| format!("data has no {KEY}"))?;
-    let mut defaults: Value = yaml::read(written).map_err(|e| format!("data.{KEY}: {e}"))?;
+    let mut defaults: Value = yaml::parse(written).map_err(|e| format!("data.{KEY}: {e}"))?;
     if !defaults["clusterDefault"].is_object() {
         defaults["clusterDefault"] = json!({});
     }

@@ -1,11 +1,12 @@
-//! `spec.podDisruptionBudgets`: how many pods may be away.
+//! `spec.podDisruptionBudgets`: overrides of PodDisruptionBudgets.
 
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
 
-/// Sets the one that is given of `minAvailable` and `maxUnavailable`, and takes the other away: both at once are refused.
+/// Sets `minAvailable` or `maxUnavailable`, whichever is given, and removes the other: Kubernetes
+/// refuses both at once.
 pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") != "PodDisruptionBudget" {
         return Ok(());
@@ -14,7 +15,7 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let budgets = cx.resource.common().pod_disruption_budgets.iter().enumerate();
     for (index, given) in budgets.filter(|(_, b)| b.name == name) {
         let (set, field, other) = match (&given.min_available, &given.max_unavailable) {
-            // As in the Go operator, an override that says nothing ends them.
+            // As in the Go operator, an override without values ends the list.
             (None, None) => return Ok(()),
             (Some(_), Some(_)) => {
                 return Err(format!(

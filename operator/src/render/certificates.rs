@@ -1,9 +1,10 @@
-//! `spec.controller-custom-certs`: authorities that Serving's controller trusts when it resolves images.
+//! `spec.controller-custom-certs`: authorities that Serving's controller trusts when it resolves
+//! image tags.
 
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::{add_named, containers, set_environment};
 use crate::object::text;
 
@@ -13,8 +14,8 @@ const PATH: &str = "/custom-certs";
 pub fn mount(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Knative::Serving(serving) = cx.resource else { return Ok(()) };
     let given = serving.spec.controller_custom_certs.as_ref().filter(|c| !(c.type_.is_empty() && c.name.is_empty()));
-    let ours = text(object, "/kind") == "Deployment" && text(object, "/metadata/name") == "controller";
-    let Some(given) = given.filter(|_| ours) else { return Ok(()) };
+    let is_controller = text(object, "/kind") == "Deployment" && text(object, "/metadata/name") == "controller";
+    let Some(given) = given.filter(|_| is_controller) else { return Ok(()) };
     let (type_, name) = (given.type_.as_str(), given.name.as_str());
     let source = match type_ {
         "ConfigMap" => json!({"configMap": {"name": name}}),

@@ -3,12 +3,12 @@
 use knative_operator_shared::rules::short;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
 
-/// Sets the entries given for this ConfigMap, under its whole name or under its name without `config-`; the whole
-/// name wins. Other entries stay.
-pub fn merge(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the entries for this ConfigMap, given under its full name or its name without `config-`;
+/// the full name wins. Other entries stay.
+pub fn set_entries(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") != "ConfigMap" {
         return Ok(());
     }
@@ -18,7 +18,7 @@ pub fn merge(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     for (key, value) in entries {
         let data = &mut object["data"];
         if !(data.is_object() || data.is_null()) {
-            return Err("data is no mapping".to_owned());
+            return Err("data is not a mapping".to_owned());
         }
         data[key] = json!(value);
     }

@@ -1,39 +1,42 @@
-//! Releases repeat objects: each is applied once.
+//! Removes duplicates: a release may have an object several times.
 
 use std::collections::HashMap;
 
 use knative_operator_shared::label::APP_VERSION;
 use serde_json::Value;
 
+use crate::object::CompactObject;
 use crate::object::ObjectId;
-use crate::packed::Packed;
 
-/// Labels of Namespaces by which a manifest names itself, or asks for something on behalf of its own pods. All the
-/// Namespaces of a release become one: the last of them decides about these, as with the Go operator.
-fn of_one_manifest(key: &str) -> bool {
+/// Whether a label of a Namespace belongs to a single manifest: it names the manifest, or affects
+/// its Pods. A release's Namespaces become one, and the last one decides these labels, as with the
+/// Go operator.
+fn belongs_to_one_manifest(key: &str) -> bool {
     key == APP_VERSION || key.ends_with("/release") || key == "istio-injection"
 }
 
-/// Each object once: the later one wins, in the place of the first; labels and annotations of Namespaces are united.
-pub fn once(objects: Vec<Packed>) -> Vec<Packed> {
-    let mut places: HashMap<ObjectId, usize> = HashMap::new();
-    let mut kept: Vec<Packed> = Vec::with_capacity(objects.len());
+/// Keeps each object once: the later one, at the position of the first. Labels and annotations of
+/// Namespaces are merged.
+pub fn deduplicate(objects: Vec<CompactObject>) -> Vec<CompactObject> {
+    let mut positions: HashMap<ObjectId, usize> = HashMap::new();
+    let mut unique: Vec<CompactObject> = Vec::with_capacity(objects.len());
     for object in objects {
         let id = object.id().clone();
-        let Some(&place) = places.get(&id) else {
-            places.insert(id, kept.len());
-            kept.push(object);
+        let Some(&position) = positions.get(&id) else {
+            positions.insert(id, unique.len());
+            unique.push(object);
             continue;
         };
-        kept[place] = if id.kind == "Namespace" { united(&kept[place].open(), object.open()) } else { object };
+        unique[position] =
+            if id.kind == "Namespace" { merge_namespaces(&unique[position].parse(), object.parse()) } else { object };
     }
-    kept
+    unique
 }
 
-fn united(earlier: &Value, mut later: Value) -> Packed {
+fn merge_namespaces(earlier: &Value, mut later: Value) -> CompactObject {
     for field in ["labels", "annotations"] {
         for (key, value) in earlier["metadata"][field].as_object().into_iter().flatten() {
-            if of_one_manifest(key) {
+            if belongs_to_one_manifest(key) {
                 continue;
             }
             let entry = &mut later["metadata"][field][key];
@@ -42,7 +45,7 @@ fn united(earlier: &Value, mut later: Value) -> Packed {
             }
         }
     }
-    Packed::new(&later)
+    CompactObject::new(&later)
 }
 
 #[cfg(test)]
@@ -52,11 +55,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_wins_and_namespaces_unite() {
+    fn later_object_wins_and_namespaces_merge() {
         let object = |kind: &str, labels: Value| {
-            Packed::new(&json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}}))
+            CompactObject::new(&json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "labels": labels}}))
         };
-        let kept = once(vec![
+        let unique = deduplicate(vec![
             object(
                 "Namespace",
                 json!({"a": "1", "b": "1", "x.knative.dev/release": "v1", "istio-injection": "enabled"}),
@@ -65,8 +68,8 @@ mod tests {
             object("Namespace", json!({"b": "2", "c": "2"})),
             object("ConfigMap", json!({"b": "2"})),
         ]);
-        assert_eq!(kept.len(), 2);
-        assert_eq!(kept[0].open()["metadata"]["labels"], json!({"a": "1", "b": "2", "c": "2"}));
-        assert_eq!(kept[1].open()["metadata"]["labels"], json!({"b": "2"}));
+        assert_eq!(unique.len(), 2);
+        assert_eq!(unique[0].parse()["metadata"]["labels"], json!({"a": "1", "b": "2", "c": "2"}));
+        assert_eq!(unique[1].parse()["metadata"]["labels"], json!({"b": "2"}));
     }
 }

@@ -1,13 +1,14 @@
-//! CustomResourceDefinitions that are as they should be already.
+//! CustomResourceDefinitions that need no transform.
 
-use super::Context;
-use crate::packed::Packed;
+use super::context::Context;
+use crate::object::CompactObject;
 
-/// Whether no transform would change `object`, a definition: only its label and the namespace of its conversion could be
-/// changed at all. Most definitions are right as they are released, and so large that copying them is half of all work.
-pub fn is_right(object: &Packed, cx: &Context<'_>) -> bool {
+/// Whether no transform would change the definition `object`: they affect its label and the
+/// namespace of its conversion webhook only. Most released definitions are correct, and copying
+/// them would take half of the render time.
+pub fn is_unchanged(object: &CompactObject, cx: &Context<'_>) -> bool {
     object.definition().is_some_and(|definition| {
         definition.part_of == cx.resource.component().canonical()
-            && definition.conversion.as_ref().is_none_or(|namespace| namespace == cx.namespace)
+            && definition.conversion_namespace.as_ref().is_none_or(|namespace| namespace == cx.namespace)
     })
 }

@@ -1,13 +1,15 @@
-//! What Kubernetes' own types leave out or fill in: so that what is applied is what the API server stores.
+//! Normalizes values that Kubernetes' types omit or fill in, so that the applied object equals the
+//! stored one.
 
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::{CONTAINERS, INIT_CONTAINERS, is_workload};
 use crate::object::text;
 
-/// Leaves out the empty values of environment variables, and names no Service where a StatefulSet has none.
-pub fn values(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
+/// Removes empty values of environment variables, and sets the Service name of a StatefulSet that
+/// has none.
+pub fn normalize(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
     if !is_workload(object) {
         return Ok(());
     }

@@ -1,12 +1,12 @@
-//! `spec.security.securityGuard`: what the guard needs of Serving.
+//! `spec.security.securityGuard`: settings of Serving that the guard needs.
 
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
 
-/// Allows queue-proxy to mount pod information, which the guard reads.
+/// Allows queue-proxy to mount pod information for the guard.
 pub fn allow_podinfo(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Knative::Serving(serving) = cx.resource else { return Ok(()) };
     let enabled = serving.spec.security.as_ref().is_some_and(|s| s.security_guard.enabled);

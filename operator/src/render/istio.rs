@@ -1,16 +1,16 @@
-//! Istio's gateways as Services: where they live, and what they select.
+//! Services of Istio's gateways: their namespaces and selectors.
 
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
-use crate::yaml;
+use crate::object::yaml;
 
 const NAME: &str = "knative-local-gateway";
 
-/// The Services in front of the Gateways select the pods that the Gateways are overridden to select.
-pub fn select(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the selector of a gateway's Service to the overridden selector of its Gateway.
+pub fn set_selector(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Knative::Serving(serving) = cx.resource else { return Ok(()) };
     let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref()) else { return Ok(()) };
     let given = match (text(object, "/apiVersion"), text(object, "/kind"), text(object, "/metadata/name")) {
@@ -24,19 +24,20 @@ pub fn select(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts the Service of the local gateway into Istio's namespace, where the custom resource can't own it.
-pub fn local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let ours = text(object, "/apiVersion") == "v1"
+/// Moves the Service of the local gateway to Istio's namespace, where the custom resource can't own
+/// it.
+pub fn move_local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let is_local_gateway = text(object, "/apiVersion") == "v1"
         && text(object, "/kind") == "Service"
         && text(object, "/metadata/name") == NAME;
-    if !(ours && matches!(cx.resource, Knative::Serving(_))) {
+    if !(is_local_gateway && matches!(cx.resource, Knative::Serving(_))) {
         return Ok(());
     }
     let config = &cx.resource.common().config;
-    // The longer name wins.
+    // The full name wins.
     let given = ["config-istio", "istio"].into_iter().filter_map(|name| config.get(name)).find_map(|entries| {
-        let listed = entries.get("local-gateways").and_then(|text| listed(text));
-        listed.or_else(|| {
+        let namespace_in_list = entries.get("local-gateways").and_then(|text| namespace_in_list(text));
+        namespace_in_list.or_else(|| {
             let address = entries.get(&format!("local-gateway.{}.{NAME}", cx.namespace))?;
             address.split('.').nth(1).map(str::to_owned)
         })
@@ -45,9 +46,9 @@ pub fn local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
     Ok(())
 }
 
-/// The namespace of our gateway in a list of `{name, namespace, service}`.
-fn listed(text: &str) -> Option<String> {
-    let gateways: Vec<Value> = yaml::read(text).ok()?;
+/// Namespace of the local gateway in a list of `{name, namespace, service}`.
+fn namespace_in_list(text: &str) -> Option<String> {
+    let gateways: Vec<Value> = yaml::parse(text).ok()?;
     let own = gateways.iter().find(|g| g["name"] == NAME)?;
     own["namespace"].as_str().filter(|n| !n.is_empty()).map(str::to_owned)
 }

@@ -1,12 +1,12 @@
-//! Istio's Gateways, set up as `spec.ingress.istio` asks.
+//! `spec.ingress.istio`: overrides of Istio's Gateways.
 
 use knative_operator_shared::api::{IstioGateway, IstioServer, IstioTlsMode, Knative};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::{gvk, text};
 
-/// Replaces selector and servers of the Gateways where some are given.
+/// Replaces selector and servers of the Gateways, where given.
 pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") != "Gateway" || gvk(object).group != "networking.istio.io" {
         return Ok(());
@@ -33,27 +33,28 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The server as Istio spells it. Istio's zero values are left out, as Istio itself does.
+/// The server in Istio's form. Zero values are omitted, as in Istio itself.
 fn server(given: &IstioServer) -> Result<Value, String> {
     let mut server = json!(given);
     if let Some(port) = server.get_mut("port").and_then(Value::as_object_mut) {
         if let Some(target) = port.remove("target_port") {
             port.insert("targetPort".to_owned(), target);
         }
-        port.retain(|_, v| !zero(v));
+        port.retain(|_, v| !is_zero(v));
     }
     if let (Some(tls), Some(given)) = (server.get_mut("tls").and_then(Value::as_object_mut), &given.tls) {
         tls.insert("minProtocolVersion".to_owned(), json!(protocol("minProtocolVersion", given.min_protocol_version)?));
         tls.insert("maxProtocolVersion".to_owned(), json!(protocol("maxProtocolVersion", given.max_protocol_version)?));
-        tls.retain(|_, v| !zero(v) && *v != json!(IstioTlsMode::Passthrough));
+        tls.retain(|_, v| !is_zero(v) && *v != json!(IstioTlsMode::Passthrough));
     }
     if let Some(fields) = server.as_object_mut() {
-        fields.retain(|_, v| !zero(v));
+        fields.retain(|_, v| !is_zero(v));
     }
     Ok(server)
 }
 
-/// Istio's name for the TLS version that the Go operator's CRD numbers (`ServerTLSSettings.TLSProtocol`).
+/// Istio's name for the TLS version that the Go operator's CRD numbers
+/// (`ServerTLSSettings.TLSProtocol`).
 fn protocol(field: &str, number: Option<i64>) -> Result<Option<&'static str>, String> {
     match number {
         None | Some(0) => Ok(None),
@@ -62,12 +63,12 @@ fn protocol(field: &str, number: Option<i64>) -> Result<Option<&'static str>, St
         Some(3) => Ok(Some("TLSV1_2")),
         Some(4) => Ok(Some("TLSV1_3")),
         Some(other) => Err(format!(
-            "tls.{field}: {other} is no TLS version; set it to 0 (automatic), 1 (1.0), 2 (1.1), 3 (1.2) or 4 (1.3)"
+            "tls.{field}: {other} is not a TLS version; set it to 0 (automatic), 1 (1.0), 2 (1.1), 3 (1.2) or 4 (1.3)"
         )),
     }
 }
 
-fn zero(value: &Value) -> bool {
+fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Number(number) => number.as_i64() == Some(0),
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_told_as_istio_tells_it() {
+    fn server_is_rendered_in_istio_form() {
         let given = json!({
             "port": {"number": 443, "protocol": "HTTPS", "name": "https", "target_port": 8443},
             "hosts": ["*"],
@@ -95,6 +96,6 @@ mod tests {
             "tls": {"minProtocolVersion": "TLSV1_2", "credentialName": "c"},
         });
         assert_eq!(server, expected);
-        assert!(protocol("minProtocolVersion", Some(9)).unwrap_err().contains("9 is no TLS version"));
+        assert!(protocol("minProtocolVersion", Some(9)).unwrap_err().contains("9 is not a TLS version"));
     }
 }

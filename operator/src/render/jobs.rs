@@ -1,19 +1,20 @@
-//! A Job runs once a version, so its name carries the version.
+//! Jobs run once per version, so their name contains the version.
 
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
 
-/// Names the Job after its component and version, and keeps Istio's sidecar, which never ends, out of it.
-pub fn name(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the name of the Job from component and version, and disables Istio's sidecar, which would
+/// keep it from completing.
+pub fn set_name(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") != "Job" {
         return Ok(());
     }
-    let (word, version) = (cx.resource.component().word(), cx.version);
+    let (component, version) = (cx.resource.component().word(), cx.version);
     let name = match (text(object, "/metadata/name"), text(object, "/metadata/generateName")) {
-        ("", generate) => format!("{generate}{word}-{version}"),
-        (name, _) => format!("{name}-{word}-{version}"),
+        ("", generate) => format!("{generate}{component}-{version}"),
+        (name, _) => format!("{name}-{component}-{version}"),
     };
     object["metadata"]["name"] = json!(name);
     let inject = &mut object["spec"]["template"]["metadata"]["labels"]["sidecar.istio.io/inject"];

@@ -1,13 +1,13 @@
-//! Kourier, set up as `spec.ingress.kourier` asks.
+//! `spec.ingress.kourier`: settings of Kourier.
 
 use knative_operator_shared::api::{Knative, KourierIngress};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::containers;
 use crate::object::text;
 
-fn enabled<'a>(cx: &'a Context<'_>) -> Option<&'a KourierIngress> {
+fn enabled_kourier<'a>(cx: &'a Context<'_>) -> Option<&'a KourierIngress> {
     let Knative::Serving(serving) = cx.resource else { return None };
     serving.spec.ingress.as_ref()?.kourier.as_ref().filter(|k| k.enabled)
 }
@@ -16,9 +16,10 @@ fn is(object: &Value, kind: &str, names: &[&str]) -> bool {
     text(object, "/kind") == kind && names.contains(&text(object, "/metadata/name"))
 }
 
-/// The controller looks for its gateway where it is itself.
-pub fn gateway_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    if enabled(cx).is_none() || !is(object, "Deployment", &["net-kourier-controller", "3scale-kourier-control"]) {
+/// Sets the namespace in which the controller looks for its gateway.
+pub fn set_gateway_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    if enabled_kourier(cx).is_none() || !is(object, "Deployment", &["net-kourier-controller", "3scale-kourier-control"])
+    {
         return Ok(());
     }
     for variable in containers(object).filter_map(|c| c.get_mut("env")?.as_array_mut()).flatten() {
@@ -29,18 +30,18 @@ pub fn gateway_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), Str
     Ok(())
 }
 
-/// Envoy's bootstrap names the controller's Service with its namespace.
-pub fn bootstrap(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let ours = enabled(cx).is_some() && is(object, "ConfigMap", &["kourier-bootstrap"]);
-    if let Some(Value::String(envoy)) = object.pointer_mut("/data/envoy-bootstrap.yaml").filter(|_| ours) {
+/// Sets the namespace of the controller's Service in Envoy's bootstrap configuration.
+pub fn set_bootstrap_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let is_bootstrap = enabled_kourier(cx).is_some() && is(object, "ConfigMap", &["kourier-bootstrap"]);
+    if let Some(Value::String(envoy)) = object.pointer_mut("/data/envoy-bootstrap.yaml").filter(|_| is_bootstrap) {
         *envoy = envoy.replace("knative-serving", cx.namespace);
     }
     Ok(())
 }
 
-/// Type, address and node ports of the gateway's Service.
-pub fn service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let Some(kourier) = enabled(cx).filter(|_| is(object, "Service", &["kourier"])) else { return Ok(()) };
+/// Sets type, address and node ports of the gateway's Service.
+pub fn configure_service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let Some(kourier) = enabled_kourier(cx).filter(|_| is(object, "Service", &["kourier"])) else { return Ok(()) };
     match kourier.service_type.as_deref() {
         None | Some("") => {}
         Some(type_ @ ("ClusterIP" | "LoadBalancer" | "NodePort")) => object["spec"]["type"] = json!(type_),
@@ -74,9 +75,9 @@ pub fn service(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The gateway reads its bootstrap from the given ConfigMap.
-pub fn bootstrap_configmap(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
-    let name = enabled(cx).and_then(|k| k.bootstrap_configmap.as_deref()).filter(|n| !n.is_empty());
+/// Sets the ConfigMap with the bootstrap configuration of the gateway.
+pub fn set_bootstrap_configmap(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+    let name = enabled_kourier(cx).and_then(|k| k.bootstrap_configmap.as_deref()).filter(|n| !n.is_empty());
     let Some(name) = name.filter(|_| is(object, "Deployment", &["3scale-kourier-gateway"])) else { return Ok(()) };
     for volume in object.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut).into_iter().flatten()
     {

@@ -1,9 +1,9 @@
-//! The label by which a component's objects are found.
+//! The label that selects a component's objects.
 
 use knative_operator_shared::label::APP_NAME;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 
 /// Sets `app.kubernetes.io/name`.
 pub fn set(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {

@@ -1,15 +1,15 @@
-//! The oldest Kubernetes that Knative agrees to run on, as the operator itself was told.
+//! The minimum Kubernetes version that Knative accepts, from the operator's own setting.
 
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::{CONTAINERS, INIT_CONTAINERS, is_workload, set_environment};
 
-/// The variable by which Knative's components and the operator are told.
+/// Environment variable of the setting, in Knative's components and in the operator.
 pub const VARIABLE: &str = "KUBERNETES_MIN_VERSION";
 
-/// Hands the operator's own setting on to every container.
-pub fn hand_on(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the environment variable in every container.
+pub fn set_min_version(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Some(version) = cx.settings.kubernetes_min_version.as_deref().filter(|v| !v.is_empty() && is_workload(object))
     else {
         return Ok(());

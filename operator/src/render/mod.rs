@@ -1,6 +1,7 @@
-//! From a spec and a release to the exact objects. Pure: the same inputs give the same plan, and nothing is read.
+//! Renders a spec and a release into objects. Pure: equal inputs give an equal plan, and no I/O
+//! happens.
 //!
-//! [`TRANSFORMS`] is the whole story, in order; each is one small file.
+//! [`TRANSFORMS`] lists the steps in order; each is one small file.
 
 mod aggregation;
 mod autoscaling;
@@ -9,6 +10,7 @@ mod broker;
 mod budgets;
 mod certificates;
 mod config;
+mod context;
 mod dedupe;
 mod definition;
 mod empty;
@@ -23,6 +25,7 @@ mod min_version;
 mod names;
 mod namespace;
 mod owner;
+pub mod plan;
 mod pod;
 mod probes;
 #[cfg(test)]
@@ -39,67 +42,46 @@ use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use serde_json::Value;
 
-use crate::kinds::Kinds;
-use crate::object::ObjectId;
-use crate::packed::Packed;
-use crate::plan::Rendered;
+use crate::object::{CompactObject, Kinds, ObjectId};
+use context::Context;
+use plan::Rendered;
 
+pub use context::Settings;
 pub use names::names;
-pub use namespace::settle as settle_namespace;
+pub use namespace::apply_namespace_settings;
 
-/// Settings of the operator itself that what it installs depends on.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The oldest Kubernetes that Knative is to agree to run on, such as `v1.34.0`.
-    pub kubernetes_min_version: Option<String>,
-}
-
-/// What a transform may know.
-pub struct Context<'a> {
-    /// The custom resource.
-    pub resource: &'a Knative,
-    /// The version that is installed.
-    pub version: &'a Version,
-    /// The namespace that everything lives in.
-    pub namespace: &'a str,
-    /// The kinds that the release itself defines.
-    pub kinds: &'a Kinds,
-    /// Settings of the operator.
-    pub settings: &'a Settings,
-}
-
-/// Changes one object of the release; the error says what of the spec doesn't fit.
+/// Changes one object of the release; the error names the field of the spec.
 type Transform = fn(&mut Value, &Context<'_>) -> Result<(), String>;
 
-/// Every transform, in order.
+/// All transforms, in order.
 const TRANSFORMS: &[Transform] = &[
     shape::check,
-    namespace::inject,
-    namespace::configure,
+    namespace::set_namespace,
+    namespace::configure_namespace,
     availability::replicas,
     images::replace,
-    jobs::name,
-    config::merge,
-    min_version::hand_on,
-    resources::by_container,
-    workloads::replace,
+    jobs::set_name,
+    config::set_entries,
+    min_version::set_min_version,
+    resources::set_by_container,
+    workloads::apply_overrides,
     services::replace,
     budgets::replace,
-    aggregation::leave_rules,
+    aggregation::remove_rules,
     owner::clear,
     certificates::mount,
     broker::default_class,
-    sink_binding::selection_mode,
+    sink_binding::set_selection_mode,
     label::set,
     istio_gateway::replace,
-    kourier::gateway_namespace,
-    kourier::bootstrap,
-    kourier::service,
-    kourier::bootstrap_configmap,
-    istio::local_gateway,
-    istio::select,
+    kourier::set_gateway_namespace,
+    kourier::set_bootstrap_namespace,
+    kourier::configure_service,
+    kourier::set_bootstrap_configmap,
+    istio::move_local_gateway,
+    istio::set_selector,
     guard::allow_podinfo,
-    empty::values,
+    empty::normalize,
 ];
 
 /// Why a spec can't be rendered.
@@ -110,29 +92,30 @@ pub struct RenderError {
     why: String,
 }
 
-/// What `resource` asks for: `released`, the objects of its release, transformed, each once. It depends on the spec (the reference to a
-/// cluster left out) and on the namespace that it is installed in, and on nothing else of the resource: those with the same may share it.
+/// Renders `resource` from `released`, the objects of its release, and removes duplicates. The
+/// result depends on the spec (without the ClusterProfile reference) and the namespace only, so
+/// that equal resources can share it.
 pub fn objects<'o>(
     resource: &Knative,
     version: &Version,
-    released: impl Iterator<Item = &'o Packed> + Clone,
+    released: impl Iterator<Item = &'o CompactObject> + Clone,
     settings: &Settings,
 ) -> Result<Rendered, RenderError> {
     let kinds = Kinds::defined(released.clone());
     let context = Context { resource, version, namespace: resource.target_namespace(), kinds: &kinds, settings };
-    let wanted = released.filter(|o| tls::wanted(o, &context));
-    let objects = wanted.map(|object| transformed(object, &context)).collect::<Result<_, _>>()?;
-    Ok(Rendered::new(replicas::leave_to_autoscalers(dedupe::once(objects))))
+    let wanted = released.filter(|o| tls::is_wanted(o, &context));
+    let objects = wanted.map(|object| apply_transforms(object, &context)).collect::<Result<_, _>>()?;
+    Ok(Rendered::new(replicas::leave_to_autoscalers(dedupe::deduplicate(objects))))
 }
 
-/// `released` after every transform.
-fn transformed(released: &Packed, cx: &Context<'_>) -> Result<Packed, RenderError> {
-    if definition::is_right(released, cx) {
+/// `released` after all transforms.
+fn apply_transforms(released: &CompactObject, cx: &Context<'_>) -> Result<CompactObject, RenderError> {
+    if definition::is_unchanged(released, cx) {
         return Ok(released.clone());
     }
-    let mut object = released.open();
+    let mut object = released.parse();
     for transform in TRANSFORMS {
         transform(&mut object, cx).map_err(|why| RenderError { object: ObjectId::of(&object).to_string(), why })?;
     }
-    Ok(Packed::new(&object))
+    Ok(CompactObject::new(&object))
 }

@@ -1,22 +1,22 @@
-//! The names in a release that a spec may refer to.
+//! Names in a release that a spec may refer to.
 
-use knative_operator_shared::rules::{Container, Names, Workload};
+use knative_operator_shared::rules::{Container, ReleaseNames, Workload};
 use serde_json::Value;
 
-use super::autoscaling::{is_autoscaler, scaled};
+use super::autoscaling::{is_autoscaled, is_autoscaler};
 use super::pod::{CONTAINERS, is_workload};
 use super::workloads;
+use crate::object::CompactObject;
 use crate::object::text;
-use crate::packed::Packed;
 
 /// The names in `objects`, a release.
-pub fn names<'o>(objects: impl Iterator<Item = &'o Packed>) -> Names {
-    let mut names = Names::default();
-    objects.filter(|o| o.definition().is_none()).for_each(|object| add(&mut names, &object.open()));
+pub fn names<'o>(objects: impl Iterator<Item = &'o CompactObject>) -> ReleaseNames {
+    let mut names = ReleaseNames::default();
+    objects.filter(|o| o.definition().is_none()).for_each(|object| add(&mut names, &object.parse()));
     names
 }
 
-fn add(names: &mut Names, object: &Value) {
+fn add(names: &mut ReleaseNames, object: &Value) {
     let name = text(object, "/metadata/name").to_owned();
     match text(object, "/kind") {
         "Service" => drop(names.services.insert(name)),
@@ -29,7 +29,7 @@ fn add(names: &mut Names, object: &Value) {
             let key = if generated.is_empty() { name } else { generated.to_owned() };
             let workload = names.workloads.entry(key.clone()).or_default();
             workload.overridable |= workloads::is_overridable(object);
-            workload.replicas |= kind != "Job" && !scaled(&key);
+            workload.replicas |= kind != "Job" && !is_autoscaled(&key);
             for container in object.pointer(CONTAINERS).and_then(Value::as_array).into_iter().flatten() {
                 add_container(workload, container);
             }
@@ -46,16 +46,17 @@ fn add_container(workload: &mut Workload, given: &Value) {
     container.liveness |= given.get("livenessProbe").is_some();
 }
 
-/// The keys of a ConfigMap: those that it has, and those that its `_example` explains, at the beginning of a line, commented out or not.
+/// The keys of a ConfigMap, and the keys that its `_example` documents at the start of a line,
+/// commented out or not.
 fn keys(map: &Value) -> impl Iterator<Item = String> {
     let data = || map["data"].as_object().into_iter().flatten();
     let own = data().map(|(key, _)| key.clone()).filter(|key| key != "_example");
     let examples = data().filter(|(key, _)| *key == "_example").filter_map(|(_, text)| text.as_str());
     let explained = examples.flat_map(str::lines).filter_map(|line| {
         let (key, _) = line.strip_prefix("# ").unwrap_or(line).split_once(':')?;
-        let fine =
+        let is_key =
             !key.is_empty() && key.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b));
-        fine.then(|| key.to_owned())
+        is_key.then(|| key.to_owned())
     });
     own.chain(explained).collect::<Vec<_>>().into_iter()
 }
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_spec_may_name_is_found() {
+    fn names_of_a_release_are_collected() {
         let objects = [
             json!({"kind": "Deployment", "metadata": {"name": "controller"}, "spec": {"template": {"spec": {"containers": [
                 {"name": "main", "env": [{"name": "QUEUE_IMAGE"}], "livenessProbe": {}}]}}}}),
@@ -79,7 +80,7 @@ mod tests {
             json!({"kind": "ConfigMap", "metadata": {"name": "config-gc"}, "data": {"own": "1", "_example": "# Text: of it.\n# a-key: 1\nb.key: |\n  c: d\n"}}),
             json!({"kind": "Image", "metadata": {"name": "queue-proxy"}}),
         ];
-        let names = names(objects.each_ref().map(Packed::new).iter());
+        let names = names(objects.each_ref().map(CompactObject::new).iter());
         let (controller, job) = (&names.workloads["controller"], &names.workloads["migration-"]);
         assert!(
             controller.overridable

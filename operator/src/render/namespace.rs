@@ -1,16 +1,16 @@
-//! Everything lives in one namespace, and mentions of namespaces follow.
+//! Moves objects and their references to the namespace of the installation.
 
 use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::add_metadata;
-use crate::kinds::cluster_scoped;
+use crate::object::kinds::is_cluster_scoped;
 use crate::object::{gvk, text};
 
-/// Puts `object` into the target namespace, and what it refers to as well: subjects of bindings, Services behind
-/// webhooks, CRD conversion and APIServices. All Namespace objects become the target one.
-pub fn inject(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the namespace of `object` and of its references: subjects of bindings, Services of
+/// webhooks, CRD conversion and APIServices. All Namespaces become the one of the installation.
+pub fn set_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let namespace = json!(cx.namespace);
     match text(object, "/kind") {
         "Namespace" => object["metadata"]["name"] = namespace.clone(),
@@ -30,7 +30,7 @@ pub fn inject(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
         "APIService" => replace(object, "/spec/service/namespace", &namespace),
         _ => {}
     }
-    if !cluster_scoped(&gvk(object), cx.kinds) {
+    if !is_cluster_scoped(&gvk(object), cx.kinds) {
         object["metadata"]["namespace"] = namespace;
     }
     Ok(())
@@ -42,16 +42,16 @@ fn replace(object: &mut Value, pointer: &str, with: &Value) {
     }
 }
 
-/// `spec.namespaceConfiguration`: labels and annotations for the Namespace.
-pub fn configure(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// `spec.namespaceConfiguration`: labels and annotations of the Namespace.
+pub fn configure_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") == "Namespace" {
-        settle(object, cx.resource);
+        apply_namespace_settings(object, cx.resource);
     }
     Ok(())
 }
 
-/// Puts the settings of `resource` into `namespace`, over what it has.
-pub fn settle(namespace: &mut Value, resource: &Knative) {
+/// Sets the labels and annotations of the spec in `namespace`.
+pub fn apply_namespace_settings(namespace: &mut Value, resource: &Knative) {
     let Some(settings) = resource.common().namespace_settings() else { return };
     add_metadata(namespace, "labels", &settings.labels);
     add_metadata(namespace, "annotations", &settings.annotations);

@@ -1,11 +1,11 @@
-//! Nobody owns a namespaced object but who installs it, which a plan adds.
+//! Owner references: the plan adds the owner of the installation.
 
 use serde_json::Value;
 
-use super::Context;
+use super::context::Context;
 use crate::object::text;
 
-/// Takes away the owners that a namespaced object was released with.
+/// Removes owner references that a namespaced object was released with.
 pub fn clear(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
     if !text(object, "/metadata/namespace").is_empty()
         && let Some(metadata) = object["metadata"].as_object_mut()

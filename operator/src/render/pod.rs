@@ -1,15 +1,15 @@
-//! Where a workload keeps its pods.
+//! Pod templates of workloads.
 
 use serde_json::{Value, json};
 
 use crate::object::text;
 
-/// Lists of containers.
+/// JSON pointer to the containers.
 pub const CONTAINERS: &str = "/spec/template/spec/containers";
-/// Lists of containers that run first.
+/// JSON pointer to the init containers.
 pub const INIT_CONTAINERS: &str = "/spec/template/spec/initContainers";
 
-/// Whether `object` is a workload that has a pod template.
+/// Whether `object` is a workload with a Pod template.
 pub fn is_workload(object: &Value) -> bool {
     matches!(text(object, "/kind"), "Deployment" | "StatefulSet" | "DaemonSet" | "Job")
 }
@@ -24,16 +24,17 @@ pub fn container<'a>(object: &'a mut Value, name: &str) -> Option<&'a mut Value>
     containers(object).find(|c| text(c, "/name") == name)
 }
 
-/// The list at `key` of `object`, made where there is none.
+/// The list at `key` of `object`, created if missing.
 fn list<'a>(object: &'a mut Value, key: &str) -> Option<&'a mut Vec<Value>> {
-    let place = &mut object[key];
-    if !place.is_array() {
-        *place = json!([]);
+    let value = &mut object[key];
+    if !value.is_array() {
+        *value = json!([]);
     }
-    place.as_array_mut()
+    value.as_array_mut()
 }
 
-/// Sets `variables` in the environment of `container`: each in place of those of its name, else at the end.
+/// Sets `variables` in the environment of `container`: in place if the name exists, else at the
+/// end.
 pub fn set_environment(container: &mut Value, variables: &[Value]) {
     let Some(environment) = list(container, "env") else { return };
     for variable in variables {
@@ -48,14 +49,14 @@ pub fn set_environment(container: &mut Value, variables: &[Value]) {
     }
 }
 
-/// Puts `entries` into the map at `field` of the metadata of `object`, over what it has.
+/// Sets `entries` in the map at `field` of the metadata of `object`.
 pub fn add_metadata<'e>(object: &mut Value, field: &str, entries: impl IntoIterator<Item = (&'e String, &'e String)>) {
     for (key, value) in entries {
         object["metadata"][field][key] = json!(value);
     }
 }
 
-/// Appends to the list at `key` those of `named` whose name isn't there: Kubernetes takes each name once.
+/// Appends those of `named` whose name the list at `key` lacks: Kubernetes allows each name once.
 pub fn add_named(object: &mut Value, key: &str, named: &[Value]) {
     for entry in named {
         let Some(present) = list(object, key) else { return };

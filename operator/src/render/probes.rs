@@ -1,9 +1,9 @@
-//! Settings of a container's probe.
+//! Overrides of probes.
 
 use knative_operator_shared::api::ContainerProbe;
 use serde_json::{Value, json};
 
-/// The settings that are given: zero means not given, as in Kubernetes.
+/// The given settings; zero means not given, as in Kubernetes.
 pub fn settings(given: &ContainerProbe) -> impl Iterator<Item = (&'static str, i64)> {
     let ContainerProbe {
         container: _,
@@ -26,7 +26,8 @@ pub fn settings(given: &ContainerProbe) -> impl Iterator<Item = (&'static str, i
     .filter_map(|(field, value)| Some((field, value.filter(|v| *v != 0)?)))
 }
 
-/// Puts `given` over the probe at `field` of `container`; an override that gives nothing takes the probe away.
+/// Sets `given` in the probe at `field` of `container`; an override without settings removes the
+/// probe.
 pub fn set(container: &mut Value, field: &str, given: &ContainerProbe) {
     let mut given = settings(given).peekable();
     if given.peek().is_none() {
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_adjusted_made_and_taken_away() {
+    fn probes_are_changed_added_and_removed() {
         let given = |period, failure| ContainerProbe {
             period_seconds: period,
             failure_threshold: failure,

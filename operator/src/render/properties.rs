@@ -1,4 +1,4 @@
-//! What holds of every rendering, tried on random specs and the project's small release.
+//! Properties of every rendering, tested with random specs and the project's small release.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
 use super::{Settings, objects};
-use crate::owner::Owner;
-use crate::packed::Packed;
-use crate::plan::Plan;
+use crate::object::CompactObject;
+use crate::object::Owner;
 use crate::release::Bundle;
+use crate::render::plan::Plan;
 
-fn released(component: Component) -> Vec<Packed> {
-    let bundle = Bundle::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/release"));
+fn released(component: Component) -> Vec<CompactObject> {
+    let bundle = Bundle::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/release"));
     let version = "1.1.0".parse().unwrap();
     let mut directories = vec![bundle.release(component, &version)];
     if component == Component::Serving {
@@ -27,17 +27,17 @@ fn released(component: Component) -> Vec<Packed> {
 
 fn resource(component: Component, namespace: &str, spec: &Value) -> Knative {
     let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"name": "a", "namespace": namespace, "uid": "u"}, "spec": spec});
-    rules::read(component, &object).unwrap_or_else(|problem| unreachable!("{problem}: {spec}"))
+    rules::parse(component, &object).unwrap_or_else(|violation| unreachable!("{violation}: {spec}"))
 }
 
-fn rendered(resource: &Knative, released: &[Packed]) -> Result<Vec<Value>, String> {
+fn rendered(resource: &Knative, released: &[CompactObject]) -> Result<Vec<Value>, String> {
     let settings = Settings { kubernetes_min_version: Some("v1.30.0".to_owned()) };
     let objects = objects(resource, &"1.1.0".parse().unwrap(), released.iter(), &settings);
     let plan = objects.map(|objects| Plan::new(Arc::new(objects), &Owner::of(resource, "u")));
-    plan.map(|p| p.items().iter().map(|i| p.open(i)).collect()).map_err(|e| e.to_string())
+    plan.map(|p| p.items().iter().map(|i| p.object_of(i)).collect()).map_err(|e| e.to_string())
 }
 
-/// Names of workloads and containers of the small release, and others.
+/// Names of workloads and containers in the small release, and others.
 fn name() -> impl Strategy<Value = &'static str> {
     select(vec![
         "activator",
@@ -70,20 +70,20 @@ fn workload() -> impl Strategy<Value = Value> {
             "readinessProbes": [{"container": container, "periodSeconds": period}],
         })
     });
-    (all, subsequence((0..10).collect::<Vec<usize>>(), 0..9)).prop_map(|(all, left_out)| {
+    (all, subsequence((0..10).collect::<Vec<usize>>(), 0..9)).prop_map(|(all, omitted)| {
         let Value::Object(mut fields) = all else { return Value::Null };
         let keys: Vec<String> = fields.keys().filter(|k| *k != "name").cloned().collect();
-        left_out.into_iter().filter_map(|i| keys.get(i)).for_each(|key| drop(fields.remove(key)));
+        omitted.into_iter().filter_map(|i| keys.get(i)).for_each(|key| drop(fields.remove(key)));
         fields.into()
     })
 }
 
-/// A spec that any component may have; `stable`: rendering it makes nothing that depends on what was there before.
+/// A spec for any component. With `stable`, rendering the rendered objects again changes nothing.
 fn spec(stable: bool) -> impl Strategy<Value = Value> {
     let lists = (prop::collection::vec(workload(), 0..3), prop::collection::vec(workload(), 0..2));
     let maps = (entries(), entries(), name(), name(), 0..9);
     (lists, maps, subsequence((0..11).collect::<Vec<usize>>(), 0..11)).prop_map(
-        move |((workloads, deployments), (labels, config, container, service, replicas), left_out)| {
+        move |((workloads, deployments), (labels, config, container, service, replicas), omitted)| {
             let mut registry =
                 json!({"override": {container: "r/x:1", "activator/activator": "r/a:2"}, "imagePullSecrets": [{"name": "pull"}]});
             if !stable {
@@ -104,21 +104,24 @@ fn spec(stable: bool) -> impl Strategy<Value = Value> {
                 return Value::Null;
             };
             let keys: Vec<String> = spec.keys().cloned().collect();
-            left_out.into_iter().filter_map(|i| keys.get(i)).for_each(|key| drop(spec.remove(key)));
+            omitted.into_iter().filter_map(|i| keys.get(i)).for_each(|key| drop(spec.remove(key)));
             spec.into()
         },
     )
 }
 
-/// `value` as JSON, with the keys of every mapping turned around.
-fn turned(value: &Value) -> String {
+/// `value` as JSON, with the keys of every mapping in reverse order.
+fn with_reversed_keys(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let fields: Vec<_> =
-                fields.iter().rev().map(|(key, value)| format!("{}:{}", json!(key), turned(value))).collect();
+            let fields: Vec<_> = fields
+                .iter()
+                .rev()
+                .map(|(key, value)| format!("{}:{}", json!(key), with_reversed_keys(value)))
+                .collect();
             format!("{{{}}}", fields.join(","))
         }
-        Value::Array(items) => format!("[{}]", items.iter().map(turned).collect::<Vec<_>>().join(",")),
+        Value::Array(items) => format!("[{}]", items.iter().map(with_reversed_keys).collect::<Vec<_>>().join(",")),
         other => other.to_string(),
     }
 }
@@ -144,17 +147,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_same_spec_renders_the_same(spec in spec(false), serving in any::<bool>(), elsewhere in any::<bool>()) {
+    fn equal_specs_render_equally(spec in spec(false), serving in any::<bool>(), elsewhere in any::<bool>()) {
         let component = if serving { Component::Serving } else { Component::Eventing };
         let namespace = if elsewhere { "elsewhere" } else { component.canonical() };
         let released = released(component);
         let first = rendered(&resource(component, namespace, &spec), &released);
         // Again, from the same objects.
         prop_assert_eq!(&first, &rendered(&resource(component, namespace, &spec), &released));
-        // Written in another order.
-        let other: Value = serde_json::from_str(&turned(&spec)).unwrap();
+        // With another order of keys.
+        let other: Value = serde_json::from_str(&with_reversed_keys(&spec)).unwrap();
         prop_assert_eq!(&first, &rendered(&resource(component, namespace, &other), &released));
-        // Stored and read again.
+        // Serialized and parsed.
         let stored = match resource(component, namespace, &spec) {
             Knative::Serving(s) => json!(s.spec),
             Knative::Eventing(e) => json!(e.spec),
@@ -163,18 +166,18 @@ proptest! {
     }
 
     #[test]
-    fn what_was_rendered_renders_to_itself(spec in spec(true), serving in any::<bool>()) {
+    fn rendering_is_idempotent(spec in spec(true), serving in any::<bool>()) {
         let component = if serving { Component::Serving } else { Component::Eventing };
         let resource = resource(component, component.canonical(), &spec);
-        // A Job's name grows by the version each time.
+        // The name of a Job gets the version appended each time.
         let released: Vec<_> = released(component).into_iter().filter(|o| o.id().kind != "Job").collect();
         let first = rendered(&resource, &released).unwrap();
-        let again: Vec<_> = first.iter().map(Packed::new).collect();
+        let again: Vec<_> = first.iter().map(CompactObject::new).collect();
         prop_assert_eq!(first, rendered(&resource, &again).unwrap());
     }
 
     #[test]
-    fn an_empty_block_is_as_good_as_none(spec in spec(false), serving in any::<bool>(), blocks in subsequence(vec![
+    fn empty_block_renders_like_none(spec in spec(false), serving in any::<bool>(), blocks in subsequence(vec![
         "namespace", "namespaceConfiguration", "config", "registry", "high-availability", "security", "controller-custom-certs", "source",
     ], 1..8), lists in subsequence(vec!["workloads", "deployments", "resources", "services", "podDisruptionBudgets", "manifests", "additionalManifests"], 1..7)) {
         let component = if serving { Component::Serving } else { Component::Eventing };
@@ -191,12 +194,12 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_released_makes_it_panic(
+    fn released_objects_cause_no_panic(
         kind in select(vec!["Deployment", "Job", "Service", "ConfigMap", "Namespace", "RoleBinding", "ClusterRole", "HorizontalPodAutoscaler",
             "PodDisruptionBudget", "CustomResourceDefinition", "ValidatingWebhookConfiguration", "Gateway", "Image", "StatefulSet"]),
         name in select(vec!["activator", "controller", "webhook", "config-features", "config-br-defaults", "kourier", "knative-local-gateway",
             "eventing-webhook", "activator-pdb", "x"]),
-        place in select(vec!["/spec", "/data", "/metadata/labels", "/metadata/annotations", "/spec/template", "/spec/template/spec", "/spec/template/metadata", "/subjects",
+        pointer in select(vec!["/spec", "/data", "/metadata/labels", "/metadata/annotations", "/spec/template", "/spec/template/spec", "/spec/template/metadata", "/subjects",
             "/webhooks", "/spec/template/spec/containers", "/spec/template/spec/containers/0", "/spec/template/spec/containers/0/env",
             "/spec/template/spec/containers/0/resources", "/spec/minReplicas", "/spec/conversion", "/aggregationRule", "/spec/selector"]),
         junk in junk(), spec in spec(false), serving in any::<bool>(),
@@ -207,7 +210,7 @@ proptest! {
             "aggregationRule": {},
             "spec": {"selector": {}, "minReplicas": 1, "conversion": {}, "template": {"metadata": {}, "spec": {"containers": [{"name": name, "env": [], "resources": {}}]}}},
         });
-        if let Some(found) = object.pointer_mut(place) {
+        if let Some(found) = object.pointer_mut(pointer) {
             *found = junk;
         }
         let mut spec = spec;
@@ -216,8 +219,8 @@ proptest! {
             spec["controller-custom-certs"] = json!({"type": "Secret", "name": "s"});
             spec["security"] = json!({"securityGuard": {"enabled": true}});
         }
-        // An error is fine.
-        let released = [Packed::new(&object)];
+        // An error is allowed.
+        let released = [CompactObject::new(&object)];
         let resource = resource(component, "n", &spec);
         let _ = rendered(&resource, &released);
         let _ = super::names(released.iter()).unmatched(&resource);

@@ -1,14 +1,14 @@
-//! Resource requirements, and `spec.resources`, which sets them by the name of a container (deprecated).
+//! Resource requirements, and `spec.resources`, which sets them by container name (deprecated).
 
 use knative_operator_shared::api::ContainerResources;
 use serde_json::Value;
 
-use super::Context;
+use super::context::Context;
 use super::pod::containers;
 use crate::object::text;
 
-/// Sets the resources of a Deployment's containers, unless an override of that Deployment sets some.
-pub fn by_container(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the resources of a Deployment's containers, unless an override of that Deployment does.
+pub fn set_by_container(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let common = cx.resource.common();
     if common.resources.is_empty() || text(object, "/kind") != "Deployment" {
         return Ok(());
@@ -24,7 +24,7 @@ pub fn by_container(object: &mut Value, cx: &Context<'_>) -> Result<(), String> 
     Ok(())
 }
 
-/// Puts `given` over the requirements of `container`.
+/// Sets the given requirements of `container`.
 pub fn set(container: &mut Value, given: &ContainerResources) {
     for (field, entries) in [("limits", &given.limits), ("requests", &given.requests)] {
         for (name, quantity) in entries {

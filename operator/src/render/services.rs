@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::add_metadata;
 use crate::object::text;
 
-/// Adds the given labels, annotations and selector entries.
+/// Sets the given labels, annotations and selector entries.
 pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     if text(object, "/kind") != "Service" {
         return Ok(());

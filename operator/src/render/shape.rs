@@ -1,14 +1,14 @@
-//! What every other transform relies on: that mappings are mappings.
+//! Checks that mappings are mappings, which all other transforms rely on.
 
 use serde_json::Value;
 
-use super::Context;
+use super::context::Context;
 use super::pod::{CONTAINERS, INIT_CONTAINERS};
 use crate::object::text;
 
-/// What is a mapping wherever it is there.
+/// Pointers to mappings in all objects.
 const MAPPINGS: [&str; 5] = ["/metadata", "/metadata/labels", "/metadata/annotations", "/spec", "/data"];
-/// The same, in workloads, Services and Gateways.
+/// Pointers to mappings in workloads, Services and Gateways.
 const OF_WORKLOADS: [&str; 6] = [
     "/spec/template",
     "/spec/template/metadata",
@@ -17,28 +17,28 @@ const OF_WORKLOADS: [&str; 6] = [
     "/spec/template/spec",
     "/spec/selector",
 ];
-/// The same, in containers.
+/// Pointers to mappings in containers.
 const OF_CONTAINERS: [&str; 5] =
     ["/resources", "/resources/limits", "/resources/requests", "/readinessProbe", "/livenessProbe"];
 
-/// Changes nothing: refuses an object that has something else where a mapping belongs.
+/// Fails if the object has another type where a mapping is expected. Changes nothing.
 pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
     mappings(object, &MAPPINGS, "")?;
-    // What is not Kubernetes' own may look as it likes.
+    // Kinds that Kubernetes doesn't define may have any structure.
     if !matches!(text(object, "/kind"), "Deployment" | "StatefulSet" | "DaemonSet" | "Job" | "Service") {
         return Ok(());
     }
     mappings(object, &OF_WORKLOADS, "")?;
     for list in [CONTAINERS, INIT_CONTAINERS] {
         for (index, container) in object.pointer(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
-            let place = format!("{list}/{index}");
+            let pointer = format!("{list}/{index}");
             if !container.is_object() {
-                return Err(wrong(&place));
+                return Err(not_a_mapping(&pointer));
             }
-            mappings(container, &OF_CONTAINERS, &place)?;
+            mappings(container, &OF_CONTAINERS, &pointer)?;
             let variables = container.get("env").and_then(Value::as_array).into_iter().flatten();
             if let Some((number, _)) = variables.enumerate().find(|(_, v)| !v.is_object()) {
-                return Err(wrong(&format!("{place}/env/{number}")));
+                return Err(not_a_mapping(&format!("{pointer}/env/{number}")));
             }
         }
     }
@@ -47,9 +47,9 @@ pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
 
 fn mappings(value: &Value, pointers: &[&str], within: &str) -> Result<(), String> {
     let other = |pointer: &&&str| value.pointer(pointer).is_some_and(|v| !(v.is_object() || v.is_null()));
-    pointers.iter().find(other).map_or(Ok(()), |pointer| Err(wrong(&format!("{within}{pointer}"))))
+    pointers.iter().find(other).map_or(Ok(()), |pointer| Err(not_a_mapping(&format!("{within}{pointer}"))))
 }
 
-fn wrong(pointer: &str) -> String {
-    format!("{} is no mapping", pointer.trim_start_matches('/').replace('/', "."))
+fn not_a_mapping(pointer: &str) -> String {
+    format!("{} is not a mapping", pointer.trim_start_matches('/').replace('/', "."))
 }

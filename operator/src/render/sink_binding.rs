@@ -1,17 +1,18 @@
-//! Which namespaces Eventing's SinkBinding looks at.
+//! The selection mode of Eventing's SinkBinding webhook.
 
 use knative_operator_shared::api::{CommonSpec, Knative};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::pod::{containers, set_environment};
 use crate::object::text;
 
 const WEBHOOK: &str = "eventing-webhook";
 const VARIABLE: &str = "SINK_BINDING_SELECTION_MODE";
 
-/// Sets the mode in each container of the webhook: the first variable of that name, or a new one.
-pub fn selection_mode(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Sets the mode in each container of the webhook: in the first variable with that name, or in a
+/// new one.
+pub fn set_selection_mode(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Knative::Eventing(eventing) = cx.resource else { return Ok(()) };
     if text(object, "/kind") != "Deployment" || text(object, "/metadata/name") != WEBHOOK {
         return Ok(());
@@ -24,7 +25,7 @@ pub fn selection_mode(object: &mut Value, cx: &Context<'_>) -> Result<(), String
     Ok(())
 }
 
-/// The mode that an override of the webhook's environment gives: here, as nowhere else, `workloads` come first.
+/// The mode from an override of the webhook's environment. Only here, `workloads` come first.
 fn overridden(common: &CommonSpec) -> Option<&str> {
     let webhooks = common.workloads.iter().chain(&common.deployments).filter(|w| w.name == WEBHOOK);
     let environments = webhooks.flat_map(|w| &w.env).filter(|e| e.container == WEBHOOK);

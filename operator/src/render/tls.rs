@@ -1,18 +1,18 @@
-//! Eventing's certificates by cert-manager: only where transport encryption asks for them.
+//! Eventing's certificates by cert-manager, for transport encryption.
 
-use super::Context;
-use crate::packed::Packed;
+use super::context::Context;
+use crate::object::CompactObject;
 use knative_operator_shared::api::Component;
 
-/// Whether `object` is installed: those of cert-manager and trust-manager only where `spec.config.features` has
-/// `transport-encryption` permissive or strict.
-pub fn wanted(object: &Packed, cx: &Context<'_>) -> bool {
+/// Whether `object` is installed: objects of cert-manager and trust-manager only if
+/// `transport-encryption` in `spec.config.features` is permissive or strict.
+pub fn is_wanted(object: &CompactObject, cx: &Context<'_>) -> bool {
     let optional = cx.resource.component() == Component::Eventing
         && matches!(object.gvk().group.as_str(), "cert-manager.io" | "trust.cert-manager.io");
-    !optional || encrypted(cx)
+    !optional || is_encryption_enabled(cx)
 }
 
-fn encrypted(cx: &Context<'_>) -> bool {
+fn is_encryption_enabled(cx: &Context<'_>) -> bool {
     let config = &cx.resource.common().config;
     let features = config.get("features").or_else(|| config.get("config-features"));
     let mode = features.and_then(|f| f.iter().find(|(key, _)| key.trim() == "transport-encryption"));

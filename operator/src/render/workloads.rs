@@ -1,20 +1,21 @@
-//! `spec.workloads`, and `spec.deployments`, its deprecated name: overrides of workloads, one after the other.
+//! `spec.workloads` and its deprecated name `spec.deployments`: overrides of workloads, in order.
 
 use knative_operator_shared::api::WorkloadOverride;
 use knative_operator_shared::rules::autoscaler_of;
 use serde_json::{Value, json};
 
-use super::Context;
-use super::autoscaling::{is_autoscaler, raise, scaled};
+use super::autoscaling::{is_autoscaled, is_autoscaler, raise};
+use super::context::Context;
 use super::pod::{add_metadata, container, set_environment};
 use super::{probes, resources};
 use crate::object::text;
 
-/// Overrides what is given of the workloads with the given names. Replicas of a workload that is scaled go to its autoscaler.
-pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+/// Applies the overrides of the workload with this name. Replicas of an autoscaled workload go to
+/// its autoscaler.
+pub fn apply_overrides(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     for (path, given) in cx.resource.common().overrides() {
         if matches(object, given) {
-            workload(object, given);
+            override_workload(object, given);
         } else if let Some(replicas) = given.replicas.filter(|_| is_autoscaler(object))
             && text(object, "/metadata/name") == autoscaler_of(&given.name)
         {
@@ -24,7 +25,8 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `given` is about `object`: Jobs go by the beginning of their name, which is the same for every version.
+/// Whether `given` overrides `object`. Jobs match by their `generateName`, which is the same for
+/// every version.
 pub fn matches(object: &Value, given: &WorkloadOverride) -> bool {
     let name = match text(object, "/kind") {
         "Deployment" | "StatefulSet" => text(object, "/metadata/name"),
@@ -34,21 +36,21 @@ pub fn matches(object: &Value, given: &WorkloadOverride) -> bool {
     !name.is_empty() && name == given.name
 }
 
-/// Whether an override can be about `object` at all.
+/// Whether overrides can apply to `object`.
 pub fn is_overridable(object: &Value) -> bool {
     matches!(text(object, "/kind"), "Deployment" | "StatefulSet")
         || text(object, "/kind") == "Job" && !text(object, "/metadata/generateName").is_empty()
 }
 
-fn workload(object: &mut Value, given: &WorkloadOverride) {
-    if let Some(replicas) = given.replicas.filter(|_| text(object, "/kind") != "Job" && !scaled(&given.name)) {
+fn override_workload(object: &mut Value, given: &WorkloadOverride) {
+    if let Some(replicas) = given.replicas.filter(|_| text(object, "/kind") != "Job" && !is_autoscaled(&given.name)) {
         object["spec"]["replicas"] = json!(replicas);
     }
     for (field, entries) in [("labels", &given.labels), ("annotations", &given.annotations)] {
         add_metadata(object, field, entries);
         add_metadata(&mut object["spec"]["template"], field, entries);
     }
-    pods(&mut object["spec"]["template"]["spec"], given);
+    override_pod_spec(&mut object["spec"]["template"]["spec"], given);
     for given in &given.resources {
         container(object, &given.container).into_iter().for_each(|c| resources::set(c, given));
     }
@@ -62,8 +64,8 @@ fn workload(object: &mut Value, given: &WorkloadOverride) {
     }
 }
 
-/// What is replaced as a whole.
-fn pods(spec: &mut Value, given: &WorkloadOverride) {
+/// Sets the fields of the Pod spec that are replaced as a whole.
+fn override_pod_spec(spec: &mut Value, given: &WorkloadOverride) {
     if !given.node_selector.is_empty() {
         spec["nodeSelector"] = json!(given.node_selector);
     }
@@ -80,7 +82,7 @@ fn pods(spec: &mut Value, given: &WorkloadOverride) {
     match given.host_network {
         Some(true) => {
             spec["hostNetwork"] = json!(true);
-            // Without this, pods on the node's network don't find Services by name.
+            // Otherwise Pods in the host network don't resolve Services.
             spec["dnsPolicy"] = json!("ClusterFirstWithHostNet");
         }
         Some(false) => {

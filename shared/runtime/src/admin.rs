@@ -16,7 +16,7 @@ use crate::ready::Readiness;
 /// Media type of the metrics (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves on `address` until `stop`. Fails at once if the address can't be had.
+/// Serves on `address` until `stop`. Fails immediately if it can't bind the address.
 pub async fn serve(
     address: SocketAddr,
     readiness: Readiness,

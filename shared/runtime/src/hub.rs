@@ -1,4 +1,4 @@
-//! The client for the cluster that the process runs in.
+//! Client of the hub, the cluster that the process runs in.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,46 +11,46 @@ use kube::{Client, Config};
 
 use crate::identity::user_agent;
 
-/// Flags for the hub.
+/// Flags of the connection to the hub.
 #[derive(Args, Clone, Debug)]
 pub struct HubArgs {
-    /// Path of a kubeconfig. Left out: the Pod's ServiceAccount.
+    /// Path of a kubeconfig. Defaults to the ServiceAccount of the Pod.
     #[arg(long, env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
 }
 
-/// Why there is no client.
+/// Why the client can't be built.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The kubeconfig is of no use.
-    #[error("kubeconfig {path} can't be used")]
+    /// The kubeconfig is invalid.
+    #[error("cannot use kubeconfig {path}")]
     Kubeconfig {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// Its error.
         source: kube::config::KubeconfigError,
     },
     /// There is no ServiceAccount.
-    #[error("not in a Pod, and no --kubeconfig given")]
+    #[error("not in a Pod; set --kubeconfig")]
     InCluster(#[source] kube::config::InClusterError),
-    /// The client can't be built.
-    #[error("no client can be built for the API server")]
+    /// The settings are not valid for a client.
+    #[error("cannot build a client for the API server")]
     Client(#[source] kube::Error),
 }
 
 impl HubArgs {
-    /// A client for `program`, with time limits and without hidden retries: retrying is its callers' decision.
+    /// A client for `program` with timeouts. It doesn't retry: callers decide about retries.
     pub async fn client(&self, program: &str) -> Result<Client, HubError> {
         let mut config = match &self.kubeconfig {
             Some(path) if !path.as_os_str().is_empty() => {
-                let broken = |source| HubError::Kubeconfig { path: path.clone(), source };
-                let kubeconfig = Kubeconfig::read_from(path).map_err(broken)?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(broken)?
+                let failed = |source| HubError::Kubeconfig { path: path.clone(), source };
+                let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
+                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?
             }
             _ => Config::incluster().map_err(HubError::InCluster)?,
         };
         config.default_retry = false;
-        // A program's name and version are plain ASCII.
+        // Name and version of the program are ASCII.
         config.headers.extend(HeaderValue::from_str(&user_agent(program)).ok().map(|agent| (USER_AGENT, agent)));
         config.connect_timeout = Some(Duration::from_secs(5));
         Client::try_from(config).map_err(HubError::Client)

@@ -1,21 +1,22 @@
-//! What both processes need to run: [`admin`] serves health and metrics, [`ready`] says whether there is work to be
-//! sent here, [`process`], [`log`] and [`signal`] set a process up, [`hub`] builds the client for the cluster that it runs in, [`identity`]
-//! says as whom, [`words`] what went wrong.
+//! The runtime that both processes share: [`admin`] serves health and metrics, [`ready`] is the
+//! readiness, [`process`], [`log`] and [`signal`] set up a process, [`hub`] builds the client of
+//! the hub, [`identity`] has user agent and field manager, [`error_text`] formats errors.
 
 pub mod admin;
 pub mod duration;
+pub mod error_text;
 pub mod hub;
 pub mod identity;
 pub mod log;
 pub mod process;
 pub mod ready;
 pub mod signal;
-pub mod words;
 
-pub use words::words;
+pub use error_text::error_text;
 
-/// Makes `ring` the provider of cryptography. Call it first in `main`: with two providers linked, rustls can't choose.
+/// Installs `ring` as the crypto provider. Call it first in `main`: rustls can't choose if two are
+/// linked.
 pub fn install_crypto() {
-    // Err means that one is installed already, which is as good.
+    // Err means that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -5,29 +5,30 @@ use std::io::IsTerminal;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// Flags for logs.
+/// Flags of logs.
 #[derive(Args, Clone, Debug)]
 pub struct LogArgs {
-    /// What is logged: a level, or directives such as `info,kube=debug`.
+    /// Log level, or directives such as `info,kube=debug`.
     #[arg(long, env = "LOG_LEVEL", default_value = "info")]
     log_level: String,
-    /// The form of log lines.
+    /// Format of log lines.
     #[arg(long, env = "LOG_FORMAT", default_value = "json")]
     log_format: Format,
 }
 
-/// The form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people.
+    /// Human-readable.
     Plain,
 }
 
 impl LogArgs {
-    /// Starts logging. kube's client logs whole bodies that it can't parse at level warn, Secrets among them, so it is kept to errors; its
-    /// watchers log errors in Rust's debug form, which whoever runs them logs as plain text. Both unless the level names them.
+    /// Starts logging. kube's client logs bodies that it can't parse at level warn, Secrets among
+    /// them, so only its errors are logged. kube's watcher logs errors in Rust's debug form; its
+    /// callers log them as text. Both unless the level names these targets.
     pub fn start(&self) -> Result<(), tracing_subscriber::filter::ParseError> {
         let quieter = [("kube_client", "error"), ("kube_runtime", "off")];
         let unnamed = quieter.iter().filter(|(target, _)| !self.log_level.contains(target));

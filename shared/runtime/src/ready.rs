@@ -1,29 +1,29 @@
-//! Whether a process is ready: a list of what it still waits for.
+//! Readiness of a process.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a process still waits for before it is ready. Clones share the list.
+/// The parts that a process waits for before it is ready. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness(Arc<Mutex<BTreeSet<&'static str>>>);
 
 impl Readiness {
-    /// Not ready while any of `parts` is missing.
+    /// Not ready until all `parts` are set.
     pub fn waiting_for(parts: &[&'static str]) -> Self {
         Self(Arc::new(Mutex::new(parts.iter().copied().collect())))
     }
 
-    /// `part` is there, or missing again.
-    pub fn set(&self, part: &'static str, there: bool) {
+    /// Sets whether `part` is ready.
+    pub fn set(&self, part: &'static str, ready: bool) {
         let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if there {
+        if ready {
             missing.remove(part)
         } else {
             missing.insert(part)
         };
     }
 
-    /// What is missing.
+    /// Parts that are not ready.
     pub fn missing(&self) -> Vec<&'static str> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }

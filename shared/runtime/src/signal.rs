@@ -1,9 +1,9 @@
-//! When to stop.
+//! Signals that stop a process.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that is cancelled at the first SIGTERM or SIGINT; the second one ends the process.
+/// A token that is cancelled at the first SIGTERM or SIGINT; the second signal exits immediately.
 pub fn stop() -> std::io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let token = CancellationToken::new();
@@ -15,7 +15,7 @@ pub fn stop() -> std::io::Result<CancellationToken> {
                 _ = interrupt.recv() => {}
             }
             if stop.is_cancelled() {
-                tracing::warn!("stopping at once");
+                tracing::warn!("exiting immediately");
                 std::process::exit(130);
             }
             tracing::info!("stopping");

@@ -1,11 +1,11 @@
-//! `ClusterProfile` (KEP-4322, KEP-5339) as the operator reads it; whatever else it holds is left alone.
+//! `ClusterProfile` (KEP-4322, KEP-5339), as far as the operator reads it.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a cluster manager declares about a cluster.
+/// Spec of a cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "multicluster.x-k8s.io",
@@ -18,20 +18,20 @@ use serde_json::Value;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterProfileSpec {
-    /// Name for people.
+    /// Human-readable name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
 }
 
-/// What is known about a cluster.
+/// Status of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterProfileStatus {
-    /// Among them `ControlPlaneHealthy`.
+    /// Conditions, among them `ControlPlaneHealthy`.
     pub conditions: Vec<ProfileCondition>,
-    /// The ways to reach the cluster.
+    /// Access providers.
     pub access_providers: Vec<AccessProvider>,
-    /// The ways to reach the cluster, under their deprecated name.
+    /// Access providers, under their deprecated name.
     pub credential_providers: Vec<AccessProvider>,
 }
 
@@ -39,26 +39,26 @@ pub struct ClusterProfileStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProfileCondition {
-    /// What it is about.
+    /// Type.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, as a sentence.
+    /// Message.
     pub message: String,
 }
 
-/// One way to reach a cluster (KEP-5339).
+/// An access provider of a cluster (KEP-5339).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AccessProvider {
     /// Type of the provider, matched with the operator's provider file.
     pub name: String,
-    /// Where the cluster is.
+    /// Address of the cluster.
     #[serde(default)]
     pub cluster: AccessCluster,
 }
 
-/// Where a cluster is: the kubeconfig `Cluster` (`client.authentication.k8s.io/v1`).
+/// Address of a cluster: the kubeconfig `Cluster` (`client.authentication.k8s.io/v1`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct AccessCluster {
@@ -67,12 +67,12 @@ pub struct AccessCluster {
     /// Name to verify the server's certificate against.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_server_name: Option<String>,
-    /// Whether the server's certificate goes unverified.
+    /// Whether to skip the verification of the server's certificate.
     pub insecure_skip_tls_verify: bool,
     /// PEM certificates of the server's authorities, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_authority_data: Option<String>,
-    /// Proxy to go through.
+    /// URL of a proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
     /// Settings for plugins.
@@ -83,8 +83,8 @@ pub struct AccessCluster {
 /// A named setting for plugins.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedExtension {
-    /// Who it is for, such as `client.authentication.k8s.io/exec`.
+    /// Name, such as `client.authentication.k8s.io/exec`.
     pub name: String,
-    /// What it says.
+    /// Value.
     pub extension: Value,
 }

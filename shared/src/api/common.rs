@@ -1,4 +1,4 @@
-//! What both kinds have in common: the shared part of the spec, and the status.
+//! The parts of spec and status that both kinds share.
 
 use std::collections::BTreeMap;
 
@@ -15,44 +15,49 @@ use super::{PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommonSpec {
-    /// Version of the component to install: `1.22.1`, `1.22` (its newest patch), `latest`; newest when left out.
+    /// Version of the component to install: `1.22.1`, `1.22` (its newest patch) or `latest`.
+    /// Defaults to the newest version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// The cluster to install on: a ClusterProfile on this hub. Left out: the cluster that the operator runs in.
-    /// Immutable: delete the resource and create it again to move it.
+    /// The cluster to install on: a ClusterProfile on this hub. Defaults to the cluster that the
+    /// operator runs in. Immutable: to move the installation, delete the resource and create it
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_profile_ref: Option<ClusterProfileReference>,
 
-    /// Labels and annotations for the namespace of the component, as the Go operator's CRD spells it.
+    /// Labels and annotations of the component's namespace, under the name in the Go operator's
+    /// CRD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceConfiguration>,
 
-    /// Labels and annotations for the namespace of the component, as its documentation spells it. Same meaning as `namespace`.
+    /// Labels and annotations of the component's namespace, under the name in Knative's
+    /// documentation. Same meaning as `namespace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_configuration: Option<NamespaceConfiguration>,
 
-    /// Entries that override those of the component's ConfigMaps: ConfigMap name (with or without `config-`) to key to value.
+    /// Entries that override those of the component's ConfigMaps: ConfigMap name (with or without
+    /// `config-`) to key to value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub config: BTreeMap<String, BTreeMap<String, String>>,
 
-    /// Where images are pulled from.
+    /// Source of images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<Registry>,
 
-    /// How many replicas the component's Deployments have at least.
+    /// Minimum number of replicas of the component's Deployments.
     #[serde(rename = "high-availability", default, skip_serializing_if = "Option::is_none")]
     pub high_availability: Option<HighAvailability>,
 
-    /// Manifests to install instead of the release bundle's.
+    /// Manifests to install instead of those of the release bundle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manifests: Vec<ManifestSource>,
 
-    /// Manifests to install besides the release bundle's.
+    /// Manifests to install in addition to those of the release bundle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub additional_manifests: Vec<ManifestSource>,
 
-    /// Overrides for Deployments, StatefulSets and Jobs.
+    /// Overrides of Deployments, StatefulSets and Jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadOverride>,
 
@@ -64,16 +69,16 @@ pub struct CommonSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ContainerResources>,
 
-    /// Overrides for Services.
+    /// Overrides of Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceOverride>,
 
-    /// Overrides for PodDisruptionBudgets.
+    /// Overrides of PodDisruptionBudgets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_disruption_budgets: Vec<PodDisruptionBudgetOverride>,
 }
 
-/// Names a ClusterProfile (KEP-4322).
+/// Reference to a ClusterProfile (KEP-4322).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterProfileReference {
     /// Name of the ClusterProfile.
@@ -90,7 +95,7 @@ impl std::fmt::Display for ClusterProfileReference {
     }
 }
 
-/// Labels and annotations that a namespace gets when the operator creates it.
+/// Labels and annotations of the namespace that the operator creates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamespaceConfiguration {
     /// Labels to add.
@@ -101,23 +106,23 @@ pub struct NamespaceConfiguration {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where images are pulled from.
+/// Source of images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Registry {
-    /// Image reference for every container, with `${NAME}` standing for the image's base name.
+    /// Image reference for every container; `${NAME}` is replaced with the base name of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// Container name, `deployment/container` or environment variable name to image reference.
     #[serde(rename = "override", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overrides: BTreeMap<String, String>,
-    /// Secrets that image pulls use.
+    /// Secrets for image pulls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<LocalObjectReference>")]
     pub image_pull_secrets: Vec<Value>,
 }
 
-/// How many replicas there are at least.
+/// Minimum number of replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HighAvailability {
     /// Number of replicas.
@@ -126,10 +131,10 @@ pub struct HighAvailability {
     pub replicas: Option<i64>,
 }
 
-/// Where a manifest comes from.
+/// Source of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ManifestSource {
-    /// URL or path; `${VERSION}` stands for the version.
+    /// URL or path; `${VERSION}` is replaced with the version.
     #[serde(rename = "URL")]
     pub url: String,
 }
@@ -139,11 +144,11 @@ pub struct ManifestSource {
 pub struct ContainerResources {
     /// Name of the container.
     pub container: String,
-    /// Resources that the container may use at most.
+    /// Maximum resources of the container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, Quantity>")]
     pub limits: BTreeMap<String, Value>,
-    /// Resources that the container gets at least.
+    /// Minimum resources of the container.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(with = "BTreeMap<String, Quantity>")]
     pub requests: BTreeMap<String, Value>,
@@ -153,66 +158,67 @@ pub struct ContainerResources {
     pub claims: Vec<Value>,
 }
 
-/// What the operator says about a component.
+/// Status of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KnativeStatus {
-    /// The generation of the spec that the conditions are about.
+    /// Generation of the spec that the conditions describe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is so, and since when. Sorted by type.
+    /// Conditions, sorted by type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Free annotations, kept for users of the Go operator.
+    /// Annotations, for compatibility with the Go operator.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
     /// Version that was installed successfully last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Where the installed manifests came from.
+    /// Sources of the installed manifests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub manifests: Vec<String>,
 }
 
-/// One condition, in Knative's form (`knative.dev/pkg/apis.Condition`).
+/// A condition, in Knative's form (`knative.dev/pkg/apis.Condition`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What the condition is about.
+    /// Type.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// How bad `False` is; empty means error.
+    /// Severity of `False`; empty means error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,
-    /// When `status` changed last (RFC 3339, seconds).
+    /// Time of the last change of `status` (RFC 3339, seconds).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
-    /// Why, as one word for programs.
+    /// Reason, for programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why, as a sentence for people.
+    /// Message, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl Condition {
-    /// When `status` changed last, if it is readable.
+    /// Time of the last change of `status`, if it parses.
     pub fn since(&self) -> Option<Timestamp> {
         self.last_transition_time.as_deref()?.parse().ok()
     }
 }
 
 impl CommonSpec {
-    /// The overrides of workloads with the path of each, in the order in which they are applied: the deprecated ones first.
+    /// Overrides of workloads with their paths, in the order in which they are applied: the
+    /// deprecated ones first.
     pub fn overrides(&self) -> impl Iterator<Item = (String, &WorkloadOverride)> {
         let listed = |field, list: &'_ [WorkloadOverride]| (0..list.len()).map(move |i| format!("spec.{field}[{i}]"));
         let paths = listed("deployments", &self.deployments).chain(listed("workloads", &self.workloads));
         paths.zip(self.deployments.iter().chain(&self.workloads))
     }
 
-    /// The settings for the component's namespace, under whichever of the two names they were given. An empty block gives none.
+    /// Settings of the component's namespace under either name. An empty block counts as not given.
     pub fn namespace_settings(&self) -> Option<&NamespaceConfiguration> {
         let given = [&self.namespace_configuration, &self.namespace].into_iter().flatten();
         given.into_iter().find(|settings| **settings != NamespaceConfiguration::default())

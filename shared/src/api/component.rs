@@ -1,11 +1,11 @@
-//! The two kinds, seen as one.
+//! The two kinds of custom resources, as one type.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{CommonSpec, KnativeEventing, KnativeServing, KnativeStatus};
 use crate::label::INSTALLED_IN;
 
-/// Which of the two components a resource is about.
+/// A component of Knative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Component {
     /// Knative Serving.
@@ -15,10 +15,10 @@ pub enum Component {
 }
 
 impl Component {
-    /// Both, in the order in which they are listed everywhere.
+    /// Both components, in their usual order.
     pub const ALL: [Self; 2] = [Self::Serving, Self::Eventing];
 
-    /// The kind of its custom resource.
+    /// Kind of its custom resource.
     pub const fn kind(self) -> &'static str {
         match self {
             Self::Serving => "KnativeServing",
@@ -26,7 +26,7 @@ impl Component {
         }
     }
 
-    /// The resource name of its custom resource.
+    /// Resource name of its custom resource.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Serving => "knativeservings",
@@ -34,7 +34,7 @@ impl Component {
         }
     }
 
-    /// The finalizer of its custom resource, as the Go operator names it.
+    /// Finalizer of its custom resource, as in the Go operator.
     pub const fn finalizer(self) -> &'static str {
         match self {
             Self::Serving => "knativeservings.operator.knative.dev",
@@ -42,7 +42,8 @@ impl Component {
         }
     }
 
-    /// Its directory in a bundle, its namespace on a spoke, and the value of its `app.kubernetes.io/name` label.
+    /// Its directory in a bundle, its namespace on a spoke, and the value of its label
+    /// `app.kubernetes.io/name`.
     pub const fn canonical(self) -> &'static str {
         match self {
             Self::Serving => "knative-serving",
@@ -50,7 +51,7 @@ impl Component {
         }
     }
 
-    /// The word that its Jobs' names carry.
+    /// Its name within the names of its Jobs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Serving => "serving",
@@ -58,7 +59,7 @@ impl Component {
         }
     }
 
-    /// The component of `kind`, if it is one of ours.
+    /// The component with the custom resource `kind`.
     pub fn of_kind(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.kind() == kind)
     }
@@ -80,7 +81,7 @@ pub enum Knative {
 }
 
 impl Knative {
-    /// Which component it asks for.
+    /// The component that it installs.
     pub fn component(&self) -> Component {
         match self {
             Self::Serving(_) => Component::Serving,
@@ -112,7 +113,7 @@ impl Knative {
         }
     }
 
-    /// The same resource with `status`: what a request says of it is of no effect.
+    /// The same resource with `status`; the status in a request has no effect.
     #[must_use]
     pub fn with_status(mut self, status: Option<KnativeStatus>) -> Self {
         match &mut self {
@@ -122,23 +123,23 @@ impl Knative {
         self
     }
 
-    /// Its name; empty only for an object that was never stored.
+    /// Its name; empty only before it is stored.
     pub fn name(&self) -> &str {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace; empty only for an object that was never stored.
+    /// Its namespace; empty only before it is stored.
     pub fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()
     }
 
-    /// Whether deletion was asked for.
-    pub fn deleting(&self) -> bool {
+    /// Whether it is terminating.
+    pub fn is_terminating(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }
 
-    /// The namespace that the component is installed in: its own locally, the canonical one on a spoke
-    /// (knative/operator#2345: many resources on one hub, one namespace a spoke).
+    /// The namespace of the installation: the resource's own on the local cluster, the canonical
+    /// one on a spoke (knative/operator#2345: many resources on one hub, one namespace per spoke).
     pub fn target_namespace(&self) -> &str {
         if self.common().cluster_profile_ref.is_none() {
             return self.namespace();
@@ -147,8 +148,8 @@ impl Knative {
         other.map_or_else(|| self.component().canonical(), String::as_str)
     }
 
-    /// The same resource, of which the status tells that it is installed in `namespace` of its spoke: an installation of the Go
-    /// operator's that stays where it is.
+    /// The same resource with `namespace` as its namespace on the spoke, recorded in its status.
+    /// For installations of the Go operator that stay where they are.
     #[must_use]
     pub fn installed_in(mut self, namespace: &str) -> Self {
         let status = match &mut self {

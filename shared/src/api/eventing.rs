@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CommonSpec, KnativeStatus};
 
-/// What to install as Knative Eventing, and where.
+/// Spec of an installation of Knative Eventing.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.knative.dev",
@@ -20,21 +20,21 @@ use super::{CommonSpec, KnativeStatus};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KnativeEventingSpec {
-    /// What both kinds share.
+    /// The part that both kinds share.
     #[serde(flatten)]
     pub common: CommonSpec,
-    /// Broker class for brokers that name none; `MTChannelBasedBroker` when left out.
+    /// Broker class of brokers that name none. Defaults to `MTChannelBasedBroker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_broker_class: Option<String>,
-    /// `exclusion` (default) or `inclusion`: which namespaces SinkBinding looks at.
+    /// Namespaces that SinkBinding selects: `exclusion` (default) or `inclusion`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink_binding_selection_mode: Option<String>,
-    /// Which event sources come along.
+    /// Event sources to install.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceConfigs>,
 }
 
-/// The event sources. A spec may leave some out; the stored form has all of them.
+/// The event sources. A spec may omit some; the stored form has all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SourceConfigs {
@@ -56,7 +56,7 @@ pub struct SourceConfigs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Source {
-    /// Whether it is installed.
+    /// Whether to install it.
     pub enabled: bool,
 }
 

@@ -1,11 +1,11 @@
-//! Which ingress comes with Serving, and how it is set up.
+//! Ingresses of Serving and their settings.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The ingresses of Knative Serving. None given means Istio.
+/// The ingresses of Knative Serving. Defaults to Istio.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct IngressConfigs {
@@ -23,10 +23,10 @@ pub struct IngressConfigs {
     pub gateway_api: Option<PlainIngress>,
 }
 
-/// An ingress that has nothing to set.
+/// An ingress without settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlainIngress {
-    /// Whether it is installed.
+    /// Whether to install it.
     #[serde(default)]
     pub enabled: bool,
 }
@@ -35,29 +35,29 @@ pub struct PlainIngress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct IstioIngress {
-    /// Whether it is installed.
+    /// Whether to install it.
     #[serde(default)]
     pub enabled: bool,
-    /// Overrides for the Gateway `knative-ingress-gateway`.
+    /// Overrides of the Gateway `knative-ingress-gateway`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knative_ingress_gateway: Option<IstioGateway>,
-    /// Overrides for the Gateway `knative-local-gateway`.
+    /// Overrides of the Gateway `knative-local-gateway`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knative_local_gateway: Option<IstioGateway>,
 }
 
-/// Overrides for an Istio Gateway.
+/// Overrides of an Istio Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IstioGateway {
-    /// Pods that serve the gateway.
+    /// Selector of the gateway's Pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub selector: BTreeMap<String, String>,
-    /// What the gateway listens to.
+    /// Servers of the gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<IstioServer>,
 }
 
-/// One server of an Istio Gateway (Istio's `networking.istio.io` reference).
+/// A server of an Istio Gateway (Istio's `networking.istio.io` reference).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IstioServer {
@@ -67,13 +67,13 @@ pub struct IstioServer {
     /// Address to bind to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<String>,
-    /// Hosts that are served.
+    /// Hosts to serve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// TLS settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<IstioTls>,
-    /// Where traffic goes by default.
+    /// Default destination of traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_endpoint: Option<String>,
     /// Name of the server.
@@ -94,7 +94,7 @@ pub struct IstioPort {
     /// Name of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Port of the pods.
+    /// Port of the Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub target_port: Option<i64>,
@@ -104,7 +104,7 @@ pub struct IstioPort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IstioTls {
-    /// Whether HTTP is redirected to HTTPS.
+    /// Whether to redirect HTTP to HTTPS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub https_redirect: Option<bool>,
     /// TLS mode.
@@ -116,26 +116,26 @@ pub struct IstioTls {
     /// Path of the server's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_key: Option<String>,
-    /// Path of the clients' authorities.
+    /// Path of the certificates of clients' authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificates: Option<String>,
-    /// Secret that holds the certificate.
+    /// Secret with the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_name: Option<String>,
-    /// Names that clients' certificates may have.
+    /// Allowed names in clients' certificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subject_alt_names: Vec<String>,
-    /// Hashes of clients' keys.
+    /// Hashes of allowed clients' keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verify_certificate_spki: Vec<String>,
-    /// Hashes of clients' certificates.
+    /// Hashes of allowed clients' certificates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verify_certificate_hash: Vec<String>,
-    /// Lowest TLS version, as Istio's number.
+    /// Minimum TLS version, as Istio's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub min_protocol_version: Option<i64>,
-    /// Highest TLS version, as Istio's number.
+    /// Maximum TLS version, as Istio's number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub max_protocol_version: Option<i64>,
@@ -160,7 +160,7 @@ pub enum IstioTlsMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct KourierIngress {
-    /// Whether it is installed.
+    /// Whether to install it.
     #[serde(default)]
     pub enabled: bool,
     /// Type of the Service `kourier`: `ClusterIP`, `NodePort` or `LoadBalancer`.
@@ -177,7 +177,7 @@ pub struct KourierIngress {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub https_port: Option<i64>,
-    /// ConfigMap that holds Envoy's bootstrap configuration.
+    /// ConfigMap with Envoy's bootstrap configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_configmap: Option<String>,
 }

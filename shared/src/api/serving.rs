@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CommonSpec, IngressConfigs, KnativeStatus};
 
-/// What to install as Knative Serving, and where.
+/// Spec of an installation of Knative Serving.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "operator.knative.dev",
@@ -20,13 +20,13 @@ use super::{CommonSpec, IngressConfigs, KnativeStatus};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct KnativeServingSpec {
-    /// What both kinds share.
+    /// The part that both kinds share.
     #[serde(flatten)]
     pub common: CommonSpec,
-    /// Certificates that the controller trusts when it talks to registries.
+    /// Certificates that the controller trusts when it connects to registries.
     #[serde(rename = "controller-custom-certs", default, skip_serializing_if = "Option::is_none")]
     pub controller_custom_certs: Option<CustomCerts>,
-    /// Which ingress comes along. Left out: Istio.
+    /// The ingress to install. Defaults to Istio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<IngressConfigs>,
     /// Security extensions.
@@ -57,6 +57,6 @@ pub struct SecurityConfigs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SecurityGuard {
-    /// Whether it is installed.
+    /// Whether to install it.
     pub enabled: bool,
 }

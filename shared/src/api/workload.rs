@@ -1,4 +1,4 @@
-//! Overrides for objects of the release, matched by name.
+//! Overrides of released objects, matched by name.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use serde_json::Value;
 
 use super::common::ContainerResources;
 
-/// Overrides for a Deployment, StatefulSet or Job. Parts of Kubernetes' own types are kept as they were written.
+/// Overrides of a Deployment, StatefulSet or Job. Values of Kubernetes types are kept as given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadOverride {
     /// Name of the workload.
     pub name: String,
-    /// Labels to add to the workload and its pods.
+    /// Labels to add to the workload and its Pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations to add to the workload and its pods.
+    /// Annotations to add to the workload and its Pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Number of replicas; goes to the autoscaler where there is one.
+    /// Number of replicas; sets that of the autoscaler, if the workload has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub replicas: Option<i64>,
-    /// Node labels that pods need.
+    /// Node selector of the Pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// How pods are spread.
+    /// Topology spread constraints of the Pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<TopologySpreadConstraint>")]
     pub topology_spread_constraints: Vec<Value>,
-    /// Taints that pods tolerate.
+    /// Tolerations of the Pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<Toleration>")]
     pub tolerations: Vec<Value>,
-    /// Where pods like to be.
+    /// Affinity of the Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Affinity>")]
     pub affinity: Option<Value>,
@@ -54,13 +54,13 @@ pub struct WorkloadOverride {
     /// Liveness probe settings by container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub liveness_probes: Vec<ContainerProbe>,
-    /// Whether pods use the node's network.
+    /// Whether Pods use the host network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
-    /// Has no effect; kept for users of the Go operator.
+    /// Has no effect; for compatibility with the Go operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Has no effect; kept for users of the Go operator.
+    /// Has no effect; for compatibility with the Go operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<VolumeMount>")]
     pub volume_mounts: Vec<Value>,
@@ -78,7 +78,7 @@ pub struct ContainerEnv {
     pub env_vars: Vec<Value>,
 }
 
-/// Settings of one container's probe; its handler stays as released.
+/// Settings of a container's probe; its handler is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerProbe {
@@ -88,7 +88,7 @@ pub struct ContainerProbe {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub initial_delay_seconds: Option<i64>,
-    /// Seconds after which a probe fails.
+    /// Timeout of a probe in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub timeout_seconds: Option<i64>,
@@ -96,20 +96,20 @@ pub struct ContainerProbe {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub period_seconds: Option<i64>,
-    /// Successes in a row after which the probe succeeds.
+    /// Consecutive successes after which the probe succeeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub success_threshold: Option<i64>,
-    /// Failures in a row after which the probe fails.
+    /// Consecutive failures after which the probe fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>")]
     pub failure_threshold: Option<i64>,
-    /// Seconds that the pod has to end.
+    /// Termination grace period of the Pod in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
 }
 
-/// Overrides for a Service.
+/// Overrides of a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceOverride {
     /// Name of the Service.
@@ -125,25 +125,25 @@ pub struct ServiceOverride {
     pub selector: BTreeMap<String, String>,
 }
 
-/// Overrides for a PodDisruptionBudget.
+/// Overrides of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodDisruptionBudgetOverride {
     /// Name of the PodDisruptionBudget.
     pub name: String,
-    /// Number or percentage of pods that must stay.
+    /// Minimum number or percentage of available Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<IntOrString>")]
     pub min_available: Option<Value>,
-    /// Number or percentage of pods that may go.
+    /// Maximum number or percentage of unavailable Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<IntOrString>")]
     pub max_unavailable: Option<Value>,
-    /// Has no effect; kept for users of the Go operator.
+    /// Has no effect; for compatibility with the Go operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<LabelSelector>")]
     pub selector: Option<Value>,
-    /// Has no effect; kept for users of the Go operator.
+    /// Has no effect; for compatibility with the Go operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_pod_eviction_policy: Option<String>,
 }

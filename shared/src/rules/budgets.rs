@@ -2,40 +2,41 @@
 
 use serde_json::Value;
 
-use super::{Example, MAX_INT32, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax::MAX_INT32;
 use crate::api::Knative;
 
-/// One of the two.
+/// `minAvailable` or `maxUnavailable`.
 pub static ONE_OF: Rule = Rule {
     id: "budget-one-of",
     severity: Severity::Error,
-    says: "A PodDisruptionBudget has `minAvailable` or `maxUnavailable`, not both.",
-    kept: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": "50%"}]}"#),
-    broken: Example::serving(
+    requirement: "A PodDisruptionBudget has `minAvailable` or `maxUnavailable`, not both.",
+    valid: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": "50%"}]}"#),
+    invalid: Example::serving(
         r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": 1, "maxUnavailable": 1}]}"#,
     ),
 };
 
-/// A number or a percentage.
+/// Numbers and percentages.
 pub static VALUE: Rule = Rule {
     id: "budget-value",
     severity: Severity::Error,
-    says: "`minAvailable` and `maxUnavailable` are numbers of pods, or percentages up to 100%.",
-    kept: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "maxUnavailable": 1}]}"#),
-    broken: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": "most"}]}"#),
+    requirement: "`minAvailable` and `maxUnavailable` are numbers of pods, or percentages up to 100%.",
+    valid: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "maxUnavailable": 1}]}"#),
+    invalid: Example::serving(r#"{"podDisruptionBudgets": [{"name": "activator-pdb", "minAvailable": "most"}]}"#),
 };
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     for (index, budget) in resource.common().pod_disruption_budgets.iter().enumerate() {
         let path = format!("spec.podDisruptionBudgets[{index}]");
         if let (Some(least), Some(most)) = (&budget.min_available, &budget.max_unavailable) {
             let both = format!("minAvailable {least} and maxUnavailable {most} are both set");
-            found.push(ONE_OF.at(&path, both, "keep one of them"));
+            violations.push(ONE_OF.at(&path, both, "keep one of them"));
         }
         for (field, value) in [("minAvailable", &budget.min_available), ("maxUnavailable", &budget.max_unavailable)] {
             if let Some(value) = value.as_ref().filter(|v| !is_amount(v)) {
                 let fix = "set it to a number of pods such as 1, or a percentage such as 50%";
-                found.push(VALUE.at(
+                violations.push(VALUE.at(
                     format!("{path}.{field}"),
                     format!("{value} is neither a number of pods nor a percentage"),
                     fix,

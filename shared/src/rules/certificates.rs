@@ -1,20 +1,21 @@
 //! `spec.controller-custom-certs`.
 
-use super::{Example, Problem, Rule, Severity, syntax};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax;
 use crate::api::Knative;
 
 /// Type and name.
 pub static CUSTOM: Rule = Rule {
     id: "custom-certificates",
     severity: Severity::Error,
-    says: "`spec.controller-custom-certs` names a `ConfigMap` or a `Secret`.",
-    kept: Example::serving(r#"{"controller-custom-certs": {"type": "Secret", "name": "certs"}}"#),
-    broken: Example::serving(r#"{"controller-custom-certs": {"type": "Vault", "name": ""}}"#),
+    requirement: "`spec.controller-custom-certs` names a `ConfigMap` or a `Secret`.",
+    valid: Example::serving(r#"{"controller-custom-certs": {"type": "Secret", "name": "certs"}}"#),
+    invalid: Example::serving(r#"{"controller-custom-certs": {"type": "Vault", "name": ""}}"#),
 };
 
 const FIELD: &str = "spec.controller-custom-certs";
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let Knative::Serving(serving) = resource else { return };
     let Some(certs) =
         serving.spec.controller_custom_certs.as_ref().filter(|c| !(c.type_.is_empty() && c.name.is_empty()))
@@ -22,14 +23,14 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         return;
     };
     if !matches!(certs.type_.as_str(), "ConfigMap" | "Secret") {
-        found.push(CUSTOM.at(
+        violations.push(CUSTOM.at(
             format!("{FIELD}.type"),
             format!("\"{}\" is no type of certificates", certs.type_),
             "set it to ConfigMap or Secret",
         ));
     }
     if let Some(wrong) = syntax::subdomain(&certs.name) {
-        found.push(CUSTOM.at(
+        violations.push(CUSTOM.at(
             format!("{FIELD}.name"),
             format!("\"{}\" {wrong}", certs.name),
             "set it to the name of the object that holds the certificates",

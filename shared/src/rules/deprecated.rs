@@ -1,26 +1,26 @@
-//! Fields that have a better successor.
+//! Deprecated fields.
 
 use serde_json::json;
 
-use super::{Example, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::Knative;
 
 /// Deprecated fields.
 pub static FIELD: Rule = Rule {
     id: "deprecated-field",
     severity: Severity::Warning,
-    says: "`spec.workloads` is used, and not the deprecated `spec.deployments` and `spec.resources`.",
-    kept: Example::serving(
+    requirement: "The spec uses `spec.workloads` instead of the deprecated `spec.deployments` and `spec.resources`.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}}]}]}"#,
     ),
-    broken: Example::serving(r#"{"deployments": [{"name": "activator", "replicas": 2}]}"#),
+    invalid: Example::serving(r#"{"deployments": [{"name": "activator", "replicas": 2}]}"#),
 };
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     if let Some(first) = common.deployments.first() {
         let moved = json!({"workloads": [{"name": first.name}]});
-        found.push(FIELD.at(
+        violations.push(FIELD.at(
             "spec.deployments",
             "is deprecated",
             format!("rename it to spec.workloads, whose entries have the same form: {moved}"),
@@ -34,10 +34,10 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
             }
         }
         let moved = json!({"workloads": [{"name": "<name of the Deployment>", "resources": [entry]}]});
-        found.push(FIELD.at(
+        violations.push(FIELD.at(
             "spec.resources",
             "is deprecated",
-            format!("move it to the workload that it is for: {moved}"),
+            format!("move it to the workload of the container: {moved}"),
         ));
     }
 }

@@ -1,44 +1,45 @@
-//! Labels and annotations, and the labels that select.
+//! Syntax of labels, annotations and selectors.
 
 use std::collections::BTreeMap;
 
-use super::{Example, Problem, Rule, Severity, syntax};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax;
 use crate::api::Knative;
 
 /// Labels.
 pub static LABEL: Rule = Rule {
     id: "label-syntax",
     severity: Severity::Error,
-    says: "Labels, selectors and node selectors have the syntax of labels.",
-    kept: Example::serving(r#"{"workloads": [{"name": "activator", "labels": {"example.com/team": "a"}}]}"#),
-    broken: Example::serving(r#"{"workloads": [{"name": "activator", "labels": {"team": "not a label"}}]}"#),
+    requirement: "Labels, selectors and node selectors have valid label syntax.",
+    valid: Example::serving(r#"{"workloads": [{"name": "activator", "labels": {"example.com/team": "a"}}]}"#),
+    invalid: Example::serving(r#"{"workloads": [{"name": "activator", "labels": {"team": "not a label"}}]}"#),
 };
 
 /// Annotations.
 pub static ANNOTATION: Rule = Rule {
     id: "annotation-syntax",
     severity: Severity::Error,
-    says: "Keys of annotations have the syntax of qualified names.",
-    kept: Example::serving(
+    requirement: "Keys of annotations are qualified names.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "annotations": {"example.com/note": "any text"}}]}"#,
     ),
-    broken: Example::serving(r#"{"services": [{"name": "autoscaler", "annotations": {"/note": "x"}}]}"#),
+    invalid: Example::serving(r#"{"services": [{"name": "autoscaler", "annotations": {"/note": "x"}}]}"#),
 };
 
 type Map = BTreeMap<String, String>;
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     for (path, workload) in common.overrides() {
-        labels(&format!("{path}.labels"), &workload.labels, found);
-        annotations(&format!("{path}.annotations"), &workload.annotations, found);
-        labels(&format!("{path}.nodeSelector"), &workload.node_selector, found);
+        labels(&format!("{path}.labels"), &workload.labels, violations);
+        annotations(&format!("{path}.annotations"), &workload.annotations, violations);
+        labels(&format!("{path}.nodeSelector"), &workload.node_selector, violations);
     }
     for (index, service) in common.services.iter().enumerate() {
         let path = format!("spec.services[{index}]");
-        labels(&format!("{path}.labels"), &service.labels, found);
-        annotations(&format!("{path}.annotations"), &service.annotations, found);
-        labels(&format!("{path}.selector"), &service.selector, found);
+        labels(&format!("{path}.labels"), &service.labels, violations);
+        annotations(&format!("{path}.annotations"), &service.annotations, violations);
+        labels(&format!("{path}.selector"), &service.selector, violations);
     }
     if let Knative::Serving(serving) = resource
         && let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref())
@@ -48,7 +49,7 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
             ("knative-local-gateway", &istio.knative_local_gateway),
         ] {
             if let Some(gateway) = gateway {
-                labels(&format!("spec.ingress.istio.{field}.selector"), &gateway.selector, found);
+                labels(&format!("spec.ingress.istio.{field}.selector"), &gateway.selector, violations);
             }
         }
     }
@@ -56,19 +57,19 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
         [("namespace", &common.namespace), ("namespaceConfiguration", &common.namespace_configuration)]
     {
         if let Some(settings) = settings {
-            labels(&format!("spec.{field}.labels"), &settings.labels, found);
-            annotations(&format!("spec.{field}.annotations"), &settings.annotations, found);
+            labels(&format!("spec.{field}.labels"), &settings.labels, violations);
+            annotations(&format!("spec.{field}.annotations"), &settings.annotations, violations);
         }
     }
 }
 
-fn labels(path: &str, labels: &Map, found: &mut Vec<Problem>) {
+fn labels(path: &str, labels: &Map, violations: &mut Vec<Violation>) {
     for (key, value) in labels {
         if let Some(wrong) = syntax::qualified(key) {
-            found.push(LABEL.at(format!("{path}[{key}]"), format!("key \"{key}\" {wrong}"), "rename it"));
+            violations.push(LABEL.at(format!("{path}[{key}]"), format!("key \"{key}\" {wrong}"), "rename it"));
         }
         if let Some(wrong) = syntax::label_value(value) {
-            found.push(LABEL.at(
+            violations.push(LABEL.at(
                 format!("{path}[{key}]"),
                 format!("value \"{value}\" {wrong}"),
                 "change it, or use an annotation",
@@ -77,11 +78,11 @@ fn labels(path: &str, labels: &Map, found: &mut Vec<Problem>) {
     }
 }
 
-fn annotations(path: &str, annotations: &Map, found: &mut Vec<Problem>) {
+fn annotations(path: &str, annotations: &Map, violations: &mut Vec<Violation>) {
     for key in annotations.keys() {
-        // The API server looks at them in lower case.
+        // The API server validates them in lower case.
         if let Some(wrong) = syntax::qualified(&key.to_ascii_lowercase()) {
-            found.push(ANNOTATION.at(format!("{path}[{key}]"), format!("key \"{key}\" {wrong}"), "rename it"));
+            violations.push(ANNOTATION.at(format!("{path}[{key}]"), format!("key \"{key}\" {wrong}"), "rename it"));
         }
     }
 }

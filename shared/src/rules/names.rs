@@ -1,20 +1,22 @@
-//! Names in the spec that nothing in the release has, and settings that have no effect: told, not ignored in silence.
+//! Names in the spec that the release lacks, and settings without effect: the operator reports them
+//! instead of ignoring them silently.
 
 use std::collections::BTreeSet;
 
-use super::{Example, Names, Problem, Rule, Severity, Workload};
+use super::context::{ReleaseNames, Workload};
+use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::{CommonSpec, ContainerProbe, Knative, WorkloadOverride};
 
 /// Declares a rule about a name.
 macro_rules! name {
-    ($(#[$doc:meta])* $rule:ident, $id:literal, $says:literal, $kept:literal, $broken:literal) => {
+    ($(#[$doc:meta])* $rule:ident, $id:literal, $requirement:literal, $valid:literal, $invalid:literal) => {
         $(#[$doc])*
         pub static $rule: Rule = Rule {
             id: $id,
             severity: Severity::Warning,
-            says: $says,
-            kept: Example::serving($kept),
-            broken: Example::serving($broken),
+            requirement: $requirement,
+            valid: Example::serving($valid),
+            invalid: Example::serving($invalid),
         };
     };
 }
@@ -48,7 +50,7 @@ name!(
 );
 name!(
     /// Keys of ConfigMaps.
-    CONFIG_KEY, "config-key-unknown", "A key of a ConfigMap is no misspelling of one that the release explains.",
+    CONFIG_KEY, "config-key-unknown", "A key of a ConfigMap is not a misspelling of a key that the release documents.",
     r#"{"config": {"network": {"domain-template": "x"}}}"#, r#"{"config": {"network": {"domain-templat": "x"}}}"#
 );
 name!(
@@ -63,38 +65,39 @@ name!(
     r#"{"workloads": [{"name": "activator", "version": "1.22"}]}"#
 );
 
-/// How alike two names are, from 0 to 1, for the one to be taken for a misspelling of the other.
-const ALIKE: f64 = 0.93;
+/// Similarity, from 0 to 1, from which a name counts as a misspelling.
+const MISSPELLING_SIMILARITY: f64 = 0.93;
 
-impl Names {
-    /// What of the spec of `resource` is about nothing in this release, each with the nearest name that there is.
-    pub fn unmatched(&self, resource: &Knative) -> Vec<Problem> {
-        let (common, mut found) = (resource.common(), Vec::new());
+impl ReleaseNames {
+    /// Names and settings in the spec of `resource` that match nothing in this release, with the
+    /// nearest name.
+    pub fn unmatched(&self, resource: &Knative) -> Vec<Violation> {
+        let (common, mut violations) = (resource.common(), Vec::new());
         for (path, given) in common.overrides() {
-            self.workload(&path, given, &mut found);
+            self.workload(&path, given, &mut violations);
         }
-        self.by_name(common, &mut found);
-        self.config(common, &mut found);
-        self.registry(common, &mut found);
-        found
+        self.by_name(common, &mut violations);
+        self.config(common, &mut violations);
+        self.registry(common, &mut violations);
+        violations
     }
 
-    fn workload(&self, path: &str, given: &WorkloadOverride, found: &mut Vec<Problem>) {
-        let scaler = self.autoscalers.contains(autoscaler_of(&given.name));
+    fn workload(&self, path: &str, given: &WorkloadOverride, violations: &mut Vec<Violation>) {
+        let has_autoscaler = self.autoscalers.contains(autoscaler_of(&given.name));
         let Some(workload) = self.workloads.get(&given.name).filter(|w| w.overridable) else {
-            if !(given.name.is_empty() || scaler && given.replicas.is_some()) {
+            if !(given.name.is_empty() || has_autoscaler && given.replicas.is_some()) {
                 let known = self.workloads.iter().filter(|(_, w)| w.overridable).map(|(name, _)| name.as_str());
-                found.push(unknown(&WORKLOAD, format!("{path}.name"), "workload", &given.name, known));
+                violations.push(unknown(&WORKLOAD, format!("{path}.name"), "workload", &given.name, known));
             }
             return;
         };
-        if given.replicas.is_some() && !workload.replicas && !scaler {
-            let message = format!("has no effect, for nothing but {} itself sets its replicas", given.name);
-            found.push(NO_EFFECT.at(format!("{path}.replicas"), message, "remove it"));
+        if given.replicas.is_some() && !workload.replicas && !has_autoscaler {
+            let message = format!("has no effect, because {} sets its replicas itself", given.name);
+            violations.push(NO_EFFECT.at(format!("{path}.replicas"), message, "remove it"));
         }
         for (field, set) in [("version", given.version.is_some()), ("volumeMounts", !given.volume_mounts.is_empty())] {
             if set {
-                found.push(NO_EFFECT.at(
+                violations.push(NO_EFFECT.at(
                     format!("{path}.{field}"),
                     "has no effect, as in the Go operator",
                     "remove it",
@@ -114,7 +117,7 @@ impl Names {
                 .filter(|(_, name)| !workload.containers.contains_key(*name) && !name.is_empty())
             {
                 let known = workload.containers.keys().map(String::as_str);
-                found.push(unknown(
+                violations.push(unknown(
                     &CONTAINER,
                     format!("{path}.{field}[{index}].container"),
                     "container of this workload",
@@ -123,36 +126,36 @@ impl Names {
                 ));
             }
         }
-        probes(path, given, workload, found);
+        probes(path, given, workload, violations);
     }
 
-    fn by_name(&self, common: &CommonSpec, found: &mut Vec<Problem>) {
+    fn by_name(&self, common: &CommonSpec, violations: &mut Vec<Violation>) {
         let deployed: BTreeSet<&str> =
             self.workloads.values().flat_map(|w| w.containers.keys().map(String::as_str)).collect();
         for (index, given) in
             common.resources.iter().enumerate().filter(|(_, r)| !deployed.contains(r.container.as_str()))
         {
             let field = format!("spec.resources[{index}].container");
-            found.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
+            violations.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
         }
         for (index, given) in
             common.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty() && !self.services.contains(&s.name))
         {
             let field = format!("spec.services[{index}].name");
-            found.push(unknown(&SERVICE, field, "Service", &given.name, self.services.iter().map(String::as_str)));
+            violations.push(unknown(&SERVICE, field, "Service", &given.name, self.services.iter().map(String::as_str)));
         }
         for (index, given) in common.pod_disruption_budgets.iter().enumerate() {
             let path = format!("spec.podDisruptionBudgets[{index}]");
             if !given.name.is_empty() && !self.budgets.contains(&given.name) {
                 let known = self.budgets.iter().map(String::as_str);
-                found.push(unknown(&BUDGET, format!("{path}.name"), "PodDisruptionBudget", &given.name, known));
+                violations.push(unknown(&BUDGET, format!("{path}.name"), "PodDisruptionBudget", &given.name, known));
             }
             for (field, set) in [
                 ("selector", given.selector.is_some()),
                 ("unhealthyPodEvictionPolicy", given.unhealthy_pod_eviction_policy.is_some()),
             ] {
                 if set {
-                    found.push(NO_EFFECT.at(
+                    violations.push(NO_EFFECT.at(
                         format!("{path}.{field}"),
                         "has no effect, as in the Go operator",
                         "remove it",
@@ -162,30 +165,30 @@ impl Names {
         }
     }
 
-    fn config(&self, common: &CommonSpec, found: &mut Vec<Problem>) {
+    fn config(&self, common: &CommonSpec, violations: &mut Vec<Violation>) {
         for (map, entries) in &common.config {
-            let Some((_, explained)) = self.configs.iter().find(|(known, _)| is_called(known, map)) else {
+            let Some((_, documented)) = self.configs.iter().find(|(known, _)| matches_config_map(known, map)) else {
                 let short = self.configs.keys().map(|k| k.strip_prefix("config-").unwrap_or(k));
-                found.push(unknown(&CONFIG_MAP, format!("spec.config.{map}"), "ConfigMap", map, short));
+                violations.push(unknown(&CONFIG_MAP, format!("spec.config.{map}"), "ConfigMap", map, short));
                 continue;
             };
-            for key in entries.keys().filter(|key| !explained.contains(*key)) {
-                // Not every key that works is explained: only what looks like a slip is told.
-                if let Some(near) = nearest(key, explained.iter().map(String::as_str))
-                    .filter(|near| strsim::jaro_winkler(near, key) > ALIKE)
+            for key in entries.keys().filter(|key| !documented.contains(*key)) {
+                // Not every valid key is documented, so only likely misspellings are reported.
+                if let Some(near) = nearest(key, documented.iter().map(String::as_str))
+                    .filter(|near| strsim::jaro_winkler(near, key) > MISSPELLING_SIMILARITY)
                 {
-                    let message = format!("ConfigMap {map} explains no key \"{key}\"");
-                    found.push(CONFIG_KEY.at(
+                    let message = format!("ConfigMap {map} documents no key \"{key}\"");
+                    violations.push(CONFIG_KEY.at(
                         format!("spec.config.{map}.{key}"),
                         message,
-                        format!("is \"{near}\" meant?"),
+                        format!("did you mean \"{near}\"?"),
                     ));
                 }
             }
         }
     }
 
-    fn registry(&self, common: &CommonSpec, found: &mut Vec<Problem>) {
+    fn registry(&self, common: &CommonSpec, violations: &mut Vec<Violation>) {
         let Some(registry) = common.registry.as_ref().filter(|r| !r.overrides.is_empty()) else { return };
         let mut known: BTreeSet<String> = self.images.clone();
         for (workload, Workload { containers, .. }) in &self.workloads {
@@ -196,7 +199,7 @@ impl Names {
         }
         for name in registry.overrides.keys().filter(|n| !known.contains(*n)) {
             let what = "container, workload/container, environment variable or cached image";
-            found.push(unknown(
+            violations.push(unknown(
                 &IMAGE,
                 format!("spec.registry.override.{name}"),
                 what,
@@ -207,18 +210,18 @@ impl Names {
     }
 }
 
-/// Probes that are to be adjusted and aren't there.
-fn probes(path: &str, given: &WorkloadOverride, workload: &Workload, found: &mut Vec<Problem>) {
+/// Reports overrides of probes that the release lacks.
+fn probes(path: &str, given: &WorkloadOverride, workload: &Workload, violations: &mut Vec<Violation>) {
     let lists = [
         (&given.readiness_probes, "readinessProbes", "readinessProbe"),
         (&given.liveness_probes, "livenessProbes", "livenessProbe"),
     ];
     for (list, field, probe) in lists {
         for (index, given) in list.iter().enumerate().filter(|(_, p)| is_set(p)) {
-            let has = |c: &super::Container| if probe == "readinessProbe" { c.readiness } else { c.liveness };
+            let has = |c: &super::context::Container| if probe == "readinessProbe" { c.readiness } else { c.liveness };
             if workload.containers.get(&given.container).is_some_and(|c| !has(c)) {
-                let message = format!("container {} has no {probe} to adjust", given.container);
-                found.push(NO_EFFECT.at(format!("{path}.{field}[{index}]"), message, "remove it"));
+                let message = format!("container {} has no {probe} to override", given.container);
+                violations.push(NO_EFFECT.at(format!("{path}.{field}[{index}]"), message, "remove it"));
             }
         }
     }
@@ -228,7 +231,7 @@ fn is_set(probe: &ContainerProbe) -> bool {
     *probe != ContainerProbe { container: probe.container.clone(), ..ContainerProbe::default() }
 }
 
-/// The name of the HorizontalPodAutoscaler of `workload`.
+/// Name of the HorizontalPodAutoscaler of `workload`.
 pub fn autoscaler_of(workload: &str) -> &str {
     match workload {
         "mt-broker-ingress" => "broker-ingress-hpa",
@@ -237,20 +240,20 @@ pub fn autoscaler_of(workload: &str) -> &str {
     }
 }
 
-/// A ConfigMap's name without `config-`. The Go operator cuts off seven characters, whatever they are: `kourier-bootstrap` is
-/// `-bootstrap` too.
+/// A ConfigMap's name without `config-`. The Go operator removes seven characters, whatever they
+/// are: `kourier-bootstrap` is also `-bootstrap`.
 pub fn short(name: &str) -> Option<&str> {
     name.get("config-".len()..)
 }
 
-/// Whether a ConfigMap called `name` may be called `given` in a spec.
-fn is_called(name: &str, given: &str) -> bool {
+/// Whether a spec may refer to the ConfigMap `name` as `given`.
+fn matches_config_map(name: &str, given: &str) -> bool {
     name == given || short(name) == Some(given)
 }
 
 fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let likeness = |k: &str| strsim::jaro_winkler(k, name);
-    known.max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+    let similarity = |k: &str| strsim::jaro_winkler(k, name);
+    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
 }
 
 fn unknown<'k>(
@@ -259,8 +262,8 @@ fn unknown<'k>(
     what: &str,
     name: &str,
     known: impl Iterator<Item = &'k str>,
-) -> Problem {
+) -> Violation {
     let nearest =
-        nearest(name, known).map_or_else(|| "there is none at all".to_owned(), |n| format!("the nearest is \"{n}\""));
-    rule.at(field, format!("no {what} is called \"{name}\""), nearest)
+        nearest(name, known).map_or_else(|| "the release has none".to_owned(), |n| format!("the nearest is \"{n}\""));
+    rule.at(field, format!("the release has no {what} called \"{name}\""), nearest)
 }

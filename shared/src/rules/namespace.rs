@@ -1,28 +1,28 @@
-//! `spec.namespaceConfiguration` and `spec.namespace`: two names, one meaning.
+//! `spec.namespaceConfiguration` and `spec.namespace`, two names of the same settings.
 
-use super::{Example, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::{Knative, NamespaceConfiguration};
 
-/// Both say the same.
+/// The two names don't contradict each other.
 pub static ONE_MEANING: Rule = Rule {
     id: "namespace-settings-one-meaning",
     severity: Severity::Error,
-    says: "`spec.namespace` and `spec.namespaceConfiguration`, two names for the same, don't contradict each other.",
-    kept: Example::serving(r#"{"namespace": {"labels": {"a": "1"}}}"#),
-    broken: Example::serving(
+    requirement: "`spec.namespace` and `spec.namespaceConfiguration`, two names for the same, don't contradict each other.",
+    valid: Example::serving(r#"{"namespace": {"labels": {"a": "1"}}}"#),
+    invalid: Example::serving(
         r#"{"namespace": {"labels": {"a": "1"}}, "namespaceConfiguration": {"labels": {"a": "2"}}}"#,
     ),
 };
 
-/// Both names may be given only if they say the same. An empty block says nothing.
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+/// Both names may be given only with equal values. An empty block counts as not given.
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     let (Some(documented), Some(go)) = (&common.namespace_configuration, &common.namespace) else { return };
     let empty = NamespaceConfiguration::default();
     if documented != go && *documented != empty && *go != empty {
-        found.push(ONE_MEANING.at(
+        violations.push(ONE_MEANING.at(
             "spec.namespaceConfiguration",
-            "says something else than spec.namespace, which has the same meaning",
+            "contradicts spec.namespace, which has the same meaning",
             "keep spec.namespaceConfiguration and remove spec.namespace",
         ));
     }

@@ -1,19 +1,21 @@
-//! What overrides say about pods: environment, tolerations, affinity, spread. What the API server would refuse in a Deployment is refused here.
+//! Overrides of Pod specs: environment, tolerations, affinity, topology spread. Refuses what the
+//! API server would refuse in a Deployment.
 
 use serde_json::Value;
 
-use super::{Example, Problem, Rule, Severity, syntax};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax;
 use crate::api::Knative;
 
 /// Environment variables.
 pub static ENV: Rule = Rule {
     id: "environment-variable",
     severity: Severity::Error,
-    says: "Environment variables have names that every Kubernetes takes, and a `value` or a `valueFrom`.",
-    kept: Example::serving(
+    requirement: "Environment variables have a name that every supported Kubernetes version accepts, and `value` or `valueFrom`.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "env": [{"container": "activator", "envVars": [{"name": "A", "value": "1"}]}]}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "env": [{"container": "activator", "envVars": [{"name": "A=1"}]}]}]}"#,
     ),
 };
@@ -22,11 +24,11 @@ pub static ENV: Rule = Rule {
 pub static TOLERATION: Rule = Rule {
     id: "toleration",
     severity: Severity::Error,
-    says: "Tolerations are well-formed.",
-    kept: Example::serving(
+    requirement: "Tolerations are well-formed.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}]}"#,
     ),
 };
@@ -35,48 +37,48 @@ pub static TOLERATION: Rule = Rule {
 pub static AFFINITY: Rule = Rule {
     id: "affinity",
     severity: Severity::Error,
-    says: "Affinity is well-formed: operators fit their values, weights are 1 to 100, and pod terms have a topology key.",
-    kept: Example::serving(
+    requirement: "Affinity is well-formed: operators fit their values, weights are 1 to 100, and pod terms have a topology key.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]}}}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": ""}]}}}]}"#,
     ),
 };
 
-/// Spread.
+/// Topology spread.
 pub static SPREAD: Rule = Rule {
     id: "topology-spread",
     severity: Severity::Error,
-    says: "Topology spread constraints have a skew of 1 or more, a topology key, and what to do if they can't be met.",
-    kept: Example::serving(
+    requirement: "Topology spread constraints have a skew of 1 or more, a topology key, and a valid `whenUnsatisfiable`.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "topologySpreadConstraints": [{"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}]}"#,
     ),
 };
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     for (path, workload) in resource.common().overrides() {
         for (container, env) in workload.env.iter().enumerate() {
             for (index, variable) in env.env_vars.iter().enumerate() {
-                environment(&format!("{path}.env[{container}].envVars[{index}]"), variable, found);
+                environment(&format!("{path}.env[{container}].envVars[{index}]"), variable, violations);
             }
         }
         for (index, given) in workload.tolerations.iter().enumerate() {
-            toleration(&format!("{path}.tolerations[{index}]"), given, found);
+            toleration(&format!("{path}.tolerations[{index}]"), given, violations);
         }
         for (index, given) in workload.topology_spread_constraints.iter().enumerate() {
-            spread(&format!("{path}.topologySpreadConstraints[{index}]"), given, found);
+            spread(&format!("{path}.topologySpreadConstraints[{index}]"), given, violations);
         }
         if let Some(affinity) = &workload.affinity {
-            affinities(&format!("{path}.affinity"), affinity, found);
+            affinities(&format!("{path}.affinity"), affinity, violations);
         }
     }
 }
 
-fn word<'v>(value: &'v Value, field: &str) -> &'v str {
+fn string<'v>(value: &'v Value, field: &str) -> &'v str {
     value[field].as_str().unwrap_or_default()
 }
 
@@ -84,42 +86,43 @@ fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = (usize, &'v 
     value[field].as_array().into_iter().flatten().enumerate()
 }
 
-fn environment(path: &str, variable: &Value, found: &mut Vec<Problem>) {
-    let name = word(variable, "name");
-    if let Some(wrong) = syntax::variable(name) {
-        found.push(ENV.at(format!("{path}.name"), format!("\"{name}\" {wrong}"), "rename it"));
+fn environment(path: &str, variable: &Value, violations: &mut Vec<Violation>) {
+    let name = string(variable, "name");
+    if let Some(report) = syntax::variable(name) {
+        violations.push(ENV.at(format!("{path}.name"), format!("\"{name}\" {report}"), "rename it"));
     }
-    if !word(variable, "value").is_empty() && variable["valueFrom"].as_object().is_some_and(|from| !from.is_empty()) {
-        found.push(ENV.at(path, format!("\"{name}\" has both value and valueFrom"), "keep one of them"));
+    if !string(variable, "value").is_empty() && variable["valueFrom"].as_object().is_some_and(|from| !from.is_empty()) {
+        violations.push(ENV.at(path, format!("\"{name}\" has both value and valueFrom"), "keep one of them"));
     }
 }
 
-fn toleration(path: &str, given: &Value, found: &mut Vec<Problem>) {
-    let mut wrong =
-        |field: &str, message: String, fix: &str| found.push(TOLERATION.at(format!("{path}.{field}"), message, fix));
-    let (key, operator, effect) = (word(given, "key"), word(given, "operator"), word(given, "effect"));
+fn toleration(path: &str, given: &Value, violations: &mut Vec<Violation>) {
+    let mut report = |field: &str, message: String, fix: &str| {
+        violations.push(TOLERATION.at(format!("{path}.{field}"), message, fix));
+    };
+    let (key, operator, effect) = (string(given, "key"), string(given, "operator"), string(given, "effect"));
     if !matches!(operator, "" | "Equal" | "Exists" | "Lt" | "Gt") {
-        wrong("operator", format!("\"{operator}\" is no operator of a toleration"), "set it to Equal or Exists");
+        report("operator", format!("\"{operator}\" is not an operator of a toleration"), "set it to Equal or Exists");
     }
     if key.is_empty() && operator != "Exists" {
-        wrong("operator", "an empty key matches everything".to_owned(), "set the operator to Exists, or name a key");
+        report("operator", "an empty key matches every taint".to_owned(), "set the operator to Exists, or name a key");
     }
-    if operator == "Exists" && !word(given, "value").is_empty() {
-        wrong(
+    if operator == "Exists" && !string(given, "value").is_empty() {
+        report(
             "value",
-            format!("\"{}\" is set, and the operator Exists takes none", word(given, "value")),
+            format!("\"{}\" is set, but the operator Exists takes no value", string(given, "value")),
             "remove it, or use the operator Equal",
         );
     }
     if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-        wrong(
+        report(
             "effect",
-            format!("\"{effect}\" is no effect of a taint"),
+            format!("\"{effect}\" is not an effect of a taint"),
             "set it to NoSchedule, PreferNoSchedule or NoExecute",
         );
     }
     if given["tolerationSeconds"].is_number() && effect != "NoExecute" {
-        wrong(
+        report(
             "effect",
             format!("\"{effect}\" has no tolerationSeconds"),
             "set it to NoExecute, or remove tolerationSeconds",
@@ -128,85 +131,88 @@ fn toleration(path: &str, given: &Value, found: &mut Vec<Problem>) {
     if !key.is_empty()
         && let Some(why) = syntax::qualified(key)
     {
-        wrong("key", format!("\"{key}\" {why}"), "name the key of a taint");
+        report("key", format!("\"{key}\" {why}"), "name the key of a taint");
     }
-    let value = word(given, "value");
+    let value = string(given, "value");
     if let Some(why) = syntax::label_value(value) {
-        wrong("value", format!("\"{value}\" {why}"), "give the value of a taint");
+        report("value", format!("\"{value}\" {why}"), "set it to the value of a taint");
     }
 }
 
-fn spread(path: &str, given: &Value, found: &mut Vec<Problem>) {
-    let mut wrong =
-        |field: &str, message: String, fix: &str| found.push(SPREAD.at(format!("{path}.{field}"), message, fix));
-    let (skew, key, otherwise) =
-        (given["maxSkew"].as_i64().unwrap_or_default(), word(given, "topologyKey"), word(given, "whenUnsatisfiable"));
+fn spread(path: &str, given: &Value, violations: &mut Vec<Violation>) {
+    let mut report =
+        |field: &str, message: String, fix: &str| violations.push(SPREAD.at(format!("{path}.{field}"), message, fix));
+    let (skew, key, otherwise) = (
+        given["maxSkew"].as_i64().unwrap_or_default(),
+        string(given, "topologyKey"),
+        string(given, "whenUnsatisfiable"),
+    );
     if skew < 1 {
-        wrong("maxSkew", format!("{skew} is less than 1"), "set it to 1 or more");
+        report("maxSkew", format!("{skew} is less than 1"), "set it to 1 or more");
     }
     if let Some(why) = syntax::qualified(key) {
-        wrong("topologyKey", format!("\"{key}\" {why}"), "name a label of nodes, such as topology.kubernetes.io/zone");
+        report("topologyKey", format!("\"{key}\" {why}"), "name a label of nodes, such as topology.kubernetes.io/zone");
     }
     if !matches!(otherwise, "DoNotSchedule" | "ScheduleAnyway") {
-        wrong("whenUnsatisfiable", format!("\"{otherwise}\" is neither"), "set it to DoNotSchedule or ScheduleAnyway");
+        report("whenUnsatisfiable", format!("\"{otherwise}\" is neither"), "set it to DoNotSchedule or ScheduleAnyway");
     }
     if given["minDomains"].as_i64().is_some_and(|least| least < 1 || otherwise != "DoNotSchedule") {
-        wrong(
+        report(
             "minDomains",
-            format!("{} needs to be 1 or more, and DoNotSchedule", given["minDomains"]),
+            format!("{} must be 1 or more, and requires DoNotSchedule", given["minDomains"]),
             "set whenUnsatisfiable to DoNotSchedule, or remove it",
         );
     }
     for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-        let policy = word(given, field);
+        let policy = string(given, field);
         if !matches!(policy, "" | "Honor" | "Ignore") {
-            wrong(field, format!("\"{policy}\" is neither"), "set it to Honor or Ignore");
+            report(field, format!("\"{policy}\" is neither"), "set it to Honor or Ignore");
         }
     }
-    selector(&SPREAD, &format!("{path}.labelSelector"), &given["labelSelector"], found);
+    selector(&SPREAD, &format!("{path}.labelSelector"), &given["labelSelector"], violations);
 }
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-fn affinities(path: &str, affinity: &Value, found: &mut Vec<Problem>) {
+fn affinities(path: &str, affinity: &Value, violations: &mut Vec<Violation>) {
     let node = &affinity["nodeAffinity"];
     let at = format!("{path}.nodeAffinity");
     if node[REQUIRED].is_object() {
         let terms = format!("{at}.{REQUIRED}.nodeSelectorTerms");
         if items(&node[REQUIRED], "nodeSelectorTerms").next().is_none() {
-            found.push(AFFINITY.at(
+            violations.push(AFFINITY.at(
                 &terms,
-                "is empty: no node has what is required",
+                "is empty, so no node matches",
                 "add a term, or remove the requirement",
             ));
         }
         for (index, term) in items(&node[REQUIRED], "nodeSelectorTerms") {
-            node_term(&format!("{terms}[{index}]"), term, found);
+            node_term(&format!("{terms}[{index}]"), term, violations);
         }
     }
     for (index, preferred) in items(node, PREFERRED) {
         let at = format!("{at}.{PREFERRED}[{index}]");
-        weight(&at, preferred, found);
-        node_term(&format!("{at}.preference"), &preferred["preference"], found);
+        weight(&at, preferred, violations);
+        node_term(&format!("{at}.preference"), &preferred["preference"], violations);
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
         let (pods, at) = (&affinity[kind], format!("{path}.{kind}"));
         for (index, term) in items(pods, REQUIRED) {
-            pod_term(&format!("{at}.{REQUIRED}[{index}]"), term, found);
+            pod_term(&format!("{at}.{REQUIRED}[{index}]"), term, violations);
         }
         for (index, preferred) in items(pods, PREFERRED) {
             let at = format!("{at}.{PREFERRED}[{index}]");
-            weight(&at, preferred, found);
-            pod_term(&format!("{at}.podAffinityTerm"), &preferred["podAffinityTerm"], found);
+            weight(&at, preferred, violations);
+            pod_term(&format!("{at}.podAffinityTerm"), &preferred["podAffinityTerm"], violations);
         }
     }
 }
 
-fn weight(path: &str, preferred: &Value, found: &mut Vec<Problem>) {
+fn weight(path: &str, preferred: &Value, violations: &mut Vec<Violation>) {
     let weight = preferred["weight"].as_i64().unwrap_or_default();
     if !(1..=100).contains(&weight) {
-        found.push(AFFINITY.at(
+        violations.push(AFFINITY.at(
             format!("{path}.weight"),
             format!("{weight} is not between 1 and 100"),
             "set it to a number from 1 to 100",
@@ -214,73 +220,73 @@ fn weight(path: &str, preferred: &Value, found: &mut Vec<Problem>) {
     }
 }
 
-fn node_term(path: &str, term: &Value, found: &mut Vec<Problem>) {
+fn node_term(path: &str, term: &Value, violations: &mut Vec<Violation>) {
     for field in ["matchExpressions", "matchFields"] {
         for (index, requirement) in items(term, field) {
-            expression(&AFFINITY, &format!("{path}.{field}[{index}]"), requirement, true, found);
+            expression(&AFFINITY, &format!("{path}.{field}[{index}]"), requirement, true, violations);
         }
     }
 }
 
-fn pod_term(path: &str, term: &Value, found: &mut Vec<Problem>) {
-    let key = word(term, "topologyKey");
+fn pod_term(path: &str, term: &Value, violations: &mut Vec<Violation>) {
+    let key = string(term, "topologyKey");
     if let Some(why) = syntax::qualified(key) {
-        found.push(AFFINITY.at(
+        violations.push(AFFINITY.at(
             format!("{path}.topologyKey"),
             format!("\"{key}\" {why}"),
             "name a label of nodes, such as kubernetes.io/hostname",
         ));
     }
     for field in ["labelSelector", "namespaceSelector"] {
-        selector(&AFFINITY, &format!("{path}.{field}"), &term[field], found);
+        selector(&AFFINITY, &format!("{path}.{field}"), &term[field], violations);
     }
 }
 
-/// A selector of labels (`metav1.LabelSelector`).
-fn selector(rule: &'static Rule, path: &str, selector: &Value, found: &mut Vec<Problem>) {
+/// A label selector (`metav1.LabelSelector`).
+fn selector(rule: &'static Rule, path: &str, selector: &Value, violations: &mut Vec<Violation>) {
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
         let at = format!("{path}.matchLabels[{key}]");
         if let Some(why) = syntax::qualified(key) {
-            found.push(rule.at(&at, format!("key \"{key}\" {why}"), "name the key of a label"));
+            violations.push(rule.at(&at, format!("key \"{key}\" {why}"), "name the key of a label"));
         }
         let value = value.as_str().unwrap_or_default();
         if let Some(why) = syntax::label_value(value) {
-            found.push(rule.at(&at, format!("value \"{value}\" {why}"), "give the value of a label"));
+            violations.push(rule.at(&at, format!("value \"{value}\" {why}"), "set it to the value of a label"));
         }
     }
     for (index, requirement) in items(selector, "matchExpressions") {
-        expression(rule, &format!("{path}.matchExpressions[{index}]"), requirement, false, found);
+        expression(rule, &format!("{path}.matchExpressions[{index}]"), requirement, false, violations);
     }
 }
 
-/// One requirement of labels; those of nodes know two operators more.
-fn expression(rule: &'static Rule, path: &str, requirement: &Value, node: bool, found: &mut Vec<Problem>) {
-    let (key, operator) = (word(requirement, "key"), word(requirement, "operator"));
+/// A requirement of a selector; node selectors have two more operators.
+fn expression(rule: &'static Rule, path: &str, requirement: &Value, node: bool, violations: &mut Vec<Violation>) {
+    let (key, operator) = (string(requirement, "key"), string(requirement, "operator"));
     let values: Vec<&Value> = items(requirement, "values").map(|(_, v)| v).collect();
-    let fine = match operator {
+    let is_valid = match operator {
         "In" | "NotIn" => !values.is_empty(),
         "Exists" | "DoesNotExist" => values.is_empty(),
         "Gt" | "Lt" if node => values.len() == 1 && values[0].as_str().is_some_and(|v| v.parse::<i64>().is_ok()),
         _ => {
             let known =
                 if node { "In, NotIn, Exists, DoesNotExist, Gt or Lt" } else { "In, NotIn, Exists or DoesNotExist" };
-            found.push(rule.at(
+            violations.push(rule.at(
                 format!("{path}.operator"),
-                format!("\"{operator}\" is no operator"),
+                format!("\"{operator}\" is not an operator"),
                 format!("set it to {known}"),
             ));
             true
         }
     };
-    if !fine {
-        let message = format!("operator {operator} of \"{key}\" doesn't go with {} values", values.len());
-        found.push(rule.at(
+    if !is_valid {
+        let message = format!("operator {operator} of \"{key}\" does not accept {} values", values.len());
+        violations.push(rule.at(
             format!("{path}.values"),
             message,
             "In and NotIn need values, Exists and DoesNotExist none, Gt and Lt one number",
         ));
     }
     if let Some(why) = syntax::qualified(key) {
-        found.push(rule.at(format!("{path}.key"), format!("\"{key}\" {why}"), "name the key of a label"));
+        violations.push(rule.at(format!("{path}.key"), format!("\"{key}\" {why}"), "name the key of a label"));
     }
 }

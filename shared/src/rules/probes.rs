@@ -1,35 +1,36 @@
 //! Settings of probes.
 
-use super::{Example, MAX_INT32, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax::MAX_INT32;
 use crate::api::{ContainerProbe, Knative};
 
-/// Their numbers.
+/// Ranges of settings.
 pub static RANGE: Rule = Rule {
     id: "probe-range",
     severity: Severity::Error,
-    says: "Seconds and thresholds of probes are not negative, a liveness probe needs one success, and only a liveness probe ends pods.",
-    kept: Example::serving(
+    requirement: "Seconds and thresholds of probes are not negative, a liveness probe needs one success, and only a liveness probe terminates Pods.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "readinessProbes": [{"container": "activator", "periodSeconds": 5}]}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "livenessProbes": [{"container": "activator", "successThreshold": 2}]}]}"#,
     ),
 };
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     for (path, workload) in resource.common().overrides() {
         for (field, probes, liveness) in [
             ("readinessProbes", &workload.readiness_probes, false),
             ("livenessProbes", &workload.liveness_probes, true),
         ] {
             for (index, probe) in probes.iter().enumerate() {
-                one(&format!("{path}.{field}[{index}]"), probe, liveness, found);
+                check_probe(&format!("{path}.{field}[{index}]"), probe, liveness, violations);
             }
         }
     }
 }
 
-fn one(path: &str, probe: &ContainerProbe, liveness: bool, found: &mut Vec<Problem>) {
+fn check_probe(path: &str, probe: &ContainerProbe, liveness: bool, violations: &mut Vec<Violation>) {
     let numbers = [
         ("initialDelaySeconds", probe.initial_delay_seconds),
         ("timeoutSeconds", probe.timeout_seconds),
@@ -39,29 +40,29 @@ fn one(path: &str, probe: &ContainerProbe, liveness: bool, found: &mut Vec<Probl
         ("terminationGracePeriodSeconds", probe.termination_grace_period_seconds),
     ];
     for (field, value) in numbers {
-        let place = || format!("{path}.{field}");
+        let field_path = || format!("{path}.{field}");
         match value {
             Some(value) if value < 0 => {
-                found.push(RANGE.at(place(), format!("{value} is negative"), "set it to a positive number"));
+                violations.push(RANGE.at(field_path(), format!("{value} is negative"), "set it to a positive number"));
             }
             Some(value) if value > MAX_INT32 && field != "terminationGracePeriodSeconds" => {
-                found.push(RANGE.at(
-                    place(),
+                violations.push(RANGE.at(
+                    field_path(),
                     format!("{value} is more than {MAX_INT32}"),
                     "set it to a smaller number",
                 ));
             }
             Some(value) if liveness && field == "successThreshold" && value > 1 => {
-                found.push(RANGE.at(
-                    place(),
-                    format!("{value} is more than 1, all that a liveness probe may need"),
+                violations.push(RANGE.at(
+                    field_path(),
+                    format!("{value} is more than 1, the maximum of a liveness probe"),
                     "set it to 1",
                 ));
             }
             Some(value) if !liveness && field == "terminationGracePeriodSeconds" && value > 0 => {
-                found.push(RANGE.at(
-                    place(),
-                    format!("{value} is set, and a readiness probe ends no pod"),
+                violations.push(RANGE.at(
+                    field_path(),
+                    format!("{value} is set, but a readiness probe terminates no Pod"),
                     "set it on the liveness probe",
                 ));
             }

@@ -1,31 +1,31 @@
-//! `operator.knative.dev/protected`: a resource that is not to be deleted by accident.
+//! `operator.knative.dev/protected`: protection from accidental deletion.
 
-use super::{Example, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::Knative;
 use crate::label::PROTECTED;
 
-/// A protected resource is not deleted.
+/// A protected resource can't be deleted.
 pub static DELETION: Rule = Rule {
     id: "protected",
     severity: Severity::Error,
-    says: "A resource annotated `operator.knative.dev/protected: \"true\"` is not deleted.",
-    kept: Example::deletion(
+    requirement: "A resource with the annotation `operator.knative.dev/protected: \"true\"` can't be deleted.",
+    valid: Example::deletion(
         r#"{"metadata": {"annotations": {"operator.knative.dev/protected": "false"}}, "spec": {}}"#,
     ),
-    broken: Example::deletion(
+    invalid: Example::deletion(
         r#"{"metadata": {"annotations": {"operator.knative.dev/protected": "true"}}, "spec": {}}"#,
     ),
 };
 
-/// Whether `resource` may be deleted.
-pub fn deletion(resource: &Knative) -> Option<Problem> {
+/// The violation if `resource` is protected from deletion.
+pub fn validate_deletion(resource: &Knative) -> Option<Violation> {
     let protected = resource.meta().annotations.as_ref().is_some_and(|a| a.get(PROTECTED).is_some_and(|v| v == "true"));
     protected.then(|| {
         DELETION.at(
             format!("metadata.annotations[{PROTECTED}]"),
             "protects it from deletion",
             format!(
-                "if it is really to go, remove the annotation first: kubectl annotate {} {} -n {} {PROTECTED}-",
+                "to delete the resource, remove the annotation first: kubectl annotate {} {} -n {} {PROTECTED}-",
                 resource.component().kind().to_ascii_lowercase(),
                 resource.name(),
                 resource.namespace()

@@ -1,46 +1,46 @@
-//! Resource requirements: quantities that Kubernetes understands.
+//! Resource requirements: quantities, and requests within limits.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Example, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::{ContainerResources, Knative};
 
-/// Quantities are quantities.
+/// Syntax of quantities.
 pub static SYNTAX: Rule = Rule {
     id: "quantity-syntax",
     severity: Severity::Error,
-    says: "Limits and requests are quantities as Kubernetes has them, and not negative.",
-    kept: Example::serving(
+    requirement: "Limits and requests are Kubernetes quantities, and not negative.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "500m"}}]}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "-1"}}]}]}"#,
     ),
 };
 
-/// Requests fit their limits.
+/// Requests within limits.
 pub static LIMIT: Rule = Rule {
     id: "request-within-limit",
     severity: Severity::Error,
-    says: "A request is no more than the limit beside it.",
-    kept: Example::serving(
+    requirement: "A request does not exceed the limit of the same resource.",
+    valid: Example::serving(
         r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}]}]}"#,
     ),
-    broken: Example::serving(
+    invalid: Example::serving(
         r#"{"workloads": [{"name": "activator", "resources": [{"container": "activator", "limits": {"cpu": "1"}, "requests": {"cpu": "1500m"}}]}]}"#,
     ),
 };
 
-/// Every limit and request is a quantity, and each request within its limit.
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+/// Checks the syntax of limits and requests, and that each request is within its limit.
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     let overrides = common.overrides().map(|(path, workload)| (format!("{path}.resources"), &workload.resources));
     for (path, list) in overrides.chain([("spec.resources".to_owned(), &common.resources)]) {
         for (index, ContainerResources { limits, requests, .. }) in list.iter().enumerate() {
             for (word, entries) in [("limits", limits), ("requests", requests)] {
-                faulty(&format!("{path}[{index}].{word}"), entries, found);
+                check_syntax(&format!("{path}[{index}].{word}"), entries, violations);
             }
             for (name, request) in requests {
                 let Some(limit) = limits.get(name) else { continue };
@@ -48,7 +48,7 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
                     && much > most * (1.0 + 1e-12)
                 {
                     let field = format!("{path}[{index}].requests.{name}");
-                    found.push(LIMIT.at(
+                    violations.push(LIMIT.at(
                         field,
                         format!("{request} is more than the limit {limit}"),
                         "lower it, or raise the limit",
@@ -59,25 +59,25 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     }
 }
 
-fn faulty(path: &str, entries: &BTreeMap<String, Value>, found: &mut Vec<Problem>) {
+fn check_syntax(path: &str, entries: &BTreeMap<String, Value>, violations: &mut Vec<Violation>) {
     for (name, value) in entries {
         let field = format!("{path}.{name}");
         match amount(value) {
-            None => found.push(SYNTAX.at(
+            None => violations.push(SYNTAX.at(
                 field,
-                format!("{value} is no quantity"),
+                format!("{value} is not a quantity"),
                 "set it to one such as 500m, 2, 128Mi or 1.5G",
             )),
             Some(amount) if amount < 0.0 => {
-                found.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more"));
+                violations.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more"));
             }
             Some(_) => {}
         }
     }
 }
 
-/// How much `value` is, if it is a quantity in the grammar of the API reference (`resource.Quantity`): a decimal number with a binary
-/// suffix, a decimal suffix or an exponent.
+/// The amount of `value`, if it follows the grammar in the API reference (`resource.Quantity`): a
+/// decimal number with a binary suffix, a decimal suffix or an exponent.
 pub fn amount(value: &Value) -> Option<f64> {
     let Value::String(text) = value else { return value.as_f64() };
     let (sign, unsigned) = match text.strip_prefix('-') {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_kubernetes() {
+    fn quantities_follow_kubernetes_grammar() {
         for fine in [
             json!(1),
             json!(0.5),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_is_named() {
+    fn each_field_is_named() {
         let object = json!({
             "metadata": {"name": "a"},
             "spec": {
@@ -168,9 +168,9 @@ mod tests {
             })
             .unwrap(),
         );
-        let mut found = Vec::new();
-        check(&resource, &mut found);
-        let fields: Vec<_> = found.into_iter().map(|p| p.field).collect();
+        let mut violations = Vec::new();
+        check(&resource, &mut violations);
+        let fields: Vec<_> = violations.into_iter().map(|p| p.field).collect();
         assert_eq!(fields, ["spec.workloads[0].resources[0].requests.memory", "spec.resources[1].limits.cpu"]);
     }
 }

@@ -1,60 +1,62 @@
-//! `spec.clusterProfileRef`: where a component lives never changes.
+//! `spec.clusterProfileRef`: the target cluster is immutable.
 
-use super::{Example, Problem, Rule, Severity, syntax};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax;
 use crate::api::{ClusterProfileReference, Knative};
 use crate::name;
 
-/// It never changes.
+/// The reference is immutable.
 pub static IMMUTABLE: Rule = Rule {
     id: "cluster-profile-ref-immutable",
     severity: Severity::Error,
-    says: "`spec.clusterProfileRef` is never changed, added or removed.",
-    kept: Example::change(
+    requirement: "`spec.clusterProfileRef` is immutable: it can't be changed, added or removed.",
+    valid: Example::change(
         r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#,
         r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}, "high-availability": {"replicas": 2}}"#,
     ),
-    broken: Example::change(
+    invalid: Example::change(
         r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#,
         r#"{"clusterProfileRef": {"name": "other", "namespace": "rules-fleet"}}"#,
     ),
 };
 
-/// It names something that can be there.
+/// Syntax of the reference.
 pub static NAME: Rule = Rule {
     id: "cluster-profile-ref-name",
     severity: Severity::Error,
-    says: "`spec.clusterProfileRef` has a name and a namespace as Kubernetes allows them.",
-    kept: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
-    broken: Example::serving(r#"{"clusterProfileRef": {"name": "Spoke_1", "namespace": "rules-fleet"}}"#),
+    requirement: "`spec.clusterProfileRef` has a valid name and namespace.",
+    valid: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
+    invalid: Example::serving(r#"{"clusterProfileRef": {"name": "Spoke_1", "namespace": "rules-fleet"}}"#),
 };
 
-/// The anchor's name fits.
+/// Length of the anchor's name.
 pub static ANCHOR: Rule = Rule {
     id: "anchor-name-length",
     severity: Severity::Error,
-    says: "With `spec.clusterProfileRef`, the name leaves room for that of the anchor ConfigMap on the spoke.",
-    kept: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
-    broken: Example::serving(
+    requirement: "With `spec.clusterProfileRef`, the name is short enough for the name of the anchor ConfigMap on the spoke.",
+    valid: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
+    invalid: Example::serving(
         r#"{"metadata": {"name": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, "spec": {"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}}"#,
     ),
 };
 
 const FIELD: &str = "spec.clusterProfileRef";
 
-/// Changing, adding or removing the reference is refused: it would leave an installation behind.
-pub fn immutable(new: &Knative, old: &Knative) -> Option<Problem> {
-    let (was, is) = (&old.common().cluster_profile_ref, &new.common().cluster_profile_ref);
-    if was == is {
+/// The violation if `new` changes, adds or removes the reference of `old`, which would orphan an
+/// installation.
+pub fn check_immutable(new: &Knative, old: &Knative) -> Option<Violation> {
+    let (before, after) = (&old.common().cluster_profile_ref, &new.common().cluster_profile_ref);
+    if before == after {
         return None;
     }
-    let done = match (was, is) {
+    let violation = match (before, after) {
         (None, _) => "cannot be added",
         (_, None) => "cannot be removed",
         _ => "cannot be changed",
     };
     Some(IMMUTABLE.at(
         FIELD,
-        format!("{done} after creation (from {} to {})", place(was.as_ref()), place(is.as_ref())),
+        format!("{violation} after creation (from {} to {})", describe(before.as_ref()), describe(after.as_ref())),
         format!(
             "to move {} {}/{}, delete it, wait until it is gone, and create it again with the new reference",
             new.component(),
@@ -64,15 +66,15 @@ pub fn immutable(new: &Knative, old: &Knative) -> Option<Problem> {
     ))
 }
 
-/// The names in it, and that of the anchor, are as Kubernetes wants them.
-pub fn names(resource: &Knative, found: &mut Vec<Problem>) {
+/// Checks the names in the reference, and the name of the anchor.
+pub fn check_names(resource: &Knative, violations: &mut Vec<Violation>) {
     let Some(reference) = &resource.common().cluster_profile_ref else { return };
     for (field, name, wrong) in [
         ("name", &reference.name, syntax::subdomain(&reference.name)),
         ("namespace", &reference.namespace, syntax::label(&reference.namespace)),
     ] {
         if let Some(wrong) = wrong {
-            found.push(NAME.at(
+            violations.push(NAME.at(
                 format!("{FIELD}.{field}"),
                 format!("\"{name}\" {wrong}"),
                 "name a ClusterProfile: kubectl get clusterprofiles -A",
@@ -81,10 +83,10 @@ pub fn names(resource: &Knative, found: &mut Vec<Problem>) {
     }
     let anchor = name::anchor(resource.component(), resource.name());
     if anchor.len() > name::MAX_NAME {
-        found.push(ANCHOR.at(
+        violations.push(ANCHOR.at(
             "metadata.name",
             format!(
-                "gives the anchor ConfigMap on the spoke a name of {} characters, more than {}",
+                "makes the name of the anchor ConfigMap on the spoke {} characters long, more than {}",
                 anchor.len(),
                 name::MAX_NAME
             ),
@@ -93,7 +95,7 @@ pub fn names(resource: &Knative, found: &mut Vec<Problem>) {
     }
 }
 
-fn place(reference: Option<&ClusterProfileReference>) -> String {
+fn describe(reference: Option<&ClusterProfileReference>) -> String {
     reference.map_or_else(|| "none, the local cluster".to_owned(), |r| format!("\"{r}\""))
 }
 
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_changes_are_refused_with_both_values_and_a_way_out() {
+    fn change_is_refused_with_both_values_and_fix() {
         for (old, new, expected) in [
             (
                 Some(("fleet", "a")),
@@ -130,28 +132,28 @@ mod tests {
                 "cannot be removed after creation (from \"fleet/a\" to none, the local cluster)",
             ),
         ] {
-            let problem = immutable(&serving(new), &serving(old)).unwrap();
-            assert_eq!(problem.message, expected);
-            assert_eq!(problem.field, "spec.clusterProfileRef");
-            assert!(problem.fix.contains("delete it"));
+            let violation = check_immutable(&serving(new), &serving(old)).unwrap();
+            assert_eq!(violation.message, expected);
+            assert_eq!(violation.field, "spec.clusterProfileRef");
+            assert!(violation.fix.contains("delete it"));
         }
-        assert_eq!(immutable(&serving(Some(("f", "a"))), &serving(Some(("f", "a")))), None);
-        assert_eq!(immutable(&serving(None), &serving(None)), None);
+        assert_eq!(check_immutable(&serving(Some(("f", "a"))), &serving(Some(("f", "a")))), None);
+        assert_eq!(check_immutable(&serving(None), &serving(None)), None);
     }
 
     #[test]
-    fn an_anchor_name_must_fit() {
+    fn anchor_name_is_limited() {
         let Knative::Serving(mut long) = serving(Some(("f", "a"))) else { unreachable!() };
         long.metadata.name = Some("x".repeat(253 - "knativeserving--root-owner".len()));
-        let broken = |long: &KnativeServing| {
-            let mut found = Vec::new();
-            names(&Knative::Serving(long.clone()), &mut found);
-            found.iter().map(|p| p.rule.id).collect::<Vec<_>>()
+        let invalid = |long: &KnativeServing| {
+            let mut violations = Vec::new();
+            check_names(&Knative::Serving(long.clone()), &mut violations);
+            violations.iter().map(|p| p.rule.id).collect::<Vec<_>>()
         };
-        assert!(broken(&long).is_empty());
+        assert!(invalid(&long).is_empty());
         long.metadata.name = Some("x".repeat(240));
-        assert_eq!(broken(&long), ["anchor-name-length"]);
+        assert_eq!(invalid(&long), ["anchor-name-length"]);
         long.spec.common.cluster_profile_ref = None;
-        assert!(broken(&long).is_empty());
+        assert!(invalid(&long).is_empty());
     }
 }

@@ -1,48 +1,42 @@
-//! What a rule is, and all that there are.
+//! Rules, their examples, and their violations.
 
 use serde_json::{Value, json};
 
 use crate::api::Component;
 use crate::label::{GROUP, VERSION};
 
-use super::{
-    availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names,
-    namespace, pod, probes, protected, quantity, readable, reference, registry, target, unreachable, version,
-    workloads,
-};
-
-/// How bad it is to break a rule.
+/// Severity of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// It can never work: refused.
+    /// The resource can't work: it is refused.
     Error,
-    /// Deprecated, ineffective or dangerous: admitted with a warning.
+    /// Deprecated, without effect, or dangerous: the resource is admitted with a warning.
     Warning,
 }
 
-/// A rule about a resource.
+/// A rule for the custom resources.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its identifier, for metrics and documentation. Never changed.
+    /// Identifier, for metrics and documentation. Never changes.
     pub id: &'static str,
-    /// How bad it is to break it.
+    /// Severity of a violation.
     pub severity: Severity,
-    /// What must hold, as a sentence.
-    pub says: &'static str,
-    /// A resource that keeps it.
-    pub kept: Example,
-    /// A resource that breaks it.
-    pub broken: Example,
+    /// What the rule requires, as a sentence.
+    pub requirement: &'static str,
+    /// A resource that follows the rule.
+    pub valid: Example,
+    /// A resource that violates the rule.
+    pub invalid: Example,
 }
 
-/// A resource, as JSON, that shows a rule: its spec, or all of it.
+/// An example for a rule as JSON: a spec, or a whole resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// Which kind it is.
+    /// Kind of the resource.
     pub component: Component,
-    /// What it was before it is changed; it is created if there is nothing.
+    /// The resource before a change; `None` if it is created.
     pub before: Option<&'static str>,
-    /// What it is to be; nothing: it is deleted.
+    /// The resource afterwards; `None` if it is deleted.
     pub after: Option<&'static str>,
 }
 
@@ -69,9 +63,9 @@ impl Example {
 }
 
 impl Example {
-    /// The object that `text` (one of its two) stands for, in namespace `rules`, with a name where it has none.
+    /// The object for `text` (one of the two), in namespace `rules`, with a default name.
     pub fn object(&self, text: &str) -> Value {
-        // What is no JSON is no example: the tests of all of them would fail.
+        // Invalid JSON would fail the test of all examples.
         let given: Value = serde_json::from_str(text).unwrap_or_default();
         let mut object = if given.get("spec").is_some() { given } else { json!({"spec": given}) };
         object["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
@@ -85,76 +79,56 @@ impl Example {
 }
 
 impl Rule {
-    /// It is broken at `field`.
+    /// A violation of the rule at `field`.
     pub fn at(
         &'static self,
         field: impl Into<String>,
         message: impl Into<String>,
         fix: impl Into<String>,
-    ) -> super::Problem {
-        super::Problem { rule: self, field: field.into(), message: message.into(), fix: fix.into() }
+    ) -> Violation {
+        Violation { rule: self, field: field.into(), message: message.into(), fix: fix.into() }
     }
 }
 
-/// All rules, by subject.
-pub static ALL: &[&Rule] = &[
-    &readable::READABLE,
-    &reference::IMMUTABLE,
-    &reference::NAME,
-    &reference::ANCHOR,
-    &target::PROFILE,
-    &target::HEALTHY,
-    &target::ONE,
-    &version::SYNTAX,
-    &version::AVAILABLE,
-    &version::NEIGHBOUR,
-    &version::DOWNGRADE,
-    &manifests::URL,
-    &manifests::VERSION,
-    &manifests::AGREE,
-    &registry::KEY,
-    &registry::IMAGE,
-    &registry::SECRET,
-    &availability::REPLICAS,
-    &availability::ONE,
-    &workloads::NAME,
-    &workloads::TWICE,
-    &workloads::REPLICAS,
-    &quantity::SYNTAX,
-    &quantity::LIMIT,
-    &meta::LABEL,
-    &meta::ANNOTATION,
-    &pod::ENV,
-    &pod::TOLERATION,
-    &pod::AFFINITY,
-    &pod::SPREAD,
-    &probes::RANGE,
-    &budgets::ONE_OF,
-    &budgets::VALUE,
-    &names::WORKLOAD,
-    &names::CONTAINER,
-    &names::SERVICE,
-    &names::BUDGET,
-    &names::CONFIG_MAP,
-    &names::CONFIG_KEY,
-    &names::IMAGE,
-    &names::NO_EFFECT,
-    &deprecated::FIELD,
-    &ingress::ONE,
-    &ingress::CLASS,
-    &ingress::CLASS_MISSING,
-    &istio::SERVER,
-    &kourier::SERVICE,
-    &kourier::PORT,
-    &config::EXAMPLE,
-    &config::KEY,
-    &config::VALUE,
-    &config::TWICE,
-    &certificates::CUSTOM,
-    &eventing::SELECTION,
-    &eventing::BROKER,
-    &eventing::BROKER_UNKNOWN,
-    &namespace::ONE_MEANING,
-    &unreachable::ANNOTATION,
-    &protected::DELETION,
-];
+/// A violation of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The violated rule.
+    pub rule: &'static Rule,
+    /// Path of the field, as in `kubectl explain`.
+    pub field: String,
+    /// The problem, with the values.
+    pub message: String,
+    /// The fix.
+    pub fix: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}; {}", self.field, self.message, self.fix)
+    }
+}
+
+impl Violation {
+    /// Whether the webhook refuses the resource.
+    pub fn is_error(&self) -> bool {
+        self.rule.severity == Severity::Error
+    }
+
+    /// Whether it is the same violation as `other`, at any index of a list.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.rule == other.rule
+            && self.message == other.message
+            && self.fix == other.fix
+            && without_indices(&self.field).eq(without_indices(&other.field))
+    }
+}
+
+/// `path` without list indices.
+fn without_indices(path: &str) -> impl Iterator<Item = &str> {
+    path.split('[').map(|part| {
+        part.split_once(']')
+            .filter(|(index, _)| index.bytes().all(|b| b.is_ascii_digit()))
+            .map_or(part, |(_, rest)| rest)
+    })
+}

@@ -1,9 +1,13 @@
-//! The grammars of names, as Kubernetes' API has them (`k8s.io/apimachinery` validation). Each tells what is wrong, if anything is.
+//! Syntax of names in the Kubernetes API (`k8s.io/apimachinery` validation). Each function returns
+//! the violated requirement, if any.
+
+/// Maximum of an `int32` field. Not every API server enforces it.
+pub const MAX_INT32: i64 = i32::MAX as i64;
 
 /// A DNS subdomain (RFC 1123): names of most objects.
 pub fn subdomain(text: &str) -> Option<&'static str> {
-    let fine = text.len() <= 253 && text.split('.').all(|label| is_label(label, usize::MAX));
-    (!fine).then_some(
+    let is_valid = text.len() <= 253 && text.split('.').all(|label| is_label(label, usize::MAX));
+    (!is_valid).then_some(
         "must consist of lower case letters, digits, '-' and '.', begin and end with a letter or digit, and have at most 253 characters",
     )
 }
@@ -29,11 +33,11 @@ fn is_qualified_part(text: &str) -> bool {
 
 /// A qualified name: keys of labels and annotations.
 pub fn qualified(text: &str) -> Option<&'static str> {
-    let fine = match text.split_once('/') {
+    let is_valid = match text.split_once('/') {
         Some((prefix, name)) => subdomain(prefix).is_none() && is_qualified_part(name),
         None => is_qualified_part(text),
     };
-    (!fine).then_some(
+    (!is_valid).then_some(
         "must be a name of letters, digits, '-', '_' and '.', at most 63 characters long, with an optional DNS prefix and '/' before it",
     )
 }
@@ -44,7 +48,8 @@ pub fn label_value(text: &str) -> Option<&'static str> {
         .then_some("must be empty or consist of letters, digits, '-', '_' and '.', begin and end with a letter or digit, and have at most 63 characters")
 }
 
-/// The name of an environment variable, as every supported version of Kubernetes takes it (the newest take more).
+/// The name of an environment variable that every supported version of Kubernetes accepts (the
+/// newest accept more).
 pub fn variable(text: &str) -> Option<&'static str> {
     let inner = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
     (!inner || text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()))
@@ -60,15 +65,15 @@ pub fn config_key(text: &str) -> Option<&'static str> {
 
 /// An image reference (`github.com/distribution/reference`): a path of lower case components, an optional tag and an optional digest.
 pub fn image(text: &str) -> Option<&'static str> {
-    const WRONG: Option<&str> = Some(
+    const INVALID: Option<&str> = Some(
         "must be an image reference such as registry.example/path/name:tag or registry.example/path/name@sha256:…",
     );
     let (rest, digest) = text.split_once('@').map_or((text, None), |(rest, digest)| (rest, Some(digest)));
     if digest.is_some_and(|d| !is_digest(d)) {
-        return WRONG;
+        return INVALID;
     }
     let (path, tag) = match rest.rsplit_once(':') {
-        // A colon before a slash is that of a port.
+        // A colon before a slash separates a port.
         Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
         _ => (rest, None),
     };
@@ -77,7 +82,7 @@ pub fn image(text: &str) -> Option<&'static str> {
         tag.len() <= 128 && tag.bytes().next().is_some_and(word) && tag.bytes().all(|b| word(b) || b"-.".contains(&b))
     };
     if tag.is_some_and(|tag| !is_tag(tag)) {
-        return WRONG;
+        return INVALID;
     }
     let mut parts: Vec<&str> = path.split('/').collect();
     if parts.len() > 1
@@ -87,7 +92,7 @@ pub fn image(text: &str) -> Option<&'static str> {
     {
         let host = parts.remove(0);
         if !is_host(host) {
-            return WRONG;
+            return INVALID;
         }
     }
     let part = |p: &&str| {
@@ -95,7 +100,7 @@ pub fn image(text: &str) -> Option<&'static str> {
         let inner = p.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(&b));
         inner && end(p.bytes().next()) && end(p.bytes().next_back())
     };
-    if parts.iter().all(part) { None } else { WRONG }
+    if parts.iter().all(part) { None } else { INVALID }
 }
 
 fn is_host(text: &str) -> bool {
@@ -120,8 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_references_are_those_of_registries() {
-        for fine in [
+    fn image_references_follow_distribution_syntax() {
+        for is_valid in [
             "r/ctl:2",
             "nginx",
             "a.io/b/c",
@@ -132,7 +137,7 @@ mod tests {
             "Registry.Example/x",
             "a/b__c",
         ] {
-            assert_eq!(image(fine), None, "{fine}");
+            assert_eq!(image(is_valid), None, "{is_valid}");
         }
         for wrong in [
             "",
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_follow_kubernetes() {
+    fn names_follow_kubernetes_syntax() {
         assert!(
             subdomain("a.b-c.9").is_none()
                 && label("a-1").is_none()

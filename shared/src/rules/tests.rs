@@ -1,4 +1,4 @@
-//! Every rule by its own examples, ratcheting, and that nothing whatever makes a rule panic.
+//! Tests of all rules: their examples, ratcheting, and random input.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -6,20 +6,20 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::api::Component;
+use crate::api::{Component, Knative};
 
 fn object(component: Component, example: &str) -> Value {
     Example { component, before: None, after: None }.object(example)
 }
 
-fn releases() -> Releases {
+fn catalog() -> Catalog {
     let set = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<BTreeSet<_>>();
     let container = |probes| Container { env: set(&["QUEUE_IMAGE"]), readiness: probes, liveness: probes };
     let workload = |name: &str, replicas| {
         let containers = BTreeMap::from([(name.to_owned(), container(true))]);
         (name.to_owned(), Workload { containers, overridable: true, replicas })
     };
-    let names = Names {
+    let names = ReleaseNames {
         workloads: BTreeMap::from([
             workload("activator", true),
             workload("webhook", true),
@@ -42,18 +42,18 @@ fn releases() -> Releases {
     };
     let versions =
         |kind: &str| (kind.to_owned(), ["1.21.3", "1.22.0", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec());
-    Releases {
+    Catalog {
         versions: BTreeMap::from([versions("KnativeServing"), versions("KnativeEventing")]),
         names: BTreeMap::from([of("KnativeServing"), of("KnativeEventing")]),
     }
 }
 
-/// The rules that `example` breaks.
-fn broken(example: &Example, releases: &Releases) -> Vec<String> {
-    let new = example.after.map(|text| read(example.component, &object(example.component, text)));
-    let old = example.before.map(|text| read(example.component, &object(example.component, text)).unwrap());
-    let problems = match (new, old) {
-        (Some(Err(problem)), _) => vec![problem],
+/// Identifiers of the rules that `example` violates.
+fn violated(example: &Example, catalog: &Catalog) -> Vec<String> {
+    let new = example.after.map(|text| parse(example.component, &object(example.component, text)));
+    let old = example.before.map(|text| parse(example.component, &object(example.component, text)).unwrap());
+    let violations = match (new, old) {
+        (Some(Err(violation)), _) => vec![violation],
         (Some(Ok(new)), old) => {
             let name = new.common().cluster_profile_ref.as_ref().map(|r| r.name.as_str());
             let profile = name.map(|name| match name {
@@ -61,68 +61,68 @@ fn broken(example: &Example, releases: &Releases) -> Vec<String> {
                 "unhealthy" => Profile::Unhealthy,
                 _ => Profile::Healthy,
             });
-            let around = Surroundings {
-                releases: Some(releases),
+            let context = RuleContext {
+                catalog: Some(catalog),
                 profile,
-                rival: (name == Some("taken")).then_some("rules/first"),
+                competitor: (name == Some("taken")).then_some("rules/first"),
             };
-            judge(&new, old.as_ref(), &around)
+            validate_change(&new, old.as_ref(), &context)
         }
-        (None, Some(old)) => deletion(&old).into_iter().collect(),
+        (None, Some(old)) => validate_deletion(&old).into_iter().collect(),
         (None, None) => Vec::new(),
     };
-    problems.into_iter().map(|p| p.rule.id.to_owned()).collect()
+    violations.into_iter().map(|p| p.rule.id.to_owned()).collect()
 }
 
 #[test]
-fn every_rule_has_an_example_that_keeps_it_and_one_that_breaks_it() {
-    let releases = releases();
+fn examples_follow_and_violate_their_rule() {
+    let catalog = catalog();
     let mut ids = HashSet::new();
     for rule in ALL {
         assert!(ids.insert(rule.id), "{} is there twice", rule.id);
-        let (kept, broken) = (broken(&rule.kept, &releases), broken(&rule.broken, &releases));
-        assert!(!kept.contains(&rule.id.to_owned()), "{} is not kept: {kept:?}", rule.id);
-        assert!(broken.contains(&rule.id.to_owned()), "{} is not broken: {broken:?}", rule.id);
-        // A good example is good altogether.
+        let (valid, violated) = (violated(&rule.valid, &catalog), violated(&rule.invalid, &catalog));
+        assert!(!valid.contains(&rule.id.to_owned()), "{} is not kept: {valid:?}", rule.id);
+        assert!(violated.contains(&rule.id.to_owned()), "{} is not broken: {violated:?}", rule.id);
+        // A valid example violates no other rule with severity Error.
         let errors: Vec<_> =
-            kept.iter().filter(|id| ALL.iter().any(|r| r.id == **id && r.severity == Severity::Error)).collect();
+            valid.iter().filter(|id| ALL.iter().any(|r| r.id == **id && r.severity == Severity::Error)).collect();
         assert!(errors.is_empty(), "{}: {errors:?}", rule.id);
     }
 }
 
 fn serving(spec: &Value) -> Knative {
-    read(Component::Serving, &object(Component::Serving, &spec.to_string())).unwrap()
+    parse(Component::Serving, &object(Component::Serving, &spec.to_string())).unwrap()
 }
 
 #[test]
-fn an_update_is_not_refused_for_what_was_wrong_before() {
-    let told = |old: Value, new: Value| -> Vec<String> {
-        let problems = judge(&serving(&new), Some(&serving(&old)), &Surroundings::default());
-        problems.into_iter().filter(Problem::is_error).map(|p| p.field).collect()
+fn update_is_not_refused_for_existing_violation() {
+    let reported = |old: Value, new: Value| -> Vec<String> {
+        let violations = validate_change(&serving(&new), Some(&serving(&old)), &RuleContext::default());
+        violations.into_iter().filter(Violation::is_error).map(|p| p.field).collect()
     };
     let wrong = json!({"name": "webhook", "replicas": -1});
-    // Another field, another place in the list, even less of it.
-    assert!(told(json!({"workloads": [wrong]}), json!({"workloads": [wrong], "version": "1.22"})).is_empty());
-    assert!(told(json!({"workloads": [wrong]}), json!({"workloads": [{"name": "activator"}, wrong]})).is_empty());
-    // The fault itself was touched, or made once more.
+    // A change of another field, of the index, or a smaller list.
+    assert!(reported(json!({"workloads": [wrong]}), json!({"workloads": [wrong], "version": "1.22"})).is_empty());
+    assert!(reported(json!({"workloads": [wrong]}), json!({"workloads": [{"name": "activator"}, wrong]})).is_empty());
+    // A changed or repeated violation.
     assert_eq!(
-        told(json!({"workloads": [wrong]}), json!({"workloads": [{"name": "webhook", "replicas": -2}]})),
+        reported(json!({"workloads": [wrong]}), json!({"workloads": [{"name": "webhook", "replicas": -2}]})),
         ["spec.workloads[0].replicas"]
     );
     let other = json!({"name": "activator", "replicas": -1});
-    assert_eq!(told(json!({"workloads": [wrong]}), json!({"workloads": [wrong, other]})).len(), 1);
-    // Warnings are told each time.
+    assert_eq!(reported(json!({"workloads": [wrong]}), json!({"workloads": [wrong, other]})).len(), 1);
+    // Warnings are repeated.
     let old = json!({"deployments": [{"name": "webhook"}]});
-    assert_eq!(judge(&serving(&old), Some(&serving(&old)), &Surroundings::default()).len(), 1);
+    assert_eq!(validate_change(&serving(&old), Some(&serving(&old)), &RuleContext::default()).len(), 1);
 }
 
 #[test]
-fn every_fault_is_told_at_once() {
+fn all_violations_are_reported_at_once() {
     let spec = json!({
         "version": "x", "high-availability": {"replicas": 0}, "manifests": [{"URL": "ftp://a/b"}],
         "workloads": [{"name": "a", "env": [{"container": "c", "envVars": [{"name": ""}]}]}, {"name": "a"}],
     });
-    let fields: Vec<_> = faults(&serving(&spec), &Surroundings::default()).into_iter().map(|p| p.field).collect();
+    let fields: Vec<_> = validate(&serving(&spec), &RuleContext::default()).into_iter().map(|p| p.field).collect();
     for field in [
         "spec.version",
         "spec.manifests[0].URL",
@@ -135,47 +135,47 @@ fn every_fault_is_told_at_once() {
 }
 
 #[test]
-fn what_is_not_in_the_release_is_told_with_the_nearest() {
-    let releases = releases();
-    let around = Surroundings { releases: Some(&releases), ..Surroundings::default() };
+fn unknown_name_is_reported_with_nearest() {
+    let catalog = catalog();
+    let context = RuleContext { catalog: Some(&catalog), ..RuleContext::default() };
     for (spec, expected) in [
         (
             json!({"workloads": [{"name": "activater"}]}),
-            "spec.workloads[0].name: no workload is called \"activater\"; the nearest is \"activator\"",
+            "spec.workloads[0].name: the release has no workload called \"activater\"; the nearest is \"activator\"",
         ),
         (
             json!({"workloads": [{"name": "migration"}]}),
-            "spec.workloads[0].name: no workload is called \"migration\"; the nearest is \"migration-\"",
+            "spec.workloads[0].name: the release has no workload called \"migration\"; the nearest is \"migration-\"",
         ),
         (
             json!({"workloads": [{"name": "activator", "livenessProbes": [{"container": "activ"}]}]}),
-            "spec.workloads[0].livenessProbes[0].container: no container of this workload is called \"activ\"; the nearest is \"activator\"",
+            "spec.workloads[0].livenessProbes[0].container: the release has no container of this workload called \"activ\"; the nearest is \"activator\"",
         ),
         (
             json!({"workloads": [{"name": "kafka-source-dispatcher", "replicas": 2}]}),
-            "spec.workloads[0].replicas: has no effect, for nothing but kafka-source-dispatcher itself sets its replicas; remove it",
+            "spec.workloads[0].replicas: has no effect, because kafka-source-dispatcher sets its replicas itself; remove it",
         ),
         (
             json!({"podDisruptionBudgets": [{"name": "x", "minAvailable": 1}]}),
-            "spec.podDisruptionBudgets[0].name: no PodDisruptionBudget is called \"x\"; the nearest is \"activator-pdb\"",
+            "spec.podDisruptionBudgets[0].name: the release has no PodDisruptionBudget called \"x\"; the nearest is \"activator-pdb\"",
         ),
         (
             json!({"config": {"feature": {}}}),
-            "spec.config.feature: no ConfigMap is called \"feature\"; the nearest is \"features\"",
+            "spec.config.feature: the release has no ConfigMap called \"feature\"; the nearest is \"features\"",
         ),
         (
             json!({"registry": {"override": {"QUEUE_IMAG": "a/b"}}}),
-            "spec.registry.override.QUEUE_IMAG: no container, workload/container, environment variable or cached image is called \"QUEUE_IMAG\"; the nearest is \"QUEUE_IMAGE\"",
+            "spec.registry.override.QUEUE_IMAG: the release has no container, workload/container, environment variable or cached image called \"QUEUE_IMAG\"; the nearest is \"QUEUE_IMAGE\"",
         ),
     ] {
-        let told: Vec<_> = faults(&serving(&spec), &around).iter().map(ToString::to_string).collect();
-        assert_eq!(told, [expected]);
+        let reported: Vec<_> = validate(&serving(&spec), &context).iter().map(ToString::to_string).collect();
+        assert_eq!(reported, [expected]);
     }
     let fine = json!({"workloads": [{"name": "mt-broker-filter", "replicas": 2}], "registry": {"override": {"QUEUE_IMAGE": "a/b", "activator/activator": "a/b"}}});
-    assert!(faults(&serving(&fine), &around).is_empty());
+    assert!(validate(&serving(&fine), &context).is_empty());
 }
 
-/// Anything that could stand in a spec: its own fields with values of any form, deeply.
+/// Any value: known fields with values of any type, nested.
 fn anything() -> impl Strategy<Value = Value> {
     let words = prop_oneof![
         Just("name"),
@@ -246,7 +246,7 @@ fn any_spec() -> impl Strategy<Value = Value> {
         .prop_map(|fields| Value::Object(fields.into_iter().collect()))
 }
 
-/// Valid in its types, anything in its values.
+/// Valid types with random values.
 fn typed_spec() -> impl Strategy<Value = Value> {
     let text = "[-+._a-zA-Z0-9%/:@${}\\[\\]= ]{0,10}";
     (text, text, text, any::<i32>(), anything(), anything()).prop_map(|(a, b, c, n, x, y)| {
@@ -268,23 +268,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_spec_makes_a_rule_panic(spec in prop_oneof![any_spec(), typed_spec()]) {
-        let releases = releases();
-        let around = Surroundings { releases: Some(&releases), profile: Some(Profile::Healthy), rival: None };
+    fn random_specs_cause_no_panic(spec in prop_oneof![any_spec(), typed_spec()]) {
+        let catalog = catalog();
+        let context = RuleContext { catalog: Some(&catalog), profile: Some(Profile::Healthy), competitor: None };
         for component in Component::ALL {
-            if let Ok(resource) = read(component, &object(component, &json!({"spec": spec}).to_string())) {
-                let told = faults(&resource, &around);
-                // What was there before is never in the way of an update that leaves it.
-                prop_assert!(judge(&resource, Some(&resource), &around).iter().all(|p| !p.is_error()), "{told:?}");
+            if let Ok(resource) = parse(component, &object(component, &json!({"spec": spec}).to_string())) {
+                let reported = validate(&resource, &context);
+                // An existing violation never blocks an update that keeps it.
+                prop_assert!(validate_change(&resource, Some(&resource), &context).iter().all(|p| !p.is_error()), "{reported:?}");
             }
         }
     }
 
     #[test]
-    fn a_changed_reference_is_always_refused(a in typed_spec(), b in typed_spec()) {
+    fn changed_reference_is_always_refused(a in typed_spec(), b in typed_spec()) {
         let (old, new) = (serving(&json!({"spec": a})), serving(&json!({"spec": b})));
         let same = old.common().cluster_profile_ref == new.common().cluster_profile_ref;
-        let refused = judge(&new, Some(&old), &Surroundings::default()).iter().any(|p| p.rule.id == "cluster-profile-ref-immutable");
+        let refused = validate_change(&new, Some(&old), &RuleContext::default()).iter().any(|p| p.rule.id == "cluster-profile-ref-immutable");
         prop_assert_eq!(refused, !same);
     }
 }

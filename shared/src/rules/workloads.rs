@@ -1,70 +1,81 @@
-//! The lists of overrides: each entry has a name, once, and no negative number of replicas.
+//! Lists of overrides: names and replicas.
 
 use std::collections::BTreeSet;
 
-use super::{Example, MAX_INT32, Problem, Rule, Severity};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax::MAX_INT32;
 use crate::api::Knative;
 
-/// Names aren't empty.
+/// Names are set.
 pub static NAME: Rule = Rule {
     id: "override-name",
     severity: Severity::Error,
-    says: "Each override names what it is for: the workload, the Service, the PodDisruptionBudget, and the container.",
-    kept: Example::serving(r#"{"workloads": [{"name": "activator", "replicas": 2}]}"#),
-    broken: Example::serving(r#"{"workloads": [{"name": "", "replicas": 2}]}"#),
+    requirement: "Each override has a name: of a workload, a Service, a PodDisruptionBudget or a container.",
+    valid: Example::serving(r#"{"workloads": [{"name": "activator", "replicas": 2}]}"#),
+    invalid: Example::serving(r#"{"workloads": [{"name": "", "replicas": 2}]}"#),
 };
 
-/// Names are there once.
+/// Names are unique.
 pub static TWICE: Rule = Rule {
     id: "override-twice",
     severity: Severity::Error,
-    says: "A list of overrides has one entry for each name.",
-    kept: Example::serving(r#"{"services": [{"name": "activator-service"}, {"name": "autoscaler"}]}"#),
-    broken: Example::serving(r#"{"services": [{"name": "autoscaler"}, {"name": "autoscaler"}]}"#),
+    requirement: "A list of overrides has one entry for each name.",
+    valid: Example::serving(r#"{"services": [{"name": "activator-service"}, {"name": "autoscaler"}]}"#),
+    invalid: Example::serving(r#"{"services": [{"name": "autoscaler"}, {"name": "autoscaler"}]}"#),
 };
 
-/// Replicas aren't negative.
+/// Replicas are not negative.
 pub static REPLICAS: Rule = Rule {
     id: "replicas",
     severity: Severity::Error,
-    says: "`replicas` of a workload is not negative.",
-    kept: Example::serving(r#"{"workloads": [{"name": "webhook", "replicas": 3}]}"#),
-    broken: Example::serving(r#"{"workloads": [{"name": "webhook", "replicas": -1}]}"#),
+    requirement: "`replicas` of a workload is not negative.",
+    valid: Example::serving(r#"{"workloads": [{"name": "webhook", "replicas": 3}]}"#),
+    invalid: Example::serving(r#"{"workloads": [{"name": "webhook", "replicas": -1}]}"#),
 };
 
-pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     let (deployments, workloads) =
         (common.deployments.iter().map(|w| w.name.as_str()), common.workloads.iter().map(|w| w.name.as_str()));
-    each("spec.deployments", "name", deployments, found);
-    each("spec.workloads", "name", workloads, found);
-    each("spec.services", "name", common.services.iter().map(|s| s.name.as_str()), found);
-    each("spec.podDisruptionBudgets", "name", common.pod_disruption_budgets.iter().map(|b| b.name.as_str()), found);
-    each("spec.resources", "container", common.resources.iter().map(|r| r.container.as_str()), found);
+    check_names("spec.deployments", "name", deployments, violations);
+    check_names("spec.workloads", "name", workloads, violations);
+    check_names("spec.services", "name", common.services.iter().map(|s| s.name.as_str()), violations);
+    check_names(
+        "spec.podDisruptionBudgets",
+        "name",
+        common.pod_disruption_budgets.iter().map(|b| b.name.as_str()),
+        violations,
+    );
+    check_names("spec.resources", "container", common.resources.iter().map(|r| r.container.as_str()), violations);
     for (path, workload) in common.overrides() {
-        each(&format!("{path}.resources"), "container", workload.resources.iter().map(|r| r.container.as_str()), found);
-        each(&format!("{path}.env"), "container", workload.env.iter().map(|e| e.container.as_str()), found);
-        each(
+        check_names(
+            &format!("{path}.resources"),
+            "container",
+            workload.resources.iter().map(|r| r.container.as_str()),
+            violations,
+        );
+        check_names(&format!("{path}.env"), "container", workload.env.iter().map(|e| e.container.as_str()), violations);
+        check_names(
             &format!("{path}.readinessProbes"),
             "container",
             workload.readiness_probes.iter().map(|p| p.container.as_str()),
-            found,
+            violations,
         );
-        each(
+        check_names(
             &format!("{path}.livenessProbes"),
             "container",
             workload.liveness_probes.iter().map(|p| p.container.as_str()),
-            found,
+            violations,
         );
         if let Some(replicas) = workload.replicas.filter(|r| *r < 0) {
-            found.push(REPLICAS.at(
+            violations.push(REPLICAS.at(
                 format!("{path}.replicas"),
                 format!("{replicas} is negative"),
                 "set it to 0 or more",
             ));
         }
         if let Some(replicas) = workload.replicas.filter(|r| *r > MAX_INT32) {
-            found.push(REPLICAS.at(
+            violations.push(REPLICAS.at(
                 format!("{path}.replicas"),
                 format!("{replicas} is more than {MAX_INT32}"),
                 "set it to a smaller number",
@@ -73,18 +84,18 @@ pub fn check(resource: &Knative, found: &mut Vec<Problem>) {
     }
 }
 
-/// The `names` of the list at `path`, which have them in `field`.
-fn each<'n>(path: &str, field: &str, names: impl Iterator<Item = &'n str>, found: &mut Vec<Problem>) {
+/// Checks the `names` in `field` of the entries of the list at `path`.
+fn check_names<'n>(path: &str, field: &str, names: impl Iterator<Item = &'n str>, violations: &mut Vec<Violation>) {
     let mut known = BTreeSet::new();
     for (index, name) in names.enumerate() {
-        let place = || format!("{path}[{index}].{field}");
+        let field_path = || format!("{path}[{index}].{field}");
         if name.trim().is_empty() {
-            found.push(NAME.at(place(), "is empty", "name what the entry is for, or remove it"));
+            violations.push(NAME.at(field_path(), "is empty", "set the name, or remove the entry"));
         } else if !known.insert(name) {
-            found.push(TWICE.at(
-                place(),
-                format!("\"{name}\" is there already"),
-                "put all that is for it into one entry",
+            violations.push(TWICE.at(
+                field_path(),
+                format!("\"{name}\" is not unique"),
+                "merge the entries with this name",
             ));
         }
     }

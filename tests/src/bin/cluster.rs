@@ -1,5 +1,6 @@
-//! A hub and a spoke to use by hand: `cluster up` starts them and prints their kubeconfigs, `cluster down` ends them.
-//! With `--product`, the chart is installed on the hub, both processes run, and the spoke is registered as `spoke-1`.
+//! A hub and a spoke for manual use: `cluster up` starts them and prints their kubeconfigs,
+//! `cluster down` stops them. With `--product`, it installs the chart on the hub, starts both
+//! processes, and registers the spoke as `spoke-1`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -15,7 +16,7 @@ use knative_operator_tests::{Result, releases, tools};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A hub and a spoke to use by hand.
+/// A hub and a spoke for manual use.
 #[derive(Parser)]
 struct Args {
     #[command(subcommand)]
@@ -24,15 +25,15 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Starts them.
+    /// Starts the clusters.
     Up {
-        /// Installs the product, too.
+        /// Installs the operator and the webhook, too.
         #[arg(long)]
         product: bool,
     },
-    /// Ends them.
+    /// Stops the clusters.
     Down,
-    /// Holds them: what `up` leaves running.
+    /// The background process that `up` starts.
     #[command(hide = true)]
     Hold {
         #[arg(long)]
@@ -66,7 +67,7 @@ fn holder() -> Option<Pid> {
 
 fn up(product: bool) -> Result<()> {
     if holder().is_some() {
-        return Err("they are running already: `make cluster-down` ends them".into());
+        return Err("the clusters are running; stop them with `make cluster-down`".into());
     }
     let folder = folder();
     let _ = std::fs::remove_dir_all(&folder);
@@ -134,7 +135,7 @@ async fn hold(product: bool) -> Result<()> {
         let running = Product::install(&hub, &releases, product::values(&[]), &plugins).await?;
         product::register(&hub, &spoke, "spoke-1").await?;
         let product = format!(
-            "the product runs on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\nthe operator's log: {}\n",
+            "operator and webhook run on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\nlog of the operator: {}\n",
             releases.dir.display(),
             product::FLEET,
             running.operator.dir.display(),

@@ -1,6 +1,6 @@
-//! The main job, once, for real: a hub and a spoke come up, the chart is installed, the spoke is registered, Knative
-//! Serving is asked for on the hub and turns Ready on the spoke, a forbidden change is refused, drift is repaired, and
-//! everything is taken away again.
+//! The main use case: starts a hub and a spoke, installs the chart, registers the spoke, applies a
+//! KnativeServing on the hub, waits until it is Ready on the spoke, tries a forbidden change,
+//! causes drift, and deletes everything.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::large_futures)] // it runs once
 
@@ -20,10 +20,10 @@ use serde_json::json;
 
 const NAMESPACE: &str = "knative-serving";
 const NAME: &str = "knative-serving-apac";
-/// How long one step may take at most.
+/// Time limit of a step.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What the demo showed.
+/// Results of the demo.
 #[derive(Default)]
 struct Summary {
     steps: Vec<(&'static str, Duration)>,
@@ -32,7 +32,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// Does one step, and tells how long it took.
+    /// Runs one step and prints its duration.
     async fn step<T>(&mut self, what: &'static str, step: impl Future<Output = Result<T>>) -> Result<T> {
         println!("\n==> {what}");
         let started = Instant::now();
@@ -52,7 +52,7 @@ impl Summary {
 async fn main() -> ExitCode {
     let started = Instant::now();
     let mut summary = Summary::default();
-    // Whoever interrupts the demo drops what it started, too.
+    // An interrupt stops the processes of the demo, too.
     let outcome = tokio::select! {
         outcome = run(&mut summary) => outcome,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!("  refused: {}", summary.refusal);
-    println!("  objects left on the spoke after deletion, but CRDs: {}", summary.left.len());
+    println!("  objects left on the spoke after the deletion, apart from CRDs: {}", summary.left.len());
     ExitCode::SUCCESS
 }
 
@@ -75,14 +75,13 @@ async fn run(summary: &mut Summary) -> Result<()> {
     let releases = releases::best();
     println!("Knative Serving {} from {}", releases.serving, releases.dir.display());
     if !releases.real {
-        println!("(the project's own small release: Knative's are not beside the project)");
+        println!("(using the project's small release, because ../shared is missing)");
     }
     let clusters = async { tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke")) };
     let (hub, spoke) = summary.step("start a hub and a spoke", clusters).await?;
     let plugins = tempfile::tempdir()?;
     let install = Product::install(&hub, &releases, product::values(&[]), plugins.path());
-    let _product =
-        summary.step("helm install knative-operator on the hub, and start what it installed", install).await?;
+    let _product = summary.step("helm install knative-operator on the hub, and start its processes", install).await?;
     summary
         .step("register the spoke as ClusterProfile fleet-system/spoke-1", product::register(&hub, &spoke, "spoke-1"))
         .await?;
@@ -96,7 +95,7 @@ async fn run(summary: &mut Summary) -> Result<()> {
     hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
     summary
         .step(
-            "kubectl apply a KnativeServing with clusterProfileRef; it turns Ready on the spoke",
+            "kubectl apply a KnativeServing with clusterProfileRef, until it is Ready on the spoke",
             ready(&hub, &cr.to_string()),
         )
         .await?;
@@ -107,12 +106,13 @@ async fn run(summary: &mut Summary) -> Result<()> {
         indent(&hub.kubectl(&["events", "-n", NAMESPACE, "--for", &format!("knativeserving/{NAME}")], "").await?)
     );
 
-    summary.refusal = summary.step("try to move it to another cluster: refused by the webhook", refused(&hub)).await?;
+    summary.refusal =
+        summary.step("try to move it to another cluster, which the webhook refuses", refused(&hub)).await?;
     println!("    {}", summary.refusal);
-    summary.step("delete a Deployment on the spoke: it is put back", repaired(&spoke)).await?;
+    summary.step("delete a Deployment on the spoke, which the operator repairs", repaired(&spoke)).await?;
     let delete = async { hub.kubectl(&["delete", "knativeserving", NAME, "-n", NAMESPACE], "").await };
-    summary.step("kubectl delete the KnativeServing; everything leaves the spoke", delete).await?;
-    summary.left = summary.step("look what is left", left(&spoke, &before)).await?;
+    summary.step("kubectl delete the KnativeServing, which empties the spoke", delete).await?;
+    summary.left = summary.step("list the remaining objects", left(&spoke, &before)).await?;
     if !summary.left.is_empty() {
         return Err(format!("left behind: {:?}", summary.left).into());
     }
@@ -123,7 +123,7 @@ fn indent(text: &str) -> String {
     text.lines().map(|line| format!("    {}\n", line.chars().take(150).collect::<String>())).collect()
 }
 
-/// Applies `cr` and shows its conditions as they change, until it is Ready.
+/// Applies `cr` and prints its conditions as they change, until it is Ready.
 async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
     let started = Instant::now();
     hub.kubectl(&["apply", "-f", "-"], cr).await?;
@@ -132,7 +132,7 @@ async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
     let mut shown: Vec<Condition> = Vec::new();
     while let Some(event) = stream.next().await {
         let conditions = event?.and_then(|s| s.status).map(|s| s.conditions).unwrap_or_default();
-        for condition in conditions.iter().filter(|c| news(&shown, c)) {
+        for condition in conditions.iter().filter(|c| has_changed(&shown, c)) {
             let why = condition
                 .message
                 .as_deref()
@@ -153,8 +153,8 @@ async fn ready(hub: &Cluster, cr: &str) -> Result<()> {
     Err("the watch ended".into())
 }
 
-/// Whether `condition` is not as it was shown. Ready says in other words what one of the others says.
-fn news(shown: &[Condition], condition: &Condition) -> bool {
+/// Whether `condition` changed since it was printed. Ready repeats one of the others.
+fn has_changed(shown: &[Condition], condition: &Condition) -> bool {
     let before = shown.iter().find(|s| s.type_ == condition.type_);
     before
         .is_none_or(|s| s.status != condition.status || (condition.type_ != "Ready" && s.message != condition.message))

@@ -1,7 +1,8 @@
-//! Runs a command, and ends it when standard input closes: that is, when whoever started it is gone, even by SIGKILL.
+//! Runs a command, and stops it when standard input closes: when the process that started it is
+//! gone, even by SIGKILL.
 //!
-//! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills at once. Exits as the command does. With
-//! `TETHER_REMOVE` set to a folder, that is removed in the end, when whoever would remove it is gone.
+//! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills immediately. Exits with
+//! the status of the command. If `TETHER_REMOVE` is set, that folder is removed at the end.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 fn main() -> ExitCode {
     let code = run();
     if let Some(folder) = std::env::var_os("TETHER_REMOVE") {
-        // Others may still be writing there for a moment.
+        // Other processes may still write there for a moment.
         let deadline = Instant::now() + Duration::from_secs(5);
         while std::fs::remove_dir_all(&folder).is_err()
             && std::path::Path::new(&folder).exists()

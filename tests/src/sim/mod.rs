@@ -1,8 +1,10 @@
-//! Spokes by the thousand in one process: a light API server of our own that speaks enough of the API for the operator (HTTPS, HTTP/2,
-//! server-side apply, get, list, watch, delete) and makes everything available at once. What it does not do is what a real one is for:
-//! no admission, no controllers but [`status`], no merging of other people's fields.
+//! Simulated spokes, a thousand in one process: a small API server that implements what the
+//! operator uses (HTTPS, HTTP/2, server-side apply, get, list, watch, delete) and makes everything
+//! available immediately. It has no admission, no controllers except [`status`], and no merging of
+//! other managers' fields.
 //!
-//! All spokes share one port: the spoke is the first part of the path, which a ClusterProfile's server may have.
+//! All spokes share a port: the first part of the path selects the spoke, since a ClusterProfile's
+//! server may have a path.
 
 mod serve;
 mod status;
@@ -26,26 +28,26 @@ use crate::Result;
 use crate::pki::Authority;
 use store::Store;
 
-/// A fleet of simulated spokes. Dropping it ends them.
+/// A fleet of simulated spokes. Dropping it stops them.
 pub struct Sim {
     address: SocketAddr,
     authority: String,
     spokes: Arc<Vec<Spoke>>,
     accept: JoinHandle<()>,
-    /// A port that accepts and never says a word.
+    /// A port that accepts connections and never answers.
     hole: SocketAddr,
     silence: JoinHandle<()>,
 }
 
-/// One simulated spoke.
+/// A simulated spoke.
 #[derive(Default)]
 pub struct Spoke {
     store: Store,
-    /// How many requests there were, by verb.
+    /// Number of requests by verb.
     requests: Mutex<HashMap<&'static str, usize>>,
     open: AtomicUsize,
     most: AtomicUsize,
-    /// Who waits for an object to be applied: its path, and when that was.
+    /// Deleted objects by path, with the time at which they were applied again.
     awaited: Mutex<HashMap<String, Option<Instant>>>,
 }
 
@@ -81,12 +83,12 @@ impl Sim {
         Ok(Self { address, authority: authority.pem(), spokes, accept, hole, silence: kept })
     }
 
-    /// How spoke `number` is reached with provider `provider`, as a ClusterProfile says it.
+    /// Access to spoke `number` with `provider`, for a ClusterProfile.
     pub fn access(&self, number: usize, provider: &str) -> Value {
         self.at(provider, &format!("https://{}/{number}", self.address))
     }
 
-    /// How a spoke is reached that accepts connections and never says a word.
+    /// Access to a server that accepts connections and never answers.
     pub fn black_hole(&self, provider: &str) -> Value {
         self.at(provider, &format!("https://{}", self.hole))
     }
@@ -100,7 +102,7 @@ impl Sim {
         &self.spokes[number]
     }
 
-    /// The requests of all spokes since this was asked last, by verb.
+    /// Requests of all spokes by verb since the last call.
     pub fn take_requests(&self) -> HashMap<&'static str, usize> {
         let mut all = HashMap::new();
         for spoke in self.spokes.iter() {
@@ -111,7 +113,7 @@ impl Sim {
         all
     }
 
-    /// The most connections that one spoke has open, and had at any time.
+    /// Maximum number of connections to one spoke, now and at any time.
     pub fn connections(&self) -> (usize, usize) {
         let most = |of: fn(&Spoke) -> &AtomicUsize| {
             self.spokes.iter().map(|s| of(s).load(Ordering::Relaxed)).max().unwrap_or_default()
@@ -128,19 +130,19 @@ impl Drop for Sim {
 }
 
 impl Spoke {
-    /// Deletes the object at `path` (`/apis/apps/v1/namespaces/a/deployments/b`), as somebody else would; whether it was there. From then
-    /// on [`Self::back`] tells when it was applied again.
+    /// Deletes the object at `path` (`/apis/apps/v1/namespaces/a/deployments/b`); returns whether
+    /// it existed. Then [`Self::back`] returns when it was applied again.
     pub fn delete(&self, path: &str) -> bool {
         lock(&self.awaited).insert(path.to_owned(), None);
         self.store.delete(path)
     }
 
-    /// When the object at `path` was applied again after it was deleted.
+    /// When the object at `path` was applied again after its deletion.
     pub fn back(&self, path: &str) -> Option<Instant> {
         lock(&self.awaited).get(path).copied().flatten()
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn objects(&self) -> usize {
         self.store.len()
     }
@@ -156,7 +158,7 @@ impl Spoke {
     }
 }
 
-/// One connection; which spoke it is for shows with its first request.
+/// A connection; its first request shows which spoke it is for.
 struct Connection {
     spokes: Arc<Vec<Spoke>>,
     spoke: Mutex<Option<usize>>,

@@ -1,4 +1,4 @@
-//! One request to a simulated spoke.
+//! Handles one request to a simulated spoke.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Connection, Spoke};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The answer to `request`, whose path begins with the number of the spoke.
+/// The response to `request`, whose path begins with the number of the spoke.
 pub async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().trim_start_matches('/');
@@ -72,7 +72,7 @@ fn read(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Response
     if let Some(found) = spoke.store.get(path) {
         return json(200, &found.show(metadata_only));
     }
-    // A name is at an even place: /api/v1/secrets and /api/v1/namespaces/a/secrets are lists.
+    // Names are at even positions: /api/v1/secrets and /api/v1/namespaces/a/secrets are lists.
     let depth = path.split('/').count() - usize::from(path.starts_with("/apis/"));
     if !matches!(depth, 4 | 6) {
         return failure(404, "not found");
@@ -94,7 +94,7 @@ fn apply(spoke: &Spoke, path: &str, query: &str, body: &Bytes, metadata_only: bo
     json(if new { 201 } else { 200 }, &stored.show(metadata_only))
 }
 
-/// What is there if that is asked for, then what changes, until the client goes away or the time is over.
+/// The initial objects if requested, then changes, until the client disconnects or the timeout.
 fn watch(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Response<Body> {
     spoke.count("watch");
     let selector = parameter(query, "labelSelector").unwrap_or_default();
@@ -132,7 +132,7 @@ fn watch(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Respons
                     ));
                 }
                 Ok(Ok(_)) => {}
-                // Too slow: the client begins anew.
+                // Too slow: the client has to start anew.
                 Ok(Err(broadcast::error::RecvError::Lagged(_) | broadcast::error::RecvError::Closed)) | Err(_) => {
                     return None;
                 }
@@ -150,7 +150,7 @@ fn line(type_: &str, object: &Value) -> Vec<u8> {
     line
 }
 
-/// The value of query parameter `name`, decoded as far as the operator's own need it.
+/// The value of query parameter `name`, decoded as far as the operator needs it.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.replace("%3D", "=").replace("%2F", "/").replace("%2C", ",").replace('+', " "))

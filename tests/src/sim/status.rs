@@ -1,8 +1,8 @@
-//! What the controllers of a cluster would say of an object a moment after it was applied: that it works.
+//! Sets the status that a cluster's controllers would set a moment after an apply.
 
 use serde_json::{Value, json};
 
-/// The status of `object`, in its `generation`, made at `now`.
+/// The status of `object` in its `generation` at `now`.
 pub fn of(object: &Value, generation: u64, now: &str) -> Option<Value> {
     let condition =
         |type_: &str| json!({"type": type_, "status": "True", "reason": "Simulated", "lastTransitionTime": now});

@@ -9,12 +9,12 @@ use tokio::sync::broadcast;
 
 use super::{lock, status};
 
-/// When everything was made.
+/// Creation time of all objects.
 const NOW: &str = "2026-01-01T00:00:00Z";
-/// Changes that a watch may lag behind.
+/// Number of changes that a watch may lag behind.
 const BACKLOG: usize = 512;
 
-/// What was applied, and what whose field is of it: most of it is the same on every spoke, and kept once.
+/// An applied object with its owned fields. Most are equal on all spokes, and shared.
 struct Body {
     text: Box<str>,
     fields: Value,
@@ -22,7 +22,7 @@ struct Body {
 
 static BODIES: LazyLock<Mutex<HashMap<u64, Arc<Body>>>> = LazyLock::new(Mutex::default);
 
-/// One object.
+/// A stored object.
 #[derive(Clone)]
 pub struct Stored {
     body: Arc<Body>,
@@ -32,12 +32,12 @@ pub struct Stored {
     generation: u64,
 }
 
-/// Something that changed.
+/// A change.
 #[derive(Clone)]
 pub struct Change {
     /// `ADDED`, `MODIFIED`, `DELETED`.
     pub type_: &'static str,
-    /// The path of the object.
+    /// Path of the object.
     pub path: Arc<str>,
     /// The object.
     pub object: Stored,
@@ -47,12 +47,12 @@ struct Inner {
     objects: BTreeMap<Arc<str>, Stored>,
     version: u64,
     changes: broadcast::Sender<Change>,
-    /// The changes of late, for watches that go on from some version.
+    /// Recent changes, for watches that continue from a version.
     log: VecDeque<Change>,
 }
 
 impl Inner {
-    fn tell(&mut self, change: Change) {
+    fn publish(&mut self, change: Change) {
         if self.log.len() == BACKLOG {
             self.log.pop_front();
         }
@@ -61,7 +61,7 @@ impl Inner {
     }
 }
 
-/// The objects of one spoke, by path.
+/// Objects of one spoke by path.
 pub struct Store(Mutex<Inner>);
 
 impl Default for Store {
@@ -89,7 +89,7 @@ impl Stored {
         metadata
     }
 
-    /// The object as JSON; only its metadata if that is what was asked for.
+    /// The object as JSON; only its metadata if `metadata_only`.
     pub fn show(&self, metadata_only: bool) -> Value {
         let mut body: Value = serde_json::from_str(&self.body.text).unwrap_or_default();
         let metadata = self.metadata(&body);
@@ -103,7 +103,7 @@ impl Stored {
         body
     }
 
-    /// Whether it has the labels of `selector` (`a=b,c=d`).
+    /// Whether it has the labels in `selector` (`a=b,c=d`).
     pub fn matches(&self, selector: &str) -> bool {
         let body: Value = serde_json::from_str(&self.body.text).unwrap_or_default();
         let has = |part: &str| {
@@ -115,7 +115,7 @@ impl Stored {
 }
 
 impl Store {
-    /// Applies the object in `text` at `path`; what it is then, and whether it is new.
+    /// Applies the object in `text` at `path`; returns it, and whether it is new.
     pub fn apply(&self, path: &str, text: &str, manager: &str) -> Option<(Stored, bool)> {
         let body = interned(text)?;
         let mut inner = lock(&self.0);
@@ -129,11 +129,11 @@ impl Store {
         let stored = Stored { body, manager: manager.into(), uid, version, generation };
         let path: Arc<str> = path.into();
         inner.objects.insert(Arc::clone(&path), stored.clone());
-        inner.tell(Change { type_: if new { "ADDED" } else { "MODIFIED" }, path, object: stored.clone() });
+        inner.publish(Change { type_: if new { "ADDED" } else { "MODIFIED" }, path, object: stored.clone() });
         Some((stored, new))
     }
 
-    /// Deletes what is at `path`, and with a Namespace what is in it; whether it was there.
+    /// Deletes the object at `path`, with a Namespace its objects; returns whether it existed.
     pub fn delete(&self, path: &str) -> bool {
         let mut inner = lock(&self.0);
         let within =
@@ -149,18 +149,18 @@ impl Store {
             let version = inner.version;
             if let Some(mut object) = inner.objects.remove(&path) {
                 object.version = version;
-                inner.tell(Change { type_: "DELETED", path, object });
+                inner.publish(Change { type_: "DELETED", path, object });
             }
         }
         there
     }
 
-    /// What is at `path`.
+    /// The object at `path`.
     pub fn get(&self, path: &str) -> Option<Stored> {
         lock(&self.0).objects.get(path).cloned()
     }
 
-    /// What is below `collection`, the version that it was seen at, and what changes from then on.
+    /// The objects below `collection`, their version, and future changes.
     pub fn list(&self, collection: &str) -> (Vec<Stored>, u64, broadcast::Receiver<Change>) {
         let inner = lock(&self.0);
         let objects = inner
@@ -172,22 +172,23 @@ impl Store {
         (objects, inner.version, inner.changes.subscribe())
     }
 
-    /// What has changed since `version`, and what changes from now on; nothing if that is too long ago.
+    /// Changes since `version`, and future ones; `None` if the version is too old.
     pub fn since(&self, version: u64) -> Option<(Vec<Change>, broadcast::Receiver<Change>)> {
         let inner = lock(&self.0);
-        // Every version is one change: what is missing was dropped.
+        // Every version is one change: missing ones were dropped.
         let kept = inner.log.front().map_or(inner.version + 1, |first| first.object.version);
         let later = inner.log.iter().filter(|change| change.object.version > version).cloned().collect();
         (version + 1 >= kept).then(|| (later, inner.changes.subscribe()))
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         lock(&self.0).objects.len()
     }
 }
 
-/// Whether `path` is one of `collection`: `/api/v1/namespaces/a/secrets`, or `/api/v1/secrets` for those of all namespaces.
+/// Whether `path` is in `collection`: `/api/v1/namespaces/a/secrets`, or `/api/v1/secrets` for all
+/// namespaces.
 pub fn below(collection: &str, path: &str) -> bool {
     if path.strip_prefix(collection).is_some_and(|rest| rest.starts_with('/') && rest.matches('/').count() == 1) {
         return true;
@@ -210,7 +211,7 @@ fn interned(text: &str) -> Option<Arc<Body>> {
     Some(body)
 }
 
-/// The fields of `object`, as the API server keeps book of them; lists are taken for one whole.
+/// The owned fields of `object`, as the API server records them; lists count as atomic.
 fn owned(object: &Value) -> Value {
     let mut fields = fields(object);
     if let Value::Object(top) = &mut fields {

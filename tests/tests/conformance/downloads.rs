@@ -1,4 +1,4 @@
-//! Manifests by URL, from a server with a certificate of its own, which does what good servers don't.
+//! Manifests by URL, from a server with its own authority, which also misbehaves.
 
 use std::process::Output;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ fn status(status: &'static str, headers: &[String]) -> Answer {
     Answer::With(status, headers.to_vec(), Vec::new())
 }
 
-/// A server, and what trusts it.
-struct Stand {
+/// A server, and the file with its authority.
+struct Fixture {
     server: Server,
     directory: tempfile::TempDir,
 }
 
-impl Stand {
+impl Fixture {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let authority = Authority::new("downloads").unwrap();
@@ -92,47 +92,47 @@ fn names(list: &str, kind: &str) -> Vec<String> {
 }
 
 #[test]
-fn manifests_are_downloaded_instead_of_the_release_and_beside_it() {
-    let stand = Stand::new();
-    let list = outcome(&stand.run(&stand.own("/v${VERSION}/serving.yaml"), true)).unwrap();
+fn manifests_replace_or_extend_release() {
+    let fixture = Fixture::new();
+    let list = outcome(&fixture.run(&fixture.own("/v${VERSION}/serving.yaml"), true)).unwrap();
     assert_eq!(
         (names(&list, "Namespace"), names(&list, "ConfigMap")),
         (vec!["knative-serving".to_owned()], vec!["config-own".to_owned()])
     );
-    let list = outcome(&stand.run(&stand.own("/moved.yaml"), true)).unwrap();
+    let list = outcome(&fixture.run(&fixture.own("/moved.yaml"), true)).unwrap();
     assert_eq!(names(&list, "ConfigMap"), ["config-own"]);
 
-    let url = stand.server.url("/replacing.yaml?token=query-secret").replace("https://", "https://user:secret@");
+    let url = fixture.server.url("/replacing.yaml?token=query-secret").replace("https://", "https://user:secret@");
     let list =
-        outcome(&stand.run(&format!("{{version: 1.1.0, additionalManifests: [{{URL: '{url}'}}]}}"), true)).unwrap();
+        outcome(&fixture.run(&format!("{{version: 1.1.0, additionalManifests: [{{URL: '{url}'}}]}}"), true)).unwrap();
     let list: Value = serde_json::from_str(&list).unwrap();
     let defaults: Vec<_> =
         list["items"].as_array().unwrap().iter().filter(|o| o["metadata"]["name"] == "config-defaults").collect();
     assert_eq!(defaults.len(), 1);
     assert!(defaults[0]["data"].is_null(), "the released one is replaced: {}", defaults[0]);
-    let asked = stand.server.asked();
+    let asked = fixture.server.requests();
     let asked = asked.iter().find(|a| a.path.starts_with("/replacing")).unwrap();
     assert!(asked.headers.iter().any(|h| h.starts_with("authorization: basic ")), "{asked:?}");
 }
 
 #[test]
-fn a_server_that_fails_for_a_moment_is_asked_again() {
-    let stand = Stand::new();
-    let list = outcome(&stand.run(&stand.own("/later.yaml"), true)).unwrap();
+fn transient_failure_is_retried() {
+    let fixture = Fixture::new();
+    let list = outcome(&fixture.run(&fixture.own("/later.yaml"), true)).unwrap();
     assert_eq!(names(&list, "ConfigMap"), ["config-later"]);
-    assert_eq!(stand.server.asked().len(), 3);
-    outcome(&stand.run(&stand.own("/forbidden.yaml"), true)).unwrap_err();
-    assert_eq!(stand.server.asked().len(), 4, "a refusal is final");
+    assert_eq!(fixture.server.requests().len(), 3);
+    outcome(&fixture.run(&fixture.own("/forbidden.yaml"), true)).unwrap_err();
+    assert_eq!(fixture.server.requests().len(), 4, "a refusal is final");
 }
 
 #[test]
-fn each_failure_is_told_with_its_field_and_no_secret() {
-    let stand = Stand::new();
+fn failure_names_field_without_secrets() {
+    let fixture = Fixture::new();
     for (path, expected) in [
         ("/missing.yaml?token=query-secret", "the server answered 404 Not Found"),
         ("/forbidden.yaml", "the server answered 403 Forbidden"),
         ("/broken.yaml", "it is broken: "),
-        ("/page", "it is broken: object 1 is no mapping but text"),
+        ("/page", "it can't be parsed: object 1 is not a mapping but a string"),
         ("/empty.yaml", "there is no resource available in the target manifests"),
         (
             "/other-version.yaml",
@@ -143,18 +143,18 @@ fn each_failure_is_told_with_its_field_and_no_secret() {
         ("/endless.yaml", "it is larger than 10 MiB"),
         ("/silent.yaml", "it took longer than 3s"),
     ] {
-        let spec = stand.own(path).replace("https://", "https://user:secret@");
-        let error = outcome(&stand.run(&spec, true)).unwrap_err();
+        let spec = fixture.own(path).replace("https://", "https://user:secret@");
+        let error = outcome(&fixture.run(&spec, true)).unwrap_err();
         assert!(
             error.contains("spec.manifests[0].URL: https://127.0.0.1:") && error.contains(expected),
             "{path}: {error}"
         );
         assert!(!error.contains("secret"), "{error}");
     }
-    let error = outcome(&stand.run(&stand.own("/v1.1.0/serving.yaml"), false)).unwrap_err();
+    let error = outcome(&fixture.run(&fixture.own("/v1.1.0/serving.yaml"), false)).unwrap_err();
     assert!(error.contains("spec.manifests[0].URL: ") && error.to_lowercase().contains("certificate"), "{error}");
     let closed = "{version: 1.1.0, ingress: {}, manifests: [{URL: 'https://127.0.0.1:1/a.yaml'}]}";
-    let error = outcome(&stand.run(closed, true)).unwrap_err();
+    let error = outcome(&fixture.run(closed, true)).unwrap_err();
     assert!(
         error.contains("spec.manifests[0].URL: https://127.0.0.1:1/a.yaml: ") && error.contains("onnection refused"),
         "{error}"
@@ -162,13 +162,13 @@ fn each_failure_is_told_with_its_field_and_no_secret() {
 }
 
 #[test]
-fn what_is_kept_is_asked_for_again_and_used_when_the_server_fails() {
+fn cached_manifest_is_revalidated_and_used_on_failure() {
     knative_operator_runtime::install_crypto();
-    let stand = Stand::new();
+    let fixture = Fixture::new();
     let authority =
-        reqwest::Certificate::from_pem(&std::fs::read(stand.directory.path().join("ca.crt")).unwrap()).unwrap();
+        reqwest::Certificate::from_pem(&std::fs::read(fixture.directory.path().join("ca.crt")).unwrap()).unwrap();
     let client = || reqwest::Client::builder().tls_certs_only([authority.clone()]);
-    let url: reqwest::Url = stand.server.url("/tagged.yaml").parse().unwrap();
+    let url: reqwest::Url = fixture.server.url("/tagged.yaml").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::ZERO).unwrap();
@@ -176,20 +176,20 @@ fn what_is_kept_is_asked_for_again_and_used_when_the_server_fails() {
         for _ in 0..5 {
             let objects = downloads.objects(&url).await.unwrap();
             names.push(objects[0].id().name.clone());
-            // Unchanged, again with the same content, and not there any more: nothing is parsed again.
+            // Unchanged, then the same content again, then missing: nothing is parsed again.
             if names.last().unwrap() == "config-tagged" {
                 assert!(Arc::ptr_eq(first.get_or_insert_with(|| Arc::clone(&objects)), &objects));
             }
         }
         assert_eq!(names, ["config-tagged", "config-tagged", "config-tagged", "config-tagged", "config-changed"]);
         let tagged: Vec<_> =
-            stand.server.asked().iter().map(|a| a.headers.iter().any(|h| h == "if-none-match: \"1\"")).collect();
+            fixture.server.requests().iter().map(|a| a.headers.iter().any(|h| h == "if-none-match: \"1\"")).collect();
         assert_eq!(tagged, [false, true, true, false, false], "the last full answer had no ETag");
 
-        // What came a moment ago is not asked for at all.
+        // A recent download is not revalidated.
         let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::from_secs(60)).unwrap();
         downloads.objects(&url).await.unwrap();
         downloads.objects(&url).await.unwrap();
-        assert_eq!(stand.server.asked().len(), 6);
+        assert_eq!(fixture.server.requests().len(), 6);
     });
 }

@@ -1,12 +1,12 @@
-//! Every transform on the project's small release, as files that need nothing beside the project. After a change that is
-//! meant: `INSTA_UPDATE=always cargo test --test conformance golden`, and read the difference.
+//! All transforms on the project's small release, as golden files. After an intended change:
+//! `INSTA_UPDATE=always cargo test --test conformance golden`, and review the difference.
 
 use knative_operator_tests::tools::project;
 
 use super::{command, outcome, small};
 
 #[test]
-fn each_case_renders_as_it_did() {
+fn cases_render_as_golden_files() {
     let folder = project().join("tests/tests/conformance");
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(folder.join("golden"));

@@ -1,21 +1,22 @@
-//! What the CustomResourceDefinitions admit can be read, judged and rendered. `INSTANCES` says how many of each kind are tried.
+//! Instances that the CustomResourceDefinitions admit are parsed, validated and rendered.
+//! `INSTANCES` is the number per kind.
 
-use knative_operator::packed::Packed;
+use knative_operator::object::CompactObject;
 use knative_operator::release::Bundle;
 use knative_operator::render::{Settings, objects};
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::{self, Surroundings};
+use knative_operator_shared::rules::{self, RuleContext};
 use knative_operator_shared::{crd, defaults};
 use knative_operator_tests::instances::Generator;
 use serde_json::{Value, json};
 
 use super::small;
 
-/// Instances that are tried, unless `INSTANCES` says otherwise.
+/// Default number of instances.
 const INSTANCES: u64 = 1000;
 
-fn released(component: Component) -> Vec<Packed> {
-    let (bundle, version) = (Bundle::at(small()), "1.1.0".parse().unwrap());
+fn released(component: Component) -> Vec<CompactObject> {
+    let (bundle, version) = (Bundle::open(small()), "1.1.0".parse().unwrap());
     let mut directories = vec![bundle.release(component, &version)];
     if component == Component::Serving {
         directories.extend(["istio", "kourier"].map(|name| bundle.extra("ingress", &version, name)));
@@ -23,10 +24,10 @@ fn released(component: Component) -> Vec<Packed> {
     directories.iter().flat_map(|d| bundle.objects(d).unwrap().iter().cloned().collect::<Vec<_>>()).collect()
 }
 
-/// What is wrong with how `object` is treated, if something is; whether it was rendered.
-fn tried(component: Component, object: &Value, released: &[Packed]) -> Result<bool, String> {
-    let resource = rules::read(component, object).map_err(|problem| format!("not read: {problem}"))?;
-    let problems = rules::judge(&resource, None, &Surroundings::default());
+/// Parses, validates and renders `object`; whether it was rendered.
+fn try_instance(component: Component, object: &Value, released: &[CompactObject]) -> Result<bool, String> {
+    let resource = rules::parse(component, object).map_err(|problem| format!("not read: {problem}"))?;
+    let problems = rules::validate_change(&resource, None, &RuleContext::default());
     if let Some(problem) = problems.iter().find(|problem| problem.rule == &rules::READABLE) {
         return Err(format!("judged unreadable: {problem}"));
     }
@@ -42,7 +43,7 @@ fn tried(component: Component, object: &Value, released: &[Packed]) -> Result<bo
 }
 
 #[test]
-fn what_the_definitions_admit_is_read_judged_and_rendered() {
+fn admitted_instances_are_parsed_validated_and_rendered() {
     let count = std::env::var("INSTANCES").ok().and_then(|n| n.parse().ok()).unwrap_or(INSTANCES);
     std::thread::scope(|scope| {
         for component in Component::ALL {
@@ -56,16 +57,16 @@ fn what_the_definitions_admit_is_read_judged_and_rendered() {
                     object["kind"] = json!(component.kind());
                     object["metadata"] = json!({"name": "a", "namespace": component.canonical(), "uid": "u"});
                     let given = object.clone();
-                    defaults::fill_in(component, &mut object);
-                    assert_eq!(object, given, "seed {seed}: something was filled in that the definition requires");
-                    match tried(component, &object, &released) {
+                    defaults::set_defaults(component, &mut object);
+                    assert_eq!(object, given, "seed {seed}: a default was set for a required field");
+                    match try_instance(component, &object, &released) {
                         Ok(done) => rendered += u64::from(done),
                         Err(fault) => panic!("{component}, seed {seed}: {fault}\n{object:#}"),
                     }
                 }
                 assert!(count == 0 || rendered > 0);
                 eprintln!(
-                    "{component}: {count} instances read and judged, {rendered} rendered, {} refused with their field",
+                    "{component}: {count} instances parsed and validated, {rendered} rendered, {} refused with their field",
                     count - rendered
                 );
             });

@@ -1,4 +1,4 @@
-//! What is rendered, through the real binary: against the Go operator's renderings, against files of our own, and what is refused.
+//! Rendering by the real binary: compared with the Go operator and with golden files, and errors.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
@@ -19,7 +19,7 @@ fn operator(arguments: &[&str]) -> Output {
     command().args(arguments).output().unwrap()
 }
 
-/// `knative-operator`, of whose environment nothing is known to it.
+/// `knative-operator` without its environment variables.
 fn command() -> Command {
     let mut command = Command::new(tools::sibling("knative-operator").unwrap());
     for variable in ["KO_DATA_PATH", "KUBERNETES_MIN_VERSION", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
@@ -33,7 +33,7 @@ fn small() -> PathBuf {
     tools::project().join("tests/release")
 }
 
-/// Writes a KnativeServing with `spec` to `directory`; where it is.
+/// Writes a KnativeServing with `spec` to `directory`; returns its path.
 fn serving(directory: &Path, spec: &str) -> PathBuf {
     let path = directory.join("resource.yaml");
     let head = "apiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata: {name: serving, namespace: knative-serving}\n";
@@ -41,14 +41,14 @@ fn serving(directory: &Path, spec: &str) -> PathBuf {
     path
 }
 
-/// What `render` says of a KnativeServing with `spec`: stdout, or stderr.
+/// Output of `render` for a KnativeServing with `spec`: stdout, or stderr.
 fn render(spec: &str) -> Result<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = serving(directory.path(), spec);
     outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()]))
 }
 
-/// What was printed: on stdout if it went well, else on stderr, and then nothing on stdout.
+/// Output: stdout after success, else stderr, with nothing on stdout.
 fn outcome(output: &Output) -> Result<String, String> {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     if output.status.success() {

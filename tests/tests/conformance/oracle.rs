@@ -1,5 +1,5 @@
-//! What is rendered, held against what the Go operator renders (`../shared/oracle`), by its own comparison. Without that
-//! material, or Python, the test says "skipped".
+//! Compares rendered objects with those of the Go operator (`../shared/oracle`), by the oracle's
+//! own comparison. Skipped without the oracle or Python.
 
 use std::io::Write;
 use std::process::Command;
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::{command, outcome};
 
 #[test]
-fn what_is_rendered_equals_the_go_operators() {
+fn rendered_objects_equal_go_operators() {
     let shared = project().join("../shared");
     let python = Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
     if !shared.join("oracle").is_dir() || !python {
-        // Not through `eprintln!`, which a passing test swallows.
-        let _ = writeln!(std::io::stderr(), "skipped: {} or python3 is not there", shared.join("oracle").display());
+        // Not `eprintln!`, whose output a passing test hides.
+        let _ = writeln!(std::io::stderr(), "skipped: {} or python3 is missing", shared.join("oracle").display());
         return;
     }
     let rendered = tempfile::tempdir().unwrap();

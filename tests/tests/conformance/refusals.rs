@@ -1,18 +1,19 @@
-//! What can't be rendered says what and where, with exit status 1 and nothing on stdout; what has no effect is told.
+//! Render errors: exit status 1, field and fix on stderr, nothing on stdout; and warnings about
+//! settings without effect.
 
 use serde_json::Value;
 
 use super::{operator, outcome, render, serving, small};
 
 #[test]
-fn the_rules_in_the_documentation_are_fresh() {
+fn documented_rules_are_up_to_date() {
     let file = knative_operator_tests::tools::project().join("docs/rules.md");
     let told = outcome(&operator(&["rules"])).unwrap();
     assert_eq!(std::fs::read_to_string(file).unwrap(), told, "docs/rules.md is stale: run `make generate`");
 }
 
 #[test]
-fn each_mistake_is_told_with_its_field_and_the_fix() {
+fn error_has_field_and_fix() {
     for (spec, expected) in [
         ("{version: abc}", &["spec.version: \"abc\" is not a version", "set it to one such as 1.22.1"][..]),
         (
@@ -21,7 +22,7 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
         ),
         (
             "{workloads: [{name: a, resources: [{container: a, limits: {cpu: 1x}}]}]}",
-            &["spec.workloads[0].resources[0].limits.cpu: \"1x\" is no quantity"],
+            &["spec.workloads[0].resources[0].limits.cpu: \"1x\" is not a quantity"],
         ),
         ("{workloads: [{name: a, replicas: two}]}", &["spec.workloads[0].replicas: invalid type"]),
         ("{resources: [{limits: {cpu: 1}}]}", &["spec.resources[0]: missing field `container`"]),
@@ -67,10 +68,7 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
             "{additionalManifests: [{URL: own/additions.yaml}, {URL: ../../Cargo.toml}]}",
             &["spec.additionalManifests[1].URL: ../../Cargo.toml leads out of the release bundle"],
         ),
-        (
-            "{additionalManifests: [{URL: nothing.yaml}]}",
-            &["spec.additionalManifests[0].URL: ", "nothing.yaml can't be read"],
-        ),
+        ("{additionalManifests: [{URL: nothing.yaml}]}", &["spec.additionalManifests[0].URL: ", "cannot read"]),
         (
             "{additionalManifests: [{URL: 'knative-serving/${VERSION}, knative-eventing/1.1.0'}], version: 1.0.0}",
             &[
@@ -85,7 +83,7 @@ fn each_mistake_is_told_with_its_field_and_the_fix() {
 }
 
 #[test]
-fn a_version_jump_says_the_allowed_path() {
+fn version_jump_error_has_allowed_path() {
     let directory = tempfile::tempdir().unwrap();
     let file = serving(directory.path(), "{version: 1.1.0}\nstatus: {version: 1.4.2}");
     let error = outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()]))
@@ -98,7 +96,7 @@ fn a_version_jump_says_the_allowed_path() {
 }
 
 #[test]
-fn a_broken_bundle_names_file_and_line() {
+fn bundle_error_has_file_and_line() {
     let directory = tempfile::tempdir().unwrap();
     let release = directory.path().join("knative-serving/1.1.0");
     std::fs::create_dir_all(&release).unwrap();
@@ -108,7 +106,7 @@ fn a_broken_bundle_names_file_and_line() {
     let file = serving(directory.path(), "{ingress: {}}");
     let arguments = ["render", "-f", file.to_str().unwrap(), "--releases", directory.path().to_str().unwrap()];
     let error = outcome(&operator(&arguments)).unwrap_err();
-    assert!(error.contains("knative-serving/1.1.0/2-bad.yaml is broken: ") && error.contains("line 5"), "{error}");
+    assert!(error.contains("knative-serving/1.1.0/2-bad.yaml: ") && error.contains("line 5"), "{error}");
     std::fs::remove_dir_all(&release).unwrap();
     let error = outcome(&operator(&arguments)).unwrap_err();
     assert!(
@@ -116,23 +114,23 @@ fn a_broken_bundle_names_file_and_line() {
         "{error}"
     );
     let error = outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", "/nowhere"])).unwrap_err();
-    assert!(error.contains("/nowhere/knative-serving can't be read") && error.contains("--releases"), "{error}");
+    assert!(error.contains("cannot read /nowhere/knative-serving") && error.contains("--releases"), "{error}");
     let error = outcome(&operator(&["render", "-f", "/nowhere.yaml"])).unwrap_err();
-    assert!(error.starts_with("error: /nowhere.yaml can't be read: "), "{error}");
+    assert!(error.starts_with("error: cannot read /nowhere.yaml: "), "{error}");
 }
 
 #[test]
-fn names_that_nothing_has_are_told_with_the_nearest() {
+fn unknown_names_are_reported_with_nearest() {
     let directory = tempfile::tempdir().unwrap();
     let spec = "{workloads: [{name: contoller}], services: [{name: webhok}], registry: {override: {kontroller: x}}, confg: {}, replica: 1}";
     let file = serving(directory.path(), spec);
     let output = operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()]);
     let told = String::from_utf8(output.stderr.clone()).unwrap();
     for expected in [
-        "warning: KnativeServing serving: spec.workloads[0].name: no workload is called \"contoller\"; the nearest is \"controller\"\n",
-        "warning: KnativeServing serving: spec.services[0].name: no Service is called \"webhok\"; the nearest is \"webhook\"\n",
-        "warning: KnativeServing serving: spec.registry.override.kontroller: no container, workload/container, environment variable or cached image is called \"kontroller\"; the nearest is \"controller\"\n",
-        "warning: KnativeServing serving: spec.replica: there is no such field, and the API server drops it\n",
+        "warning: KnativeServing serving: spec.workloads[0].name: the release has no workload called \"contoller\"; the nearest is \"controller\"\n",
+        "warning: KnativeServing serving: spec.services[0].name: the release has no Service called \"webhok\"; the nearest is \"webhook\"\n",
+        "warning: KnativeServing serving: spec.registry.override.kontroller: the release has no container, workload/container, environment variable or cached image called \"kontroller\"; the nearest is \"controller\"\n",
+        "warning: KnativeServing serving: spec.replica: unknown field; the API server drops it\n",
     ] {
         assert!(told.contains(expected), "{told}");
     }
@@ -140,7 +138,7 @@ fn names_that_nothing_has_are_told_with_the_nearest() {
 }
 
 #[test]
-fn both_formats_say_the_same_and_versions_are_listed() {
+fn formats_agree_and_versions_are_listed() {
     let directory = tempfile::tempdir().unwrap();
     let file = serving(directory.path(), "{ingress: {kourier: {enabled: true}}}");
     let releases = small();
@@ -159,7 +157,7 @@ fn both_formats_say_the_same_and_versions_are_listed() {
 }
 
 #[test]
-fn a_resource_without_spec_means_the_same_in_each_form() {
+fn forms_of_missing_spec_render_equally() {
     let directory = tempfile::tempdir().unwrap();
     let releases = small();
     for kind in ["KnativeServing", "KnativeEventing"] {

@@ -1,13 +1,13 @@
-//! What is refused at `kubectl apply`, in the words that a user reads.
+//! Refusals of `kubectl apply`, with their messages.
 
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, fleet, namespace, nothing, resource, run};
+use crate::support::{apply, delete, fleet, namespace, nothing_to_install, resource, run};
 
-/// The three forbidden changes of a resource, as merge patches, and what the refusal says of each.
+/// The three forbidden changes of a resource as merge patches, with the message of each.
 pub fn changes() -> [(&'static str, Option<&'static str>, Value, &'static str); 3] {
     let reference = |name: Value| json!({"spec": {"clusterProfileRef": name}});
     [
@@ -32,7 +32,7 @@ pub fn changes() -> [(&'static str, Option<&'static str>, Value, &'static str); 
     ]
 }
 
-/// What kubectl says to `patch` of `resource`.
+/// Output of kubectl for `patch` of `resource`.
 pub async fn refusal(hub: &Cluster, resource: &Value, patch: &Value) -> String {
     let (kind, metadata) = (resource["kind"].as_str().unwrap(), &resource["metadata"]);
     let (namespace, name) = (metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap());
@@ -43,21 +43,21 @@ pub async fn refusal(hub: &Cluster, resource: &Value, patch: &Value) -> String {
 }
 
 #[test]
-fn the_reference_cannot_be_changed_added_or_removed() {
+fn cluster_profile_ref_is_immutable() {
     run(async {
         let fleet = fleet().await?;
         let hub = &fleet.hub;
         namespace(hub, "admission").await?;
         for component in Component::ALL {
             for (name, profile, patch, expected) in changes() {
-                // Manifests that are not there: nothing is installed.
-                let stored = resource(component, "admission", name, profile, nothing());
+                // Manifests that do not exist: nothing is installed.
+                let stored = resource(component, "admission", name, profile, nothing_to_install());
                 apply(hub, &stored).await?;
                 let said = refusal(hub, &stored, &patch).await;
                 assert!(said.contains("spec.clusterProfileRef") && said.contains(expected), "{said}");
                 assert!(said.contains("delete it, wait until it is gone, and create it again"), "{said}");
 
-                // What only touches metadata passes, and so does another field of the spec.
+                // Changes of metadata and of other fields are admitted.
                 hub.kubectl(&["label", component.kind(), name, "-n", "admission", "a=b"], "").await?;
                 hub.kubectl(
                     &[
@@ -87,7 +87,7 @@ fn the_reference_cannot_be_changed_added_or_removed() {
 }
 
 #[test]
-fn a_review_that_cannot_be_read_is_told_so() {
+fn invalid_review_is_reported() {
     run(async {
         let fleet = fleet().await?;
         let (pod, _) = fleet.product.webhook.as_ref().ok_or("no webhook")?;
@@ -110,7 +110,7 @@ fn a_review_that_cannot_be_read_is_told_so() {
                 assert!(error.to_string().contains(expected), "{error}");
             }
         }
-        // A review about anything else is allowed, with its own uid.
+        // A review about another kind is allowed, with its own uid.
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7", "kind": {"kind": "Pod"}, "operation": "CREATE"}});
         let request = http::Request::post("/validate")
             .header("content-type", "application/json")

@@ -1,4 +1,5 @@
-//! Whoever changes a resource several times in a row gets no conflict with the status, and still a status.
+//! Clients that change a resource several times in a row get no conflict with status updates, and
+//! the status stays up to date.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::{INSTALL, apply, condition, delete, namespace, ready, resource, run, status};
 
-/// Sets ConfigMap key `number` by an update of what is there, as a client of Go does.
+/// Sets the ConfigMap key `number` by get and update, as a Go client does.
 async fn update(api: &Api<DynamicObject>, number: usize) -> Result<()> {
     let mut found = api.get("knative-serving").await?;
     found.data["spec"]["config"] = json!({"defaults": {"number": number.to_string()}});
@@ -23,7 +24,7 @@ async fn update(api: &Api<DynamicObject>, number: usize) -> Result<()> {
 }
 
 #[test]
-fn changes_in_a_row_meet_no_conflict_and_get_a_status() {
+fn rapid_changes_get_no_conflict_and_a_status() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("coalesce").await?, tempfile::tempdir()?, releases::small());
         let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
@@ -41,7 +42,7 @@ fn changes_in_a_row_meet_no_conflict_and_get_a_status() {
         ready(&hub, &serving("1.0.0")).await?;
         let install = statuses().await?;
 
-        // In a row: each reads what is there and updates it, right after the one before.
+        // In a row: each change reads and updates right after the previous one.
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("operator.knative.dev", "v1beta1", "KnativeServing"));
         let api = Api::<DynamicObject>::namespaced_with(hub.client(), "knative-serving", &kind);
         for row in 0..10 {
@@ -57,7 +58,7 @@ fn changes_in_a_row_meet_no_conflict_and_get_a_status() {
         }
         let rows = statuses().await?;
 
-        // All the time, for five seconds: the status doesn't wait for the end of it.
+        // Continuously for five seconds: the status must not wait for the end.
         let (began, mut number, mut newest) = (Instant::now(), 1000, 0);
         let first = api.get("knative-serving").await?.metadata.generation.unwrap_or_default();
         while began.elapsed() < Duration::from_secs(5) {

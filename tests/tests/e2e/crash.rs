@@ -1,9 +1,10 @@
-//! The operator is killed at its writes, over a whole install, upgrade, switch and deletion; what comes of it is what an
-//! undisturbed run leaves.
+//! Kills the operator at its writes during install, upgrade, ingress change and deletion; the
+//! result equals that of an undisturbed run.
 //!
-//! Here each life ends early, at ever later writes, by turns before the API server hears of it and before
-//! the answer is back. `CRASH=each` does each stage anew for each of its writes instead, killed once at that one, which takes twenty
-//! minutes (`CRASH=20`: from the twentieth write on); `CRASH_RELEASES=real` does it with Knative's releases.
+//! Each life of the operator ends at a later write, alternating between before the API server
+//! receives it and before the response. `CRASH=each` repeats each stage for each of its writes and
+//! kills the operator once at that write, which takes twenty minutes (`CRASH=20`: from the
+//! twentieth write on); `CRASH_RELEASES=real` uses Knative's releases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::support::{
 };
 
 #[test]
-fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
+fn killed_operator_reaches_same_state_as_undisturbed_one() {
     run(async {
         let real = std::env::var_os("CRASH_RELEASES").is_some_and(|v| v == "real");
         let releases = if real { releases::best() } else { releases::small() };
@@ -35,8 +36,8 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
             tokio::try_join!(Cluster::hub("crash"), Cluster::spoke("crashed"), Cluster::spoke("calm"))?;
         let trap = Arc::new(Trap::default());
         let gates = (Gate::open(&hub, &trap).await?, Gate::open(&spoke, &trap).await?);
-        hub.through(&gates.0);
-        spoke.through(&gates.1);
+        hub.set_gate(&gates.0);
+        spoke.set_gate(&gates.1);
         let plugins = tempfile::tempdir()?;
         let product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
         let mut lives = Lives { hub, product, trap };
@@ -46,7 +47,7 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
         }
         let before = objects(&spoke.client()).await?;
 
-        // With the same name in two namespaces of the hub all names on the spokes are the same.
+        // With the same name in two namespaces of the hub, all names on the spokes are equal.
         let mut calm_one = serving("calm", "ks", Some("calm"), &releases);
         calm_one["spec"]["config"]["network"]["ingress-class"] = json!("somebody.example/ingress");
         let kourier = json!({"kourier": {"enabled": true}});
@@ -64,38 +65,38 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
             assert!(expected.iter().all(|e| e.len() > 10), "{expected:#?}");
         }
         let mut audit = Audit::of(&calm, product::SPOKE_USER)?;
-        let plans: Vec<Deaths> = match std::env::var("CRASH").as_deref() {
+        let plans: Vec<KillPlan> = match std::env::var("CRASH").as_deref() {
             Ok(first) => {
                 let first = first.parse().unwrap_or(1);
                 (first..)
-                    .flat_map(|n| [Deaths::Once(n, When::Before), Deaths::Once(n, When::After)])
+                    .flat_map(|n| [KillPlan::Once(n, When::Before), KillPlan::Once(n, When::After)])
                     .take(400)
                     .collect()
             }
-            Err(_) => vec![Deaths::Always],
+            Err(_) => vec![KillPlan::Always],
         };
-        for deaths in plans {
+        for kills in plans {
             let mut died = 0;
             let mut one = serving("crash", "ks", Some("crash"), &releases);
             one["spec"]["config"] = calm_one["spec"]["config"].clone();
             for ((what, version, ingress), expected) in stages.iter().zip(&expected) {
                 (one["spec"]["version"], one["spec"]["ingress"]) = (json!(version), ingress.clone());
                 died += lives
-                    .spend(what, deaths, async |hub| {
+                    .spend(what, kills, async |hub| {
                         apply(hub, &one).await?;
                         installed(hub, &one, version).await?;
-                        // Its last write comes when the Jobs are done.
+                        // The last write comes when the Jobs are complete.
                         jobs_done(&spoke, "knative-serving", "knativeserving-ks-root-owner").await.map(drop)
                     })
                     .await?;
                 let is = state(&spoke).await?;
-                assert_eq!(is.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what} {deaths:?}");
+                assert_eq!(is.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what} {kills:?}");
                 for (name, object) in expected {
-                    assert_eq!(is[name], *object, "{what} {deaths:?}: {name}");
+                    assert_eq!(is[name], *object, "{what} {kills:?}: {name}");
                 }
             }
             died += lives
-                .spend("deletion", deaths, async |hub| {
+                .spend("deletion", kills, async |hub| {
                     hub.kubectl(&["delete", "-f", "-", "--wait=false"], &one.to_string()).await?;
                     gone(hub, &one).await
                 })
@@ -105,24 +106,24 @@ fn killed_at_each_write_it_ends_where_an_undisturbed_run_does() {
                 break;
             }
         }
-        // All these restarts have written nothing where nothing was to be done.
+        // The restarts wrote nothing where nothing had changed.
         let writes: Vec<_> = audit.take()?.into_iter().filter(measure::Request::writes).collect();
         assert!(writes.is_empty(), "{writes:#?}");
         delete(&lives.hub, &calm_one).await
     });
 }
 
-/// At which of its writes the operator is killed.
+/// The writes at which the operator is killed.
 #[derive(Clone, Copy, Debug)]
-enum Deaths {
-    /// In each life: at the first, third, fifth and so on.
+enum KillPlan {
+    /// In successive lives: at the first, third, fifth write and so on.
     Always,
-    /// Once, at the one of this number.
+    /// Once, at the write with this number.
     Once(usize, When),
 }
 
-impl Deaths {
-    /// When the life after `lives` others ends.
+impl KillPlan {
+    /// The end of the life after `lives` others.
     fn next(self, lives: usize) -> Option<(usize, When)> {
         match self {
             Self::Always => Some((1 + 2 * lives, if lives.is_multiple_of(2) { When::After } else { When::Before })),
@@ -138,16 +139,17 @@ struct Lives {
 }
 
 impl Lives {
-    /// Does `work`, and kills the operator as `deaths` says until the work is done; how often.
+    /// Runs `work`, and kills the operator according to `kills` until the work is done; returns the
+    /// number of kills.
     async fn spend(
         &mut self,
         what: &str,
-        deaths: Deaths,
+        kills: KillPlan,
         work: impl AsyncFnOnce(&Cluster) -> Result<()>,
     ) -> Result<usize> {
         let (started, mut at) = (Instant::now(), Vec::new());
-        self.arm(deaths.next(0));
-        self.trap.aim(self.product.operator.process.pid()?);
+        self.arm(kills.next(0));
+        self.trap.set_process(self.product.operator.process.pid()?);
         let work = work(&self.hub);
         tokio::pin!(work);
         loop {
@@ -157,21 +159,21 @@ impl Lives {
                     let last = log.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
                     format!("{what}, after {at:#?}: {e}\nthe operator said last:\n{last}")
                 })?,
-                sprung = self.trap.sprung() => at.push(sprung),
+                triggered = self.trap.triggered() => at.push(triggered),
             }
             assert!(at.len() < 1000, "{what} makes no progress: {at:#?}");
             self.product.operator.process.wait()?;
-            // Nobody else frees the Lease of a process that is gone before it expires.
+            // The Lease of a killed process is free only after it expires.
             self.hub
                 .kubectl(&["delete", "lease", "knative-operator", "-n", NAMESPACE, "--ignore-not-found"], "")
                 .await?;
-            self.arm(deaths.next(at.len()));
+            self.arm(kills.next(at.len()));
             self.product.start_operator(&self.hub).await?;
-            self.trap.aim(self.product.operator.process.pid()?);
+            self.trap.set_process(self.product.operator.process.pid()?);
         }
         self.trap.unset();
-        eprintln!("{what}, {deaths:?}: killed {} times in {:.1?}", at.len(), started.elapsed());
-        assert!(at.len() > 1 || !matches!(deaths, Deaths::Always), "{what} was hardly disturbed: {at:#?}");
+        eprintln!("{what}, {kills:?}: killed {} times in {:.1?}", at.len(), started.elapsed());
+        assert!(at.len() > 1 || !matches!(kills, KillPlan::Always), "{what} was hardly disturbed: {at:#?}");
         Ok(at.len())
     }
 
@@ -195,7 +197,7 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
     status(hub, resource, INSTALL, &format!("ready with {version}"), ready).await.map(drop)
 }
 
-/// All that we have applied, without what differs from one cluster to the next; and the inventory.
+/// All applied objects without what differs between clusters; and the inventory.
 async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     let client = cluster.client();
     let discovery = kube::discovery::Discovery::new(client.clone())
@@ -210,7 +212,7 @@ async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
         };
         for mut object in listed.items.into_iter().filter(|o| o.annotations().contains_key(DIGEST)) {
             let name = format!("{} {}/{}", resource.kind, object.namespace().unwrap_or_default(), object.name_any());
-            // The digest is over the owner's uid, too.
+            // The digest includes the owner's uid.
             object.annotations_mut().remove(DIGEST);
             let owners: Vec<_> = object.owner_references().iter().map(|o| format!("{} {}", o.kind, o.name)).collect();
             let mut data = object.data.clone();

@@ -1,4 +1,4 @@
-//! Runs the shell commands of a document as its reader would.
+//! Runs the shell commands in a document.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 
-/// Comment before a block that can't run in a test.
+/// Comment before a block that no test can run.
 const NOT_RUN: &str = "<!-- not run: ";
 
 /// A block of shell commands.
@@ -20,9 +20,9 @@ const NOT_RUN: &str = "<!-- not run: ";
 pub struct Block {
     /// The commands.
     pub script: String,
-    /// The heading that it is under.
+    /// Heading of its section.
     pub heading: String,
-    /// Why it can't run in a test.
+    /// Why no test can run it.
     pub not_run: Option<String>,
 }
 
@@ -64,7 +64,7 @@ fn merge(contexts: &[(&str, &Cluster)], file: &Path) -> Result<()> {
     for (name, cluster) in contexts {
         let read = |file: &str| std::fs::read_to_string(cluster.dir().join(file));
         let issued = pki::Issued { certificate: read("admin.crt")?, key: read("admin.key")? };
-        let (server, authority) = cluster.door();
+        let (server, authority) = cluster.pod_endpoint();
         let one: Value =
             serde_json::from_str(&kubeconfig(name, &server, &authority, "default", &User::Certificate(&issued)))?;
         for list in ["clusters", "users", "contexts"] {
@@ -74,7 +74,8 @@ fn merge(contexts: &[(&str, &Cluster)], file: &Path) -> Result<()> {
     Ok(std::fs::write(file, whole.to_string())?)
 }
 
-/// `helm` that adds values of the test to what it installs, and then waits until the test has started what the Deployments say: nobody else does.
+/// A `helm` that adds the test's values, and then waits until the test has started the processes of
+/// the Deployments.
 fn helm(folder: &Path) -> Result<String> {
     let (real, folder) = (tools::control_plane("helm")?, folder.display());
     Ok(format!(
@@ -91,7 +92,7 @@ done
     ))
 }
 
-/// A reader's shell: a folder with the chart, a kubeconfig, and the commands.
+/// A shell: a folder with the chart, a kubeconfig, and the commands.
 pub struct Shell {
     folder: TempDir,
     installed: pipe::Receiver,
@@ -99,7 +100,7 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// A shell that reaches the clusters `contexts`; what it installs with Helm has `values`, too.
+    /// A shell for the clusters `contexts`; its Helm adds `values`.
     pub fn new(contexts: &[(&str, &Cluster)], values: &Value) -> Result<Self> {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let folder = tempfile::tempdir()?;
@@ -116,19 +117,20 @@ impl Shell {
             let made = std::process::Command::new("mkfifo").arg(path.join(pipe)).status()?;
             assert!(made.success(), "mkfifo failed");
         }
-        // Open for both, so that neither end ever sees the other go.
+        // Open for both, so that neither end sees the other close.
         let options = || pipe::OpenOptions::new().read_write(true).clone();
         let (installed, started) =
             (options().open_receiver(path.join("installed"))?, options().open_sender(path.join("started"))?);
         Ok(Self { folder, installed, started })
     }
 
-    /// Where the commands run.
+    /// The working directory.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 
-    /// Runs `script` and returns what it printed; whenever it has installed something, `start` starts what the Deployments say.
+    /// Runs `script` and returns its output; after each installation, `start` starts the processes
+    /// of the Deployments.
     pub async fn run(&mut self, script: &str, mut start: impl AsyncFnMut() -> Result<()>) -> Result<String> {
         let folder = self.folder();
         let whole = format!(

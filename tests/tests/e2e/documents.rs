@@ -1,5 +1,6 @@
-//! The commands in README.md, docs/release.md and the chart's NOTES.txt are run. `guide` runs those in docs/multicluster.md, `migration` those in
-//! docs/migration.md. tests/lint.sh refuses a block that is in no document named here and gives no reason why it can't run.
+//! Runs the commands in README.md, docs/develop/release.md and the chart's NOTES.txt. `guide` runs
+//! those of docs/user/multicluster.md, `migration` those of docs/user/migration.md. tests/lint.sh
+//! refuses a block that is in no document named here and has no reason.
 
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
@@ -11,12 +12,12 @@ use serde_json::json;
 use crate::document::{Block, Shell, document};
 use crate::support::{ready, resource, run};
 
-/// The version that the documents install, as far as `releases` have one.
+/// The version that the documents install, as far as `releases` has one.
 fn minor(releases: &Releases) -> &str {
     releases.serving.rsplit_once('.').map_or("", |(minor, _)| minor)
 }
 
-/// Runs `blocks` in their order and starts what they install.
+/// Runs `blocks` in order and starts what they install.
 async fn follow(
     shell: &mut Shell,
     hub: &Cluster,
@@ -84,7 +85,7 @@ fn commands_of_the_charts_notes_work() {
         let mut blocks = Vec::new();
         let template = std::fs::read_to_string(tools::project().join("charts/knative-operator/templates/NOTES.txt"))?;
         for part in notes.split("\n\n").filter(|part| part.starts_with("  ")) {
-            // What can't run here is marked in the template, with the reason.
+            // The template marks commands that can't run here, with the reason.
             let first = part.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
             if template
                 .split_once("{{- /* not run: ")

@@ -1,5 +1,5 @@
-//! Whatever becomes of what is installed, it is put right, kind by kind; what others add is left alone; and who fights over it is
-//! named and costs next to nothing.
+//! Drift of installed objects is repaired, kind by kind; additions of others stay; contended
+//! objects are reported and cost few writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,26 +15,27 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::support::{
-    apply, delete, eventing, fleet, forbid, jobs_done, namespace, nothing_left, ready, run, says, serving,
+    apply, delete, eventing, fleet, forbid, has_condition, jobs_done, namespace, nothing_left, ready, run, serving,
 };
 
-/// How soon it is put right: 2 s is the promise, the rest is for a loaded machine. Less than what is fought over rests.
+/// Time limit of a repair: 2 s are expected, the rest is for a loaded machine. Less than the
+/// back-off of a contended object.
 const REPAIR: Duration = Duration::from_secs(45);
 
-/// How long the API server may take to clean up after definitions.
+/// Time limit for the API server to clean up after definitions.
 const CLEANED: Duration = Duration::from_secs(120);
 
-/// Where the inventories are.
+/// The anchors with the inventories.
 const ANCHORS: [(&str, &str); 2] =
     [("knative-serving", "knativeserving-ks-root-owner"), ("knative-eventing", "knativeeventing-ke-root-owner")];
 
-/// One installed object.
+/// An installed object.
 struct Installed {
     api: Api<DynamicObject>,
     name: String,
 }
 
-/// What the inventories of both components list, by kind.
+/// The objects in the inventories of both components, by kind.
 async fn installed(client: &Client) -> Result<BTreeMap<String, Vec<Installed>>> {
     let mut kinds: BTreeMap<String, Vec<Installed>> = BTreeMap::new();
     for (place, anchor) in ANCHORS {
@@ -57,7 +58,7 @@ async fn installed(client: &Client) -> Result<BTreeMap<String, Vec<Installed>>> 
     Ok(kinds)
 }
 
-/// Fields of ours beside the labels, by kind: where, and what somebody writes there.
+/// A field of the operator besides the labels, by kind, and another value for it.
 fn edits(kind: &str, live: &DynamicObject) -> Option<Value> {
     Some(match kind {
         "ConfigMap" => json!({"data": {key_of(&live.data["data"])?: "edited"}}),
@@ -71,7 +72,7 @@ fn edits(kind: &str, live: &DynamicObject) -> Option<Value> {
         "ClusterRoleBinding" | "RoleBinding" => json!({"subjects": []}),
         "HorizontalPodAutoscaler" => json!({"spec": {"maxReplicas": 97}}),
         "PodDisruptionBudget" => json!({"spec": {"minAvailable": "1%"}}),
-        // Only what the release sets is ours.
+        // Only fields in the release are the operator's.
         "CustomResourceDefinition" if live.data["spec"]["names"]["categories"].is_null() => return None,
         "CustomResourceDefinition" => json!({"spec": {"names": {"categories": ["edited"]}}}),
         "Image" if live.data["spec"]["image"].is_null() => json!({"spec": {"size": 2}}),
@@ -88,7 +89,7 @@ fn key_of(map: &Value) -> Option<String> {
 }
 
 #[test]
-fn each_installed_object_comes_back_and_is_put_right() {
+fn each_installed_object_is_recreated_and_repaired() {
     run(async {
         let fleet = fleet().await?;
         let (hub, spoke) = (&fleet.hub, Cluster::spoke("drift").await?);
@@ -115,9 +116,9 @@ fn each_installed_object_comes_back_and_is_put_right() {
         for (kind, all) in kinds.iter().filter(|(kind, _)| *kind != "Job") {
             let slowest =
                 try_join_all(all.iter().map(|one| edited(kind, one))).await.map_err(|e| format!("{kind}: {e}"))?;
-            eprintln!("{} {kind}: edited and put right within {:.2?}", all.len(), slowest.iter().max().unwrap());
+            eprintln!("{} {kind}: edited and repaired within {:.2?}", all.len(), slowest.iter().max().unwrap());
         }
-        // A definition takes its objects with it: those come back after it.
+        // A definition takes its objects with it: they come back after it.
         for (kind, all) in kinds.iter().filter(|(kind, _)| *kind != "Job") {
             let slowest = try_join_all(all.iter().map(deleted)).await.map_err(|e| format!("{kind}: {e}"))?;
             eprintln!("{} {kind}: deleted and back within {:.2?}", all.len(), slowest.iter().max().unwrap());
@@ -127,7 +128,7 @@ fn each_installed_object_comes_back_and_is_put_right() {
             ready(hub, resource).await?;
         }
 
-        fought(hub, &spoke).await?;
+        contend(hub, &spoke).await?;
         for resource in &resources {
             delete(hub, resource).await?;
         }
@@ -135,8 +136,8 @@ fn each_installed_object_comes_back_and_is_put_right() {
     });
 }
 
-/// At rest nothing is asked and nothing written, also when a pass is asked for, or when Knative's own webhook has written its rules;
-/// a key that the spec adds is one write.
+/// An idle operator sends no requests, also after a forced reconcile, or when Knative's own webhook
+/// has written its rules; a key that is added to the spec is one write.
 async fn quiet(hub: &Cluster, spoke: &Cluster, serving: &Value, real: bool) -> Result<()> {
     let mut audit = Audit::of(spoke, product::SPOKE_USER)?;
     for kind in ["knativeserving/ks", "knativeeventing/ke"] {
@@ -169,9 +170,9 @@ async fn quiet(hub: &Cluster, spoke: &Cluster, serving: &Value, real: bool) -> R
     Ok(())
 }
 
-/// Somebody edits `one` and adds to it; how long until the edit is put right.
+/// Edits `one` and adds to it; returns the time until the edit is repaired.
 async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
-    // What was of a kind whose definition was deleted a moment ago comes back after it.
+    // Objects whose definition was deleted a moment ago come back after it.
     wait::until(&one.api, &one.name, REPAIR, "there", |o| o.is_some()).await?;
     let live = one.api.get(&one.name).await?;
     let mut edit = json!({
@@ -181,14 +182,15 @@ async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
     if let Some(fields) = edits(kind, &live) {
         edit.as_object_mut().unwrap().extend(fields.as_object().cloned().unwrap_or_default());
     }
-    // What has a merge key is edited by it where the API server knows how.
+    // Fields with merge keys are edited by strategic merge if the API server knows the kind.
     let patch = match kind {
         "Image" | "Certificate" | "CustomResourceDefinition" => Patch::Merge(&edit),
         _ => Patch::Strategic(&edit),
     };
     let started = Instant::now();
     one.api.patch(&one.name, &PatchParams::default(), &patch).await?;
-    // As it was, but for what was added. The rules of an aggregate are the control plane's: they follow those that are edited beside it.
+    // As before, apart from the addition. The control plane writes the rules of an aggregate: they
+    // follow the roles that are edited next to it.
     let aggregate = live.data.get("aggregationRule").is_some();
     let same = |now: &DynamicObject| {
         let part = |o: &DynamicObject, key: &str| o.data[key].clone();
@@ -198,7 +200,7 @@ async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
             && side_effects(now) == side_effects(&live)
             && now.labels() == live.labels()
     };
-    let right = wait::until(&one.api, &one.name, REPAIR, "put right", |o| o.is_some_and(same)).await?;
+    let right = wait::until(&one.api, &one.name, REPAIR, "repaired", |o| o.is_some_and(same)).await?;
     let took = started.elapsed();
     let extra = right.and_then(|o| o.annotations().get("example.com/extra").cloned());
     assert_eq!(extra.as_deref(), Some("mine"), "{kind} {}: what somebody added is gone", one.name);
@@ -214,7 +216,8 @@ fn side_effects(object: &DynamicObject) -> BTreeSet<String> {
         .collect()
 }
 
-/// Somebody deletes `one`; how long after it has gone another is there. A definition goes when the API server has cleaned up after it.
+/// Deletes `one`; returns the time until another exists. A definition is gone when the API server
+/// has cleaned up after it.
 async fn deleted(one: &Installed) -> Result<Duration> {
     let uid = one.api.get(&one.name).await?.uid();
     one.api.delete(&one.name, &DeleteParams::background()).await?;
@@ -224,7 +227,8 @@ async fn deleted(one: &Installed) -> Result<Duration> {
     Ok(gone.elapsed())
 }
 
-/// Somebody deletes a definition, which may not be made again for a while, and its object as soon as that is back with it.
+/// Deletes a definition, forbids its creation for a while, and deletes its object as soon as that
+/// is back.
 async fn redefined(
     hub: &Cluster,
     spoke: &Cluster,
@@ -240,7 +244,7 @@ async fn redefined(
     forbid(spoke, "no-images", "customresourcedefinitions", &serde_json::to_value(&example)?).await?;
     definition.api.delete(name, &DeleteParams::background()).await?;
     let refused = format!("failed to apply CustomResourceDefinition {name}: ");
-    says(hub, serving, "InstallSucceeded", "Error", &refused).await?;
+    has_condition(hub, serving, "InstallSucceeded", "Error", &refused).await?;
     tokio::time::sleep(Duration::from_secs(2)).await; // so that whoever asks for images asks less often
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
         spoke.kubectl(&["delete", kind, "no-images"], "").await?;
@@ -251,8 +255,8 @@ async fn redefined(
     Ok(())
 }
 
-/// A controller that undoes each repair at once.
-async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
+/// A controller that reverts each repair immediately.
+async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     let maps = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
     let name = "config-network";
     let key = maps.get(name).await?.data.unwrap_or_default().keys().next().cloned().unwrap();
@@ -287,7 +291,7 @@ async fn fought(hub: &Cluster, spoke: &Cluster) -> Result<()> {
         ended = &mut fight => return ended,
         told = told => drop(told?),
     }
-    // From then on there is peace, or rather defeat, for the rest of the minute.
+    // From then on the operator backs off for the rest of the minute.
     let _ = tokio::time::timeout(Duration::from_secs(5), &mut fight).await;
     let writes = audit.take()?.into_iter().filter(|r| r.writes() && r.target.contains(name)).count();
     assert!((1..=6).contains(&writes), "{writes} writes in a fight");

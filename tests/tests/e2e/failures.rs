@@ -1,4 +1,5 @@
-//! What goes wrong on the way to a spoke: each has its reason and a message that helps, and heals by itself.
+//! Failures on the way to a spoke: each has a reason and a helpful message, and the operator
+//! recovers from it.
 
 use std::time::Duration;
 
@@ -6,14 +7,17 @@ use knative_operator_shared::api::Component;
 use knative_operator_tests::{product, tools};
 use serde_json::{Value, json};
 
-use crate::support::{Fleet, apply, condition, delete, fleet, namespace, nothing, resource, run, says, script, status};
+use crate::support::{
+    Fleet, apply, condition, delete, fleet, has_condition, namespace, nothing_to_install, resource, run, script, status,
+};
 
-/// The test's own plugins; `absent` is never written.
+/// The test's own plugins; `absent` does not exist.
 pub const PLUGINS: [&str; 5] = ["fails", "rubbish", "hangs", "absent", "mends"];
 
-/// A resource for `profile` that asks for a version that the bundle lacks: its cluster is resolved, nothing is installed.
+/// A resource for `profile` with a version that the bundle lacks: its cluster is resolved, nothing
+/// is installed.
 fn asking(name: &str) -> Value {
-    resource(Component::Eventing, "failures", name, Some(name), nothing())
+    resource(Component::Eventing, "failures", name, Some(name), nothing_to_install())
 }
 
 fn offering(fleet: &Fleet, provider: &str) -> Value {
@@ -23,7 +27,7 @@ fn offering(fleet: &Fleet, provider: &str) -> Value {
 }
 
 #[test]
-fn each_failure_has_its_reason_and_a_message_that_helps() {
+fn failure_has_reason_and_helpful_message() {
     run(async {
         let fleet = fleet().await?;
         let hub = &fleet.hub;
@@ -36,7 +40,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
             script(&fleet.plugins.join(name), text)?;
         }
         let mut dead = product::access(&fleet.spokes[2], "spoke-2");
-        // Nobody listens there.
+        // No server listens there.
         dead[0]["cluster"]["server"] = json!(format!("https://{}:6444", fleet.spokes[2].subnet().address(3)));
         let mut stranger = product::access(&fleet.spokes[2], "spoke-2");
         stranger[0]["cluster"]["certificate-authority-data"] =
@@ -52,12 +56,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
                 "ClusterProfileUnavailable",
                 "offers the access providers google",
             ),
-            (
-                "plugin-absent",
-                Some(offering(fleet, "absent")),
-                "AccessProviderFailed",
-                "can't be started: No such file",
-            ),
+            ("plugin-absent", Some(offering(fleet, "absent")), "AccessProviderFailed", "can't start: No such file"),
             (
                 "plugin-fails",
                 Some(offering(fleet, "fails")),
@@ -68,7 +67,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
                 "plugin-rubbish",
                 Some(offering(fleet, "rubbish")),
                 "AccessProviderFailed",
-                "printed no valid ExecCredential",
+                "printed an invalid ExecCredential",
             ),
             (
                 "plugin-hangs",
@@ -76,7 +75,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
                 "AccessProviderFailed",
                 "did not answer within 10s and was killed",
             ),
-            ("unreachable", Some(dead), "RemoteClusterUnreachable", "can't be reached"),
+            ("unreachable", Some(dead), "RemoteClusterUnreachable", "is unreachable"),
             ("stranger", Some(stranger), "RemoteClusterUnreachable", "certificate"),
             ("broken-authority", Some(broken), "RemoteClientCreationFailed", "certificate"),
             (
@@ -95,7 +94,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
         product::profile(hub, "unhealthy", &json!([])).await?;
         product::status(hub, "unhealthy", "False", &json!([])).await?;
         apply(hub, &asking("unhealthy")).await?;
-        says(
+        has_condition(
             hub,
             &asking("unhealthy"),
             "TargetClusterResolved",
@@ -104,10 +103,10 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
         )
         .await?;
         for (name, _, reason, part) in &cases {
-            says(hub, &asking(name), "TargetClusterResolved", reason, part)
+            has_condition(hub, &asking(name), "TargetClusterResolved", reason, part)
                 .await
                 .map_err(|e| format!("{name}: {e}"))?;
-            // Ready tells the same, and nothing pretends to be installed.
+            // Ready repeats the reason, and the other conditions don't claim success.
             let told = status(hub, &asking(name), Duration::from_secs(5), "told", |_| true).await?;
             assert_eq!(condition(&told, "Ready").and_then(|c| c.reason.as_deref()), Some(*reason), "{name}");
             assert!(
@@ -115,7 +114,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
                 "{name}: {told:#?}"
             );
         }
-        // Each was told in an event, too.
+        // Each failure is in an event, too.
         let events = hub
             .kubectl(
                 &[
@@ -132,13 +131,13 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
         for (name, _, reason, _) in &cases {
             assert!(events.contains(&format!("{name}={reason} ")), "no event {reason} about {name}: {events}");
         }
-        // No credential is told, whatever a plugin prints.
+        // No credential is published, whatever a plugin prints.
         let told = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
         assert!(!told.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));
-        // Nothing of that costs more than a look now and then: no hot loop.
+        // The failures cause occasional checks only, no hot loop.
         let passes = |log: &str| log.matches("\"reason\":\"AccessProviderFailed\"").count();
         assert!(passes(&fleet.product.operator.process.log()) <= 2 * cases.len(), "events repeat");
-        // Where nothing was installed there is nothing to wait for: such a resource goes at once.
+        // Without an installation, a deletion has nothing to wait for.
         for (name, ..) in &cases {
             delete(hub, &asking(name)).await?;
         }
@@ -147,7 +146,7 @@ fn each_failure_has_its_reason_and_a_message_that_helps() {
 }
 
 #[test]
-fn each_failure_heals_when_its_cause_goes_away() {
+fn operator_recovers_when_cause_is_gone() {
     run(async {
         let fleet = fleet().await?;
         let hub = &fleet.hub;
@@ -160,27 +159,29 @@ fn each_failure_heals_when_its_cause_goes_away() {
             delete(hub, resource).await
         };
 
-        // A plugin that is mended.
+        // A repaired plugin.
         script(&fleet.plugins.join("mends"), "#!/bin/sh\necho 'not yet' >&2\nexit 1\n")?;
         product::profile(hub, "mended", &offering(fleet, "mends")).await?;
         let mended = asking("mended");
         apply(hub, &mended).await?;
-        says(hub, &mended, "TargetClusterResolved", "AccessProviderFailed", "not yet").await?;
+        has_condition(hub, &mended, "TargetClusterResolved", "AccessProviderFailed", "not yet").await?;
         let official = tools::control_plane("secretreader-plugin")?;
         script(&fleet.plugins.join("mends"), &format!("#!/bin/sh\nexec {}\n", official.display()))?;
         healed(&mended).await?;
 
-        // A profile that is created later, becomes unhealthy and healthy again, and moves to where somebody listens.
+        // A profile that is created later, becomes unhealthy and healthy again, and moves to a
+        // working address.
         let late = asking("late");
         apply(hub, &late).await?;
-        says(hub, &late, "TargetClusterResolved", "ClusterProfileNotFound", "late").await?;
+        has_condition(hub, &late, "TargetClusterResolved", "ClusterProfileNotFound", "late").await?;
         let mut access = product::access(&fleet.spokes[2], "spoke-2");
         let right = access.clone();
         access[0]["cluster"]["server"] = json!(format!("https://{}:6444", fleet.spokes[2].subnet().address(3)));
         product::profile(hub, "late", &access).await?;
-        says(hub, &late, "TargetClusterResolved", "RemoteClusterUnreachable", "can't be reached").await?;
+        has_condition(hub, &late, "TargetClusterResolved", "RemoteClusterUnreachable", "is unreachable").await?;
         product::status(hub, "late", "False", &right).await?;
-        says(hub, &late, "TargetClusterResolved", "ClusterProfileNotReady", "ControlPlaneHealthy=False").await?;
+        has_condition(hub, &late, "TargetClusterResolved", "ClusterProfileNotReady", "ControlPlaneHealthy=False")
+            .await?;
         product::status(hub, "late", "True", &right).await?;
         healed(&late).await
     });

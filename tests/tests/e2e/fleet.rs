@@ -1,4 +1,5 @@
-//! Many spokes, simulated: dead ones hold up nobody, and replicas share the living.
+//! Many simulated spokes: unreachable ones don't delay others, and replicas share the reachable
+//! ones.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -12,10 +13,10 @@ use knative_operator_tests::{Result, http, releases};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{apply, namespace, provider, ready, resource, run, says, script};
+use crate::support::{apply, has_condition, namespace, provider, ready, resource, run, script};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What is deleted on a spoke to see whether anybody looks after it.
+/// The Deployment that is deleted on a spoke to check that it is managed.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/knative-serving/deployments/controller";
 
 fn serving(number: usize) -> Value {
@@ -23,7 +24,7 @@ fn serving(number: usize) -> Value {
     resource(Component::Serving, "fleet", &name, Some(&name), json!({"version": releases::small().serving}))
 }
 
-/// A hub with the product, whose plugin `token` gives a token, and `hangs` nothing ever.
+/// A hub with the operator; its plugin `token` returns a token, and `hangs` never returns.
 async fn hub(name: &str, shards: u32) -> Result<(Cluster, Product, tempfile::TempDir)> {
     let (hub, plugins) = (Cluster::hub(name).await?, tempfile::tempdir()?);
     let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "simulated"}});
@@ -36,14 +37,14 @@ async fn hub(name: &str, shards: u32) -> Result<(Cluster, Product, tempfile::Tem
     Ok((hub, product, plugins))
 }
 
-/// The value of metric `name` that `pod` tells, the sum of all its series.
+/// The sum of all series of metric `name` of `pod`.
 async fn metric(pod: &Pod, name: &str) -> Result<usize> {
     let (_, text) = http::get((pod.address, 9090).into(), "/metrics").await?;
     let series = text.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
     series.map(|line| Ok(line.rsplit(' ').next().unwrap_or_default().parse::<usize>()?)).sum()
 }
 
-/// Asks until `holds`: there is nothing to watch.
+/// Polls until `holds`, since nothing can be watched.
 async fn until(what: &str, holds: impl AsyncFn() -> Result<bool>) -> Result<Duration> {
     let started = Instant::now();
     while started.elapsed() < LIMIT {
@@ -55,7 +56,8 @@ async fn until(what: &str, holds: impl AsyncFn() -> Result<bool>) -> Result<Dura
     Err(format!("not {what} after {LIMIT:?}").into())
 }
 
-/// Deletes a Deployment on each of `spokes`, and waits until it is back. If it isn't, what `pods` say of those spokes is told.
+/// Deletes a Deployment on each of `spokes`, and waits until it is back. On failure, prints the
+/// logs of `pods` about those spokes.
 async fn repaired(sim: &Sim, spokes: std::ops::Range<usize>, pods: &[&Pod]) -> Result<Duration> {
     let gone = spokes.clone().all(|n| sim.spoke(n).delete(DEPLOYMENT));
     assert!(gone, "there is no Deployment to delete");
@@ -74,34 +76,34 @@ async fn repaired(sim: &Sim, spokes: std::ops::Range<usize>, pods: &[&Pod]) -> R
 }
 
 #[test]
-fn dead_spokes_hold_up_nobody() {
+fn unreachable_spokes_delay_no_other() {
     run(async {
-        const LIVING: usize = 12;
-        const DEAD: usize = 18;
+        const REACHABLE: usize = 12;
+        const UNREACHABLE: usize = 18;
         let (hub, product, _plugins) = hub("dead-spokes", 1).await?;
-        let sim = Sim::start(LIVING).await?;
-        // The dead ones come first: whatever they could take away is taken.
-        for number in LIVING..LIVING + DEAD {
+        let sim = Sim::start(REACHABLE).await?;
+        // The unreachable ones come first, so that they take all permits that they can.
+        for number in REACHABLE..REACHABLE + UNREACHABLE {
             let access = if number % 2 == 0 { sim.black_hole("token") } else { sim.access(0, "hangs") };
             product::profile(&hub, &format!("spoke-{number}"), &access).await?;
             apply(&hub, &serving(number)).await?;
         }
-        for number in 0..LIVING {
+        for number in 0..REACHABLE {
             product::profile(&hub, &format!("spoke-{number}"), &sim.access(number, "token")).await?;
             apply(&hub, &serving(number)).await?;
         }
-        for number in 0..LIVING {
+        for number in 0..REACHABLE {
             ready(&hub, &serving(number)).await?;
         }
-        for number in LIVING..LIVING + DEAD {
+        for number in REACHABLE..REACHABLE + UNREACHABLE {
             let reason = if number % 2 == 0 { "RemoteClusterUnreachable" } else { "AccessProviderFailed" };
-            says(&hub, &serving(number), "TargetClusterResolved", reason, "").await?;
+            has_condition(&hub, &serving(number), "TargetClusterResolved", reason, "").await?;
         }
         eprintln!(
-            "repaired on {LIVING} spokes beside {DEAD} dead ones after {:.1?}",
-            repaired(&sim, 0..LIVING, &[&product.operator]).await?
+            "repaired on {REACHABLE} spokes beside {UNREACHABLE} dead ones after {:.1?}",
+            repaired(&sim, 0..REACHABLE, &[&product.operator]).await?
         );
-        // At rest nothing is asked of the living, and there are two connections to each at most.
+        // An idle fleet sends no requests, and has at most two connections per spoke.
         until("at rest", async || {
             sim.take_requests();
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -110,13 +112,13 @@ fn dead_spokes_hold_up_nobody() {
         .await?;
         let (open, had) = sim.connections();
         assert!((1..=2).contains(&open) && had <= 2, "{open} connections to one spoke, and {had} at some time");
-        assert_eq!(metric(&product.operator, "knative_operator_target_cluster_resolved").await?, LIVING);
+        assert_eq!(metric(&product.operator, "knative_operator_target_cluster_resolved").await?, REACHABLE);
         Ok(())
     });
 }
 
 #[test]
-fn replicas_share_the_fleet_and_take_over_from_each_other() {
+fn replicas_share_fleet_and_take_over() {
     run(async {
         const SPOKES: usize = 12;
         const SHARDS: usize = 6;
@@ -129,38 +131,40 @@ fn replicas_share_the_fleet_and_take_over_from_each_other() {
         for number in 0..SPOKES {
             ready(&hub, &serving(number)).await?;
         }
-        let held = async |pod: &Pod| metric(pod, "knative_operator_shards_held").await;
-        assert_eq!(held(&product.operator).await?, SHARDS, "the first replica has all of them");
+        let shards = async |pod: &Pod| metric(pod, "knative_operator_shards_held").await;
+        assert_eq!(shards(&product.operator).await?, SHARDS, "the first replica has all of them");
 
-        // Another one comes, and gets half of them.
+        // A second replica gets half of the shards.
         let mut second = product.another_operator(&hub).await?;
-        let halves = async || Ok((held(&product.operator).await?, held(&second).await?) == (SHARDS / 2, SHARDS / 2));
+        let halves =
+            async || Ok((shards(&product.operator).await?, shards(&second).await?) == (SHARDS / 2, SHARDS / 2));
         eprintln!("shared after {:.1?}", until("shared", halves).await?);
         let resolved = async |pod: &Pod| metric(pod, "knative_operator_target_cluster_resolved").await;
         until("all looked after", async || Ok(resolved(&product.operator).await? + resolved(&second).await? == SPOKES))
             .await?;
         repaired(&sim, 0..SPOKES, &[&product.operator, &second]).await?;
 
-        // It dies: its spokes are looked after again.
+        // It is killed: its spokes are managed again.
         second.process.signal(Signal::KILL)?;
         second.process.wait()?;
         let lost = Instant::now();
         repaired(&sim, 0..SPOKES, &[&product.operator]).await?;
-        eprintln!("all looked after again after {:.1?}", lost.elapsed());
-        assert_eq!(held(&product.operator).await?, SHARDS);
+        eprintln!("all managed again after {:.1?}", lost.elapsed());
+        assert_eq!(shards(&product.operator).await?, SHARDS);
 
-        // One that ends in order gives back what it has.
+        // A replica that stops in order releases its shards.
         let third = product.another_operator(&hub).await?;
         until("shared again", async || {
-            Ok((held(&product.operator).await?, held(&third).await?) == (SHARDS / 2, SHARDS / 2))
+            Ok((shards(&product.operator).await?, shards(&third).await?) == (SHARDS / 2, SHARDS / 2))
         })
         .await?;
         product.operator.process.signal(Signal::TERM)?;
         assert_eq!(product.operator.process.wait()?, 0);
-        let given = until("given back", async || Ok(held(&third).await? == SHARDS)).await?;
+        let given = until("given back", async || Ok(shards(&third).await? == SHARDS)).await?;
         eprintln!("given back after {given:.1?}");
         repaired(&sim, 0..SPOKES, &[&third]).await?;
-        // No spoke is looked after by two: each has two connections at most, once those of its last owner are closed.
+        // No spoke has two managers: each has at most two connections, once those of its previous
+        // owner are closed.
         until("two connections at most", async || Ok(sim.connections().0 <= 2)).await?;
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! `docs/multicluster.md`: its commands are run in their order, against a hub and a spoke.
+//! Runs the commands of `docs/user/multicluster.md` in order, against a hub and a spoke.
 
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_shared::api::Component;
@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use crate::document::{Shell, document, nothing_installed};
-use crate::support::{gone, nothing_left, resource, run, says};
+use crate::support::{gone, has_condition, nothing_left, resource, run};
 
 #[test]
 fn commands_of_the_multicluster_guide_work() {
@@ -18,7 +18,7 @@ fn commands_of_the_multicluster_guide_work() {
         let (hub, mut spoke) = tokio::try_join!(Cluster::hub("guide"), Cluster::spoke("guide-spoke"))?;
         let releases = releases::best();
         let mut shell = Shell::new(&[("hub", &hub), ("spoke", &spoke)], &product::bundled(&hub))?;
-        // What the network would bring is here: the CRD, the plugin's image, and a bundle of releases.
+        // Local replacements for downloads: the CRD, the plugin's image, and a bundle of releases.
         let image = shell.folder().join("secretreader");
         std::fs::create_dir(&image)?;
         std::os::unix::fs::symlink(tools::control_plane("secretreader-plugin")?, image.join("plugin-binary"))?;
@@ -58,7 +58,7 @@ fn commands_of_the_multicluster_guide_work() {
         let _product = product.ok_or("the guide installs nothing")?;
         nothing_left(&spoke, &before.ok_or("the guide deploys nothing")?).await?;
 
-        // And once more, with the spoke gone before they are deleted.
+        // Again, with the spoke unreachable before the deletion.
         for block in
             all.iter().filter(|block| block.heading == "Deploy" && block.script.contains("kubectl --context hub apply"))
         {
@@ -73,7 +73,14 @@ fn commands_of_the_multicluster_guide_work() {
                 resource(component, component.canonical(), component.canonical(), None, json!({})),
             );
             hub.kubectl(&["delete", component.plural(), place, "-n", place, "--wait=false"], "").await?;
-            says(&hub, &resource, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan").await?;
+            has_condition(
+                &hub,
+                &resource,
+                "TargetClusterResolved",
+                "RemoteClusterUnreachable",
+                "on-unreachable=orphan",
+            )
+            .await?;
             shell.run(&block.script, nothing_installed).await?;
             gone(&hub, &resource).await?;
         }

@@ -1,5 +1,6 @@
-//! The chart on a real API server: every combination of toggles is valid, and installing, upgrading, going back and uninstalling leave
-//! nothing behind but CustomResourceDefinitions. What its ServiceAccounts may do is what is needed.
+//! The chart on a real API server: every combination of toggles is valid; install, upgrade,
+//! rollback and uninstall leave only CustomResourceDefinitions; its ServiceAccounts have the needed
+//! permissions only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -11,13 +12,13 @@ use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, delete, namespace, nothing, ready, resource, run, says};
+use crate::support::{INSTALL, apply, delete, has_condition, namespace, nothing_to_install, ready, resource, run};
 
 fn chart() -> String {
     tools::project().join("charts/knative-operator").display().to_string()
 }
 
-/// What the chart needs of others, as far as its objects are validated: their kinds, with any content.
+/// Custom kinds that the chart uses, with any content.
 fn foreign() -> Value {
     let crd = |group: &str, kind: &str, plural: &str, version: &str| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.{group}")}, "spec": {
@@ -32,7 +33,7 @@ fn foreign() -> Value {
     ]})
 }
 
-/// Every combination of what can be turned on and off.
+/// All combinations of toggles.
 fn combinations() -> Vec<Vec<String>> {
     let provider = r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}"#;
     let toggles: [(&str, Vec<String>); 7] = [
@@ -79,7 +80,7 @@ fn every_combination_of_toggles_is_valid() {
         namespace(&hub, NAMESPACE).await?;
         let lint = hub.helm(&["lint", &chart()]).await?;
         assert!(lint.contains("0 chart(s) failed"), "{lint}");
-        // Each different object once, many at a time: most of them are the same in every combination.
+        // Each distinct object once: most are equal in all combinations.
         let mut all: BTreeSet<String> = BTreeSet::new();
         let combinations = combinations();
         for arguments in &combinations {
@@ -98,12 +99,12 @@ fn every_combination_of_toggles_is_valid() {
         let mut tried = 0;
         for object in &all {
             let (well, told) =
-                hub.kubectl_says(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
+                hub.kubectl_output(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
             assert!(well && !told.contains("Warning"), "{told}\n{object}");
             tried += 1;
         }
         eprintln!("{} combinations, {tried} different objects", combinations.len());
-        // Pods are as restricted as Pod Security has it.
+        // Pods follow the restricted Pod Security Standard.
         apply(&hub, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})).await?;
         for object in all.iter().map(|o| serde_json::from_str::<Value>(o).unwrap()) {
             let pod = if object["kind"] == "Pod" {
@@ -116,14 +117,14 @@ fn every_combination_of_toggles_is_valid() {
             }
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "restricted"}, "spec": pod});
             pod["spec"]["serviceAccountName"] = Value::Null;
-            let (well, told) = hub.kubectl_says(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).await;
+            let (well, told) = hub.kubectl_output(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).await;
             assert!(well || told.contains("error looking up service account"), "{told}");
         }
         Ok(())
     });
 }
 
-/// The chart of the commit before, if there is a history.
+/// The chart of the previous commit, if there is a history.
 fn before(into: &std::path::Path) -> Result<Option<String>> {
     let archive = Command::new("git")
         .args(["archive", "HEAD^", "charts/knative-operator"])
@@ -144,11 +145,11 @@ fn before(into: &std::path::Path) -> Result<Option<String>> {
 }
 
 #[test]
-fn the_chart_comes_changes_and_goes() {
+fn chart_installs_upgrades_rolls_back_and_uninstalls() {
     run(async {
         let (hub, old) = (Cluster::spoke("chart").await?, tempfile::tempdir()?);
         namespace(&hub, NAMESPACE).await?;
-        // What the control plane itself brings comes a little later.
+        // Objects of the control plane itself appear a little later.
         let begun = Instant::now();
         let mut there = objects(&hub.client()).await?;
         loop {
@@ -177,7 +178,7 @@ fn the_chart_comes_changes_and_goes() {
         helm(&["rollback", "knative-operator", "1"]).await?;
         helm(&["upgrade", "knative-operator", &chart()]).await?;
         hub.helm(&["uninstall", "knative-operator", "-n", NAMESPACE, "--wait"]).await?;
-        // The garbage collector takes what belonged to it a little later.
+        // The garbage collector deletes dependents a little later.
         let started = Instant::now();
         let mut rest = left(&hub, &there).await?;
         while !rest.is_empty() && started.elapsed() < INSTALL {
@@ -194,8 +195,8 @@ fn the_chart_comes_changes_and_goes() {
     });
 }
 
-/// Alerts and dashboard ask for metrics that `product` tells, which has something installed.
-async fn monitored(product: &Product) -> Result<()> {
+/// Alerts and dashboard use metrics that `product` exports.
+async fn check_monitoring(product: &Product) -> Result<()> {
     let (webhook, _) = product.webhook.as_ref().ok_or("no webhook")?;
     let mut told = String::new();
     for pod in [&product.operator, webhook] {
@@ -218,7 +219,7 @@ async fn monitored(product: &Product) -> Result<()> {
     Ok(())
 }
 
-/// Rules of a role, one for each group, resource and verb.
+/// Rules of a role, split by group, resource and verb.
 fn granted(role: &Value) -> BTreeSet<(String, String, String)> {
     let words = |value: &Value| {
         value.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect::<Vec<_>>()
@@ -235,18 +236,19 @@ fn granted(role: &Value) -> BTreeSet<(String, String, String)> {
 }
 
 #[test]
-fn rights_are_what_is_used() {
+fn permissions_are_used() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("rights").await?, tempfile::tempdir()?, releases::small());
         let product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
-        // One for a spoke whose credential nobody has.
+        // A resource for a spoke without credential.
         let access = json!([{"name": "secretreader", "cluster": {"server": "https://127.0.0.1:1",
             "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": "nobody"}}]}}]);
         product::profile(&hub, "elsewhere", &access).await?;
         namespace(&hub, "elsewhere").await?;
-        let elsewhere = resource(Component::Eventing, "elsewhere", "elsewhere", Some("elsewhere"), nothing());
+        let elsewhere =
+            resource(Component::Eventing, "elsewhere", "elsewhere", Some("elsewhere"), nothing_to_install());
         apply(&hub, &elsewhere).await?;
-        says(&hub, &elsewhere, "TargetClusterResolved", "AccessProviderFailed", "").await?;
+        has_condition(&hub, &elsewhere, "TargetClusterResolved", "AccessProviderFailed", "").await?;
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
             let version = if component == Component::Serving { releases.serving } else { releases.eventing };
@@ -254,7 +256,7 @@ fn rights_are_what_is_used() {
                 resource(component, component.canonical(), component.canonical(), None, json!({"version": version}));
             apply(&hub, &installed).await?;
             ready(&hub, &installed).await?;
-            monitored(&product).await?;
+            check_monitoring(&product).await?;
             delete(&hub, &installed).await?;
         }
         delete(&hub, &elsewhere).await?;

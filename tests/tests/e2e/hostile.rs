@@ -1,32 +1,32 @@
-//! Servers and plugins that are broken, or mean harm: each has its reason, nothing crashes, nothing grows, and no credential is told, not even at
-//! log level trace.
+//! Broken and hostile servers and plugins: each has its reason, nothing crashes, memory stays
+//! bounded, and no credential is published, not even at log level trace.
 
 use std::net::Ipv4Addr;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
-use knative_operator_tests::https::{Answer, Asked, Server};
+use knative_operator_tests::https::{Answer, ReceivedRequest, Server};
 use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::{Result, http, measure, releases};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, namespace, nothing, provider, resource, run, says, script};
+use crate::support::{apply, delete, has_condition, namespace, nothing_to_install, provider, resource, run, script};
 
-/// What every plugin here gives, and nobody may ever read.
+/// The token of every plugin here, which must not be published.
 const TOKEN: &str = "canary-5b1e9c77-token";
-/// A token as API servers issue them.
+/// A token in the form of API servers.
 const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJlLWNhbmFyeQ";
 /// Plugins.
 const PLUGINS: [&str; 4] = ["gives", "floods", "holds", "tells"];
-/// How long what a plugin leaves behind sleeps: found by it.
+/// Duration of a sleep that plugins leave behind, by which it is found.
 const SLEEPS: &str = "31536077";
-/// How much more memory all of that may take, in KiB.
+/// Maximum growth of memory in KiB.
 const GROWTH: u64 = 64 << 10;
 
 fn asking(name: &str) -> Value {
-    resource(Component::Eventing, "hostile", name, Some(name), nothing())
+    resource(Component::Eventing, "hostile", name, Some(name), nothing_to_install())
 }
 
 fn processes_with(marker: &str) -> usize {
@@ -35,7 +35,7 @@ fn processes_with(marker: &str) -> usize {
 }
 
 #[test]
-fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
+fn hostile_spokes_and_plugins_are_reported_and_bounded() {
     run(async {
         let (hub, releases, plugins) = (Cluster::hub("hostile").await?, releases::small(), tempfile::tempdir()?);
         let providers: Vec<Value> = PLUGINS.iter().map(|name| provider(name)).collect();
@@ -61,11 +61,11 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
         let authority = Authority::new("hostile")?;
         let local = [Ipv4Addr::LOCALHOST.into()];
         let html = |status: &'static str| {
-            move |_: &Asked, _| {
+            move |_: &ReceivedRequest, _| {
                 Answer::With(status, vec!["Content-Type: text/html".into()], b"<html>sign in</html>".repeat(100_000))
             }
         };
-        let repeats = |asked: &Asked, _| {
+        let repeats = |asked: &ReceivedRequest, _| {
             let message = asked.headers.join("; ");
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
             Answer::With(
@@ -97,19 +97,19 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
                 "html",
                 Server::start(&authority, html("200 OK"))?,
                 "RemoteClusterUnreachable",
-                "not as a Kubernetes API server does",
+                "does not answer like a Kubernetes API server",
             ),
             (
                 "broken",
                 Server::start(&authority, html("503 Service Unavailable"))?,
                 "RemoteClusterUnreachable",
-                "can't be reached",
+                "is unreachable",
             ),
             (
                 "cut",
                 Server::start(&authority, |_, _| Answer::Cut(b"{\"major\":".to_vec()))?,
                 "RemoteClusterUnreachable",
-                "can't be reached",
+                "is unreachable",
             ),
             ("endless", Server::start(&authority, |_, _| Answer::Endless)?, "RemoteClusterUnreachable", ""),
             (
@@ -138,7 +138,7 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
             (0..2000).map(|n| json!({"name": format!("e.example/{n}"), "extension": {"k": "v".repeat(100)}})).collect();
         cases.extend([
             ("http", at("gives", "http://127.0.0.1:8080"), "RemoteClientCreationFailed", "is not https"),
-            ("plain", at("gives", &format!("https://{plainly}")), "RemoteClusterUnreachable", "can't be reached"),
+            ("plain", at("gives", &format!("https://{plainly}")), "RemoteClusterUnreachable", "is unreachable"),
             (
                 "login",
                 at("gives", &format!("https://u:{TOKEN}@127.0.0.1")),
@@ -158,7 +158,7 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
                 "AccessProviderFailed",
                 "ended with status 3: refused: Bearer [hidden] and [hidden]",
             ),
-            ("many", many, "RemoteClusterUnreachable", "not as a Kubernetes API server does"),
+            ("many", many, "RemoteClusterUnreachable", "does not answer like a Kubernetes API server"),
             ("unicode", at("größe-😀", "https://127.0.0.1"), "ClusterProfileUnavailable", "größe-😀"),
         ]);
         let pid = product.operator.process.pid()?;
@@ -168,7 +168,7 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
             apply(&hub, &asking(name)).await?;
         }
         for (name, _, reason, part) in &cases {
-            says(&hub, &asking(name), "TargetClusterResolved", reason, part)
+            has_condition(&hub, &asking(name), "TargetClusterResolved", reason, part)
                 .await
                 .map_err(|e| format!("{name}: {e}"))?;
         }
@@ -176,23 +176,24 @@ fn whatever_a_spoke_or_a_plugin_does_it_is_told_and_costs_nothing() {
         let grown = measure::resident(pid)?.saturating_sub(before);
         assert!(grown < GROWTH, "the operator's memory has grown by {grown} KiB");
 
-        // A name that leaves no room for the anchor's is refused before anything is stored.
+        // A name that is too long for the anchor is refused before anything is stored.
         let long = "x".repeat(240);
         let refused = apply(&hub, &asking(&long)).await.unwrap_err().to_string();
         assert!(
-            refused.contains("gives the anchor ConfigMap on the spoke a name of") && refused.contains("shorten it by"),
+            refused.contains("makes the name of the anchor ConfigMap on the spoke")
+                && refused.contains("shorten it by"),
             "{refused}"
         );
 
         for (name, ..) in &cases {
             delete(&hub, &asking(name)).await?;
         }
-        untold(&hub, &product).await
+        check_no_credential(&hub, &product).await
     });
 }
 
-/// No credential is anywhere.
-async fn untold(hub: &Cluster, product: &Product) -> Result<()> {
+/// Checks that no credential is published.
+async fn check_no_credential(hub: &Cluster, product: &Product) -> Result<()> {
     let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
     let stored =
         hub.kubectl(&["get", "knativeserving,knativeeventing,events,configmaps", "-A", "-o", "yaml"], "").await?;

@@ -1,4 +1,4 @@
-//! Admissions through the API server, at an even pace.
+//! Admissions through the API server at a constant rate.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,17 +13,17 @@ use tokio::task::JoinHandle;
 
 use crate::support::resource;
 
-/// Whether tests are to be as hard as they can be, for which the machine has to be quiet: `ROTATION=full`.
+/// Whether to run at full load, which needs an idle machine: `ROTATION=full`.
 pub fn is_full() -> bool {
     std::env::var("ROTATION").is_ok_and(|v| v == "full")
 }
 
-/// Admissions a second.
+/// Admissions per second.
 pub fn rate() -> u32 {
     if is_full() { 200 } else { 50 }
 }
 
-/// Admissions until it is ended.
+/// Admissions until it is stopped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -32,7 +32,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// `rate` admissions a second, in `namespace`; nothing is stored.
+    /// Sends `rate` admissions per second, in `namespace`, as dry runs.
     pub fn start(client: &Client, namespace: &str, rate: u32) -> Self {
         let (stop, done, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::default());
         let api: Api<KnativeServing> = Api::namespaced(client.clone(), namespace);
@@ -62,7 +62,7 @@ impl Load {
         Self { stop, done, refused, task }
     }
 
-    /// Ends it: how many went through. Fails if any did not.
+    /// Stops; returns the number of admissions. Fails if any failed.
     pub async fn end(self) -> Result<usize> {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await?;
@@ -75,7 +75,7 @@ impl Load {
         }
     }
 
-    /// How many have failed so far.
+    /// Number of failures so far.
     pub fn failures(&self) -> usize {
         self.refused.lock().unwrap().len()
     }

@@ -1,4 +1,4 @@
-//! Installing on the cluster that the operator runs in.
+//! Installs on the cluster that the operator runs in.
 
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use knative_operator_tests::releases;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 
-use crate::support::{apply, delete, eventing, namespace, nothing_left, ready, run, says, serving};
+use crate::support::{apply, delete, eventing, has_condition, namespace, nothing_left, ready, run, serving};
 
 #[test]
-fn both_kinds_install_locally_with_the_charts_own_rights() {
+fn both_kinds_install_locally_with_chart_permissions() {
     run(async {
-        // Knative's own webhooks have no pods behind them here and fail closed: this API server calls none.
+        // Knative's own webhooks have no Pods here and would fail closed: this API server calls
+        // none.
         let cluster = Cluster::spoke("local").await?;
         let releases = releases::best();
         let plugins = tempfile::tempdir()?;
@@ -36,10 +37,11 @@ fn both_kinds_install_locally_with_the_charts_own_rights() {
         let back = |d: Option<&Deployment>| d.is_some_and(|d| d.uid() != controller.uid());
         knative_operator_tests::wait::until(&deployments, "controller", Duration::from_secs(10), "back", back).await?;
 
-        // A second one on the same cluster would fight with the first over everything that has no namespace.
+        // A second resource on the same cluster would fight over all cluster-scoped objects.
         let second = serving("other", "ks", None, &releases);
         apply(&cluster, &second).await?;
-        says(&cluster, &second, "InstallSucceeded", "Error", "KnativeServing knative-serving/ks is older").await?;
+        has_condition(&cluster, &second, "InstallSucceeded", "Error", "KnativeServing knative-serving/ks is older")
+            .await?;
         delete(&cluster, &second).await?;
 
         tokio::try_join!(delete(&cluster, &serving_cr), delete(&cluster, &eventing_cr))?;

@@ -1,6 +1,7 @@
-//! The product through its real binaries, against real control planes.
+//! End-to-end tests of the real binaries with real control planes.
 //!
-//! Most tests share one hub with three spokes ([`support::fleet`]); those that break something have their own.
+//! Most tests share a hub with three spokes ([`support::fleet`]); those that break something have
+//! their own.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 

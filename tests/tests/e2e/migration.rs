@@ -1,5 +1,5 @@
-//! Coming from the Go operator, each way in one command, and going back: no resource is lost, no pod of Knative restarted, nothing refused
-//! that was admitted before.
+//! Migration from the Go operator by one command, in each way, and back: no resource is lost, no
+//! Pod of Knative restarts, and valid requests stay valid.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::document::{Block, Shell, document, nothing_installed};
 use crate::load::{self, Load};
-use crate::support::{apply, delete, namespace, nothing, ready, resource, run, says};
+use crate::support::{apply, delete, has_condition, namespace, nothing_to_install, ready, resource, run};
 use crate::takeover;
 
 const CONFIGURATIONS: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
@@ -33,7 +33,7 @@ async fn resources(hub: &Cluster) -> Result<String> {
     hub.kubectl(&["get", "knativeservings,knativeeventings", "-A", "-o", columns, "--no-headers"], "").await
 }
 
-/// Stores one resource of each kind, without a spec, and one that is for a cluster that nobody knows.
+/// Stores one resource of each kind without a spec, and one for an unknown cluster.
 async fn store(hub: &Cluster) -> Result<()> {
     for component in Component::ALL {
         namespace(hub, component.canonical()).await?;
@@ -42,7 +42,7 @@ async fn store(hub: &Cluster) -> Result<()> {
         apply(hub, &object).await?;
     }
     namespace(hub, "elsewhere").await?;
-    apply(hub, &resource(Component::Serving, "elsewhere", "elsewhere", Some("unknown"), nothing())).await
+    apply(hub, &resource(Component::Serving, "elsewhere", "elsewhere", Some("unknown"), nothing_to_install())).await
 }
 
 /// The conversion of both definitions.
@@ -56,8 +56,8 @@ async fn conversions(hub: &Cluster) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Waits until the webhook is asked.
-async fn enforced(hub: &Cluster) -> Result<()> {
+/// Waits until the API server calls the webhook.
+async fn wait_until_called(hub: &Cluster) -> Result<()> {
     let [validating, mutating] = CONFIGURATIONS;
     let limit = Duration::from_secs(60);
     let asks = |conditions: &Option<Vec<MatchCondition>>| conditions.iter().flatten().all(|c| c.name != "rolled-out");
@@ -67,7 +67,8 @@ async fn enforced(hub: &Cluster) -> Result<()> {
     wait::until(&Api::all(hub.client()), mutating, limit, "enforced", |c| c.is_some_and(all)).await.map(drop)
 }
 
-/// Values for a migration on `hub`: the Go operator's multi-cluster values if `multicluster`, and what tests need.
+/// Values for a migration on `hub`: the Go operator's multi-cluster values if `multicluster`, and
+/// values of the tests.
 fn values(hub: &Cluster, multicluster: bool) -> Result<Value> {
     let mut values = product::bundled(hub);
     if multicluster {
@@ -78,7 +79,7 @@ fn values(hub: &Cluster, multicluster: bool) -> Result<Value> {
     Ok(values)
 }
 
-/// In place of the Go operator's values file where it isn't there.
+/// Used if the Go operator's values file is missing.
 const MULTICLUSTER: &str = r#"
 knative_operator:
   multicluster:
@@ -90,7 +91,7 @@ knative_operator:
       - {name: secretreader, image: "registry.k8s.io/cluster-inventory-api/secretreader:v0.1.0", mountPath: /credential-plugin}
 "#;
 
-/// The only block under `heading` in docs/migration.md.
+/// The only block below `heading` in docs/user/migration.md.
 fn block(heading: &str) -> Result<String> {
     let mut found: Vec<Block> =
         document("docs/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
@@ -102,7 +103,7 @@ fn block(heading: &str) -> Result<String> {
 }
 
 #[test]
-fn each_block_of_the_migration_guide_is_run() {
+fn every_block_of_migration_guide_is_run() {
     let headings: Vec<_> = document("docs/migration.md").unwrap().into_iter().map(|block| block.heading).collect();
     let run = [
         "Before you begin",
@@ -116,7 +117,7 @@ fn each_block_of_the_migration_guide_is_run() {
     assert_eq!(headings, run);
 }
 
-/// Starts what is installed on `hub`, with the plugin of [`values`], in place of `product`.
+/// Starts the processes on `hub`, with the plugin of [`values`], in place of `product`.
 async fn started(hub: &Cluster, folder: &Path, product: &mut Option<Product>) -> Result<()> {
     drop(product.take());
     let image = folder.join("secretreader");
@@ -129,7 +130,8 @@ async fn started(hub: &Cluster, folder: &Path, product: &mut Option<Product>) ->
     Ok(())
 }
 
-/// What the Go operator's processes leave behind: Leases, and keys in the Secret that its chart leaves empty.
+/// State that the Go operator's processes leave behind: Leases, and keys in the Secret that its
+/// chart leaves empty.
 async fn run_the_go_operator(hub: &Cluster) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
     let keys =
@@ -143,7 +145,8 @@ async fn run_the_go_operator(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Runs the documented clean-up and checks that nothing of the Go operator is left but what is part of the release now.
+/// Runs the documented clean-up and checks that nothing of the Go operator is left outside of the
+/// release.
 async fn clean_up(hub: &Cluster, shell: &mut Shell, multicluster: bool) -> Result<()> {
     shell.run(&block("Clean up")?, nothing_installed).await?;
     let manifest = hub.helm(&["get", "manifest", "knative-operator", "-n", NAMESPACE]).await?;
@@ -168,7 +171,7 @@ async fn clean_up(hub: &Cluster, shell: &mut Shell, multicluster: bool) -> Resul
 }
 
 #[test]
-fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
+fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
     run(async {
         for multicluster in [false, true] {
             let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
@@ -197,17 +200,17 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
             let mut product = None;
             let folder = shell.folder();
             shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
-            enforced(&hub).await?;
+            wait_until_called(&hub).await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
             eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
             shell.run(&block("Verify")?, nothing_installed).await?;
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
-            // The webhook judges from now on.
+            // From now on the webhook validates.
             let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
-            let (well, said) = hub.kubectl_says(&["apply", "-f", "-"], &broken.to_string()).await;
+            let (well, said) = hub.kubectl_output(&["apply", "-f", "-"], &broken.to_string()).await;
             assert!(!well && said.contains("is not a version"), "{said}");
 
-            // And back: the Go operator's objects as they were, nothing of ours in the way.
+            // Back: the Go operator's objects as before, nothing of this operator in the way.
             shell.run(&block("After helm upgrade")?, nothing_installed).await?;
             drop(product);
             shell.run(&block("Verify")?, nothing_installed).await?;
@@ -218,7 +221,7 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
             }
             apply(&hub, &broken).await?;
             hub.kubectl(&["delete", "-f", "-", "--wait=false"], &broken.to_string()).await?;
-            // And once more to this operator, for good.
+            // Again to this operator.
             let mut product = None;
             shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
             clean_up(&hub, &mut shell, multicluster).await?;
@@ -229,7 +232,7 @@ fn helm_upgrade_over_the_go_operator_refuses_nothing_and_rolls_back() {
 }
 
 #[test]
-fn helm_install_takes_ownership_of_what_kubectl_applied() {
+fn helm_install_takes_ownership_of_kubectl_objects() {
     run(async {
         for server_side in [false, true] {
             let hub = Cluster::hub("ownership").await?;
@@ -248,11 +251,11 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
             let folder = shell.folder();
             let take = block("Take over an installation by kubectl")?;
             shell.run(&take, async || started(&hub, &folder, &mut product).await).await?;
-            enforced(&hub).await?;
+            wait_until_called(&hub).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             eprintln!("server-side {server_side}: {} admissions during helm install, none failed", load.end().await?);
             shell.run(&block("Verify")?, nothing_installed).await?;
-            // Helm can't take the conversion webhook away; the operator does.
+            // Helm can't remove the conversion webhook; the operator does.
             let strategy = |c: Option<&CustomResourceDefinition>| {
                 c.and_then(|c| c.spec.conversion.as_ref()).is_some_and(|conversion| conversion.strategy == "None")
             };
@@ -261,7 +264,7 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
                 wait::until(&Api::all(hub.client()), &name, Duration::from_secs(20), "without conversion", strategy)
                     .await?;
             }
-            // The Pods are asked whether they are ready as this webhook answers.
+            // The readiness of Pods is checked once this webhook answers.
             let deployment =
                 hub.kubectl(&["get", "deployment", "operator-webhook", "-n", NAMESPACE, "-o", "json"], "").await?;
             let deployment: Value = serde_json::from_str(&deployment)?;
@@ -270,11 +273,11 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
                 (&probe["scheme"], &probe["port"], &probe["path"]),
                 (&json!("HTTP"), &json!("metrics"), &json!("/readyz"))
             );
-            // The next upgrade is one like any other.
+            // The next upgrade is a normal one.
             shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
             clean_up(&hub, &mut shell, false).await?;
-            // And back.
+            // Back.
             shell.run(&block("After helm install --take-ownership")?, nothing_installed).await?;
             drop(product);
             shell.run(&block("Verify")?, nothing_installed).await?;
@@ -287,7 +290,7 @@ fn helm_install_takes_ownership_of_what_kubectl_applied() {
 }
 
 #[test]
-fn migration_and_rollback_restart_no_pod_of_knative() {
+fn migration_and_rollback_restart_no_knative_pod() {
     run(async {
         let same = |text| text;
         let (Some(items), Some(stored)) =
@@ -297,7 +300,7 @@ fn migration_and_rollback_restart_no_pod_of_knative() {
         };
         let items: Vec<_> =
             items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
-        // Without admission webhooks: nobody would answer for Knative's own.
+        // Without admission webhooks: Knative's own have no Pods here.
         let (hub, folder) = (Cluster::spoke("pods").await?, tempfile::tempdir()?);
         go_operator::chart(folder.path(), false)?;
         let go = folder.path().display().to_string();
@@ -341,11 +344,11 @@ fn migration_and_rollback_restart_no_pod_of_knative() {
 }
 
 #[test]
-fn nothing_is_written_while_the_go_operator_runs() {
+fn nothing_is_written_while_go_operator_runs() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("both").await?, tempfile::tempdir()?, releases::small());
         namespace(&hub, NAMESPACE).await?;
-        // Somebody who renews its Lease, and says so.
+        // A process that renews the Go operator's Lease.
         let leases: Api<Lease> = Api::namespaced(hub.client(), NAMESPACE);
         let lease = |holder: &str| {
             let now = k8s_openapi::jiff::Timestamp::now();
@@ -364,14 +367,14 @@ fn nothing_is_written_while_the_go_operator_runs() {
         );
         apply(&hub, &serving).await?;
         let part = format!("\"knative-operator-5d9c_1\" renews Lease {NAMESPACE}/{}", go_operator::LEASE);
-        says(&hub, &serving, "InstallSucceeded", "GoOperatorRunning", &part).await?;
+        has_condition(&hub, &serving, "InstallSucceeded", "GoOperatorRunning", &part).await?;
         let events =
             hub.kubectl(&["get", "events", "-n", "knative-serving", "-o", "jsonpath={.items[*].reason}"], "").await?;
         assert!(events.contains("GoOperatorRunning"), "{events}");
         let objects =
             hub.kubectl(&["get", "deployments,configmaps", "-n", "knative-serving", "-o", "name"], "").await?;
         assert_eq!(objects.trim(), "configmap/kube-root-ca.crt", "something was written");
-        // It stops, as it does when its Deployment goes.
+        // It stops, as when its Deployment is deleted.
         leases
             .patch(go_operator::LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": ""}})))
             .await?;

@@ -1,4 +1,5 @@
-//! The first example of Knative's documentation: a resource without a spec. And what is stored but can't be read.
+//! Resources without a spec, the first example of Knative's documentation; and stored resources
+//! that are invalid.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use knative_operator_tests::tools;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, namespace, nothing_left, ready, resource, run, says};
+use crate::support::{apply, delete, has_condition, namespace, nothing_left, ready, resource, run};
 use crate::takeover;
 
-/// What Knative's manifests need of Istio.
+/// Kinds and namespaces of Istio that Knative's manifests need.
 pub fn istio() -> Value {
     let crd = |group: &str, kind: &str, plural: &str| {
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": format!("{plural}.{group}")}, "spec": {
@@ -34,7 +35,7 @@ pub fn istio() -> Value {
     ]})
 }
 
-/// A resource of `component` as the documentation has it: with no spec, or with this one.
+/// A resource of `component` as in the documentation: without a spec, or with this one.
 fn bare(component: Component, spec: Option<Value>) -> Value {
     let mut object = resource(component, component.canonical(), component.canonical(), None, json!({}));
     object.as_object_mut().map(|o| o.remove("spec"));
@@ -42,9 +43,9 @@ fn bare(component: Component, spec: Option<Value>) -> Value {
     object
 }
 
-/// One sentence: what is missing, what it is needed for, the way out.
+/// One sentence: what is missing, what needs it, and the fix.
 const LACKS_ISTIO: &str = "Install failed with message: Istio is not installed (no kind Gateway";
-const WAY_OUT: &str = "; install Istio, or set spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: \
+const FIX: &str = "; install Istio, or set spec.ingress.kourier.enabled: true and spec.config.network.ingress-class: \
                        kourier.ingress.networking.knative.dev";
 
 #[test]
@@ -84,25 +85,25 @@ fn resources_without_spec_are_admitted_and_installed() {
                 String::from_utf8_lossy(&done.stderr)
             );
         }
-        // From each form to each: they mean the same, and nothing is restarted.
+        // From each form to each: they are equal, and nothing restarts.
         let deployments = Api::<Deployment>::namespaced(hub.client(), "knative-serving");
         let before = deployments.get("controller").await?.metadata.generation;
         for forms in [Some(json!({})), None, Some(Value::Null), Some(json!({})), Some(Value::Null), None] {
             for component in Component::ALL {
-                // kubectl reads before it writes; a status may be written in between.
+                // kubectl reads before it writes; a status update may come in between.
                 let object = bare(component, forms.clone()).to_string();
                 let mut said = (false, "the object has been modified".to_owned());
                 while !said.0 && said.1.contains("the object has been modified") {
-                    said = hub.kubectl_says(&["replace", "-f", "-"], &object).await;
+                    said = hub.kubectl_output(&["replace", "-f", "-"], &object).await;
                 }
                 assert!(said.0, "{}", said.1);
             }
         }
         ready(&hub, &serving).await?;
         assert_eq!(deployments.get("controller").await?.metadata.generation, before);
-        // A target can't be added to a resource without spec, nor taken away with its spec.
+        // A target can't be added to a resource without spec, nor removed with its spec.
         let targeted = bare(Component::Serving, Some(json!({"clusterProfileRef": {"name": "a", "namespace": "b"}})));
-        let (well, said) = hub.kubectl_says(&["replace", "-f", "-"], &targeted.to_string()).await;
+        let (well, said) = hub.kubectl_output(&["replace", "-f", "-"], &targeted.to_string()).await;
         assert!(!well && said.contains("clusterProfileRef"), "{said}");
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
@@ -112,9 +113,9 @@ fn resources_without_spec_are_admitted_and_installed() {
 }
 
 #[test]
-fn resources_without_spec_that_were_stored_before_the_webhook_are_installed() {
+fn resources_without_spec_stored_before_webhook_are_installed() {
     run(async {
-        // Without admission webhooks: nobody would answer for Knative's own.
+        // Without admission webhooks: Knative's own have no Pods here.
         let (hub, plugins, releases) = (Cluster::spoke("stored").await?, tempfile::tempdir()?, releases::best());
         let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
         for component in Component::ALL {
@@ -126,15 +127,15 @@ fn resources_without_spec_that_were_stored_before_the_webhook_are_installed() {
         }
         product.start_operator(&hub).await?;
         let serving = bare(Component::Serving, None);
-        says(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
-        says(&hub, &serving, "InstallSucceeded", "Error", WAY_OUT).await?;
+        has_condition(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
+        has_condition(&hub, &serving, "InstallSucceeded", "Error", FIX).await?;
         hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
         for component in Component::ALL {
             ready(&hub, &bare(component, None)).await?;
         }
-        // The definition's own rule holds where no webhook answers.
+        // The definition's own rule applies without a webhook.
         let targeted = bare(Component::Serving, Some(json!({"clusterProfileRef": {"name": "a", "namespace": "b"}})));
-        let (well, said) = hub.kubectl_says(&["replace", "-f", "-"], &targeted.to_string()).await;
+        let (well, said) = hub.kubectl_output(&["replace", "-f", "-"], &targeted.to_string()).await;
         assert!(!well && said.contains("cannot be added or removed after creation"), "{said}");
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
@@ -143,7 +144,8 @@ fn resources_without_spec_that_were_stored_before_the_webhook_are_installed() {
     });
 }
 
-/// Makes the definition of `component` take anything, as an older one did, or what the chart has.
+/// Makes the definition of `component` accept anything, as an older one did, or restores the
+/// chart's.
 async fn definition(hub: &Cluster, component: Component, lax: bool) -> Result<()> {
     let mut definition = knative_operator_shared::crd::definition(component);
     if lax {
@@ -156,7 +158,8 @@ async fn definition(hub: &Cluster, component: Component, lax: bool) -> Result<()
     hub.kubectl(&["replace", "-f", "-"], &definition.to_string()).await.map(drop)
 }
 
-/// Applies `object` as soon as the API server takes it: a definition is in force a moment after it is written.
+/// Applies `object` as soon as the API server accepts it: a changed definition takes effect a
+/// moment later.
 async fn apply_soon(hub: &Cluster, object: &Value) -> Result<()> {
     let started = std::time::Instant::now();
     while let Err(error) = apply(hub, object).await {
@@ -167,7 +170,7 @@ async fn apply_soon(hub: &Cluster, object: &Value) -> Result<()> {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_and_its_installation_stays() {
+fn invalid_resource_is_reported_and_its_installation_stays() {
     run(async {
         let (hub, plugins, releases) = (Cluster::spoke("unreadable").await?, tempfile::tempdir()?, releases::small());
         let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
@@ -188,7 +191,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
             broken["spec"]["workloads"] = json!("all of them");
             apply_soon(&hub, &broken).await?;
             definition(&hub, component, false).await?;
-            says(
+            has_condition(
                 &hub,
                 &broken,
                 "InstallSucceeded",
@@ -196,7 +199,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
                 "spec.workloads: invalid type: string \"all of them\", expected a list; ",
             )
             .await?;
-            says(&hub, &broken, "Ready", "Unreadable", "What is installed stays as it is").await?;
+            has_condition(&hub, &broken, "Ready", "Unreadable", "The installation stays unchanged").await?;
             let told = hub
                 .kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "")
                 .await?;
@@ -206,7 +209,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
                 !deployments.list(&kube::api::ListParams::default()).await?.items.is_empty(),
                 "what was installed is gone"
             );
-            // It heals, breaks again, and goes all the same.
+            // It recovers, becomes invalid again, and can be deleted.
             apply(&hub, &readable).await?;
             ready(&hub, &readable).await?;
         }
@@ -215,7 +218,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
             bare(Component::Serving, Some(json!({"config": ["a"], "ingress": {"kourier": {"enabled": true}}})));
         broken["spec"]["version"] = json!(releases.serving);
         apply_soon(&hub, &broken).await?;
-        says(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.config: ").await?;
+        has_condition(&hub, &broken, "InstallSucceeded", "Unreadable", "spec.config: ").await?;
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
         }
@@ -223,7 +226,7 @@ fn what_cannot_be_read_is_told_and_its_installation_stays() {
     });
 }
 
-/// A bundle of `releases` that has nothing newer than 1.22, beside `folder`.
+/// A bundle of `releases` with nothing newer than 1.22, next to `folder`.
 fn up_to_1_22(releases: &Releases, folder: &Path) -> Result<Releases> {
     std::fs::create_dir(folder)?;
     for component in std::fs::read_dir(&releases.dir)?.flatten().filter(|entry| entry.path().is_dir()) {
@@ -240,7 +243,7 @@ fn up_to_1_22(releases: &Releases, folder: &Path) -> Result<Releases> {
 }
 
 #[test]
-fn resources_without_spec_take_over_what_the_go_operator_installed() {
+fn resources_without_spec_take_over_go_operator_objects() {
     run(async {
         let same = |text| text;
         let (Some(serving), Some(eventing)) =
@@ -248,7 +251,7 @@ fn resources_without_spec_take_over_what_the_go_operator_installed() {
         else {
             return Ok(());
         };
-        // Without admission webhooks: nobody would answer for Knative's own.
+        // Without admission webhooks: Knative's own have no Pods here.
         let (hub, plugins) = (Cluster::spoke("bare-takeover").await?, tempfile::tempdir()?);
         let releases = up_to_1_22(&releases::best(), &hub.dir().join("releases-of-the-test"))?;
         hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
@@ -270,7 +273,7 @@ fn resources_without_spec_take_over_what_the_go_operator_installed() {
             assert!(stored.get("spec").is_none(), "{stored}");
             // Installed locally, so owned by the resource itself.
             let owner = json!([{"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "name": place, "controller": true, "blockOwnerDeletion": true}]);
-            // Without spec the ingress is Istio, so nothing of Kourier would be there.
+            // Without spec the ingress is Istio, so Kourier is not installed.
             let its = |o: &Value| {
                 let (metadata, kind) = (&o["metadata"], &o["kind"]);
                 let kourier = metadata["name"].as_str().is_some_and(|name| name.contains("kourier"))

@@ -1,4 +1,4 @@
-//! The webhook goes away; a spoke goes away, and comes back.
+//! Outages of the webhook and of a spoke, and recovery.
 
 use std::time::{Duration, Instant};
 
@@ -10,10 +10,10 @@ use knative_operator_tests::{Result, http, releases, wait};
 use kube::Api;
 use serde_json::{Value, json};
 
-use crate::support::{apply, condition, namespace, nothing_left, ready, run, says, serving, status};
+use crate::support::{apply, condition, has_condition, namespace, nothing_left, ready, run, serving, status};
 
 #[test]
-fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
+fn outages_of_webhook_and_spoke_are_reported() {
     run(async {
         let (hub, mut spoke) = tokio::try_join!(Cluster::hub("outage"), Cluster::spoke("outage-spoke"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
@@ -25,7 +25,7 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         apply(&hub, &wanted).await?;
         ready(&hub, &wanted).await?;
 
-        // The webhook dies: what it would judge is refused, what it would not goes on.
+        // The webhook stops: requests that it validates are refused, others are admitted.
         product.webhook = None;
         hub.kubectl(&["label", "knativeserving", "ks", "-n", "outage", "a=b"], "").await?;
         let patch = r#"{"spec":{"config":{"network":{"a":"b"}}}}"#;
@@ -36,10 +36,10 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
             .to_string();
         assert!(said.contains("failed calling webhook"), "{said}");
 
-        // Its API server dies: nothing is called True that nobody can know.
+        // Its API server stops: no condition that can't be verified is True.
         spoke.stop_apiserver();
         let died = Instant::now();
-        says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "can't be reached").await?;
+        has_condition(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "is unreachable").await?;
         eprintln!("seen after {:.1?}", died.elapsed());
         let told = status(&hub, &wanted, Duration::from_secs(15), "told", |_| true).await?;
         for type_ in ["Ready", "InstallSucceeded", "DeploymentsAvailable"] {
@@ -47,7 +47,7 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         }
         assert_eq!(told.version.as_deref(), Some(releases.serving), "what was installed last is still told");
 
-        // It returns: all is true again, and nothing was written that was not needed.
+        // It is back: the conditions are True again, without unnecessary writes.
         let repairs = |log: &str| log.matches("\"DriftRepaired\"").count();
         let repaired = repairs(&product.operator.process.log());
         spoke.start_apiserver().await?;
@@ -56,19 +56,19 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         eprintln!("true again after {:.1?}", returned.elapsed());
         assert_eq!(repairs(&product.operator.process.log()), repaired);
 
-        // Its token is revoked, and replaced in the Secret: the next thing that is to be done there finds out.
+        // Its token is revoked, and replaced in the Secret: the next request to the spoke notices.
         product.start_webhook(&hub).await?;
         revoked(&hub, &spoke, &wanted).await?;
 
-        // A deletion waits for it, and says so, and how to let go.
+        // A deletion waits for it, and reports how to continue without it.
         spoke.stop_apiserver();
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
-        says(
+        has_condition(
             &hub,
             &wanted,
             "TargetClusterResolved",
             "RemoteClusterUnreachable",
-            "the finalizer waits for the cluster since",
+            "the deletion has been waiting for the cluster since",
         )
         .await?;
         spoke.start_apiserver().await?;
@@ -76,12 +76,13 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         wait::until(&resources, "ks", Duration::from_secs(60), "gone", |s| s.is_none()).await?;
         nothing_left(&spoke, &before).await?;
 
-        // Or it is let go, and what is left behind is told.
+        // Or the resource is orphaned, and the remaining objects are reported.
         apply(&hub, &wanted).await?;
         ready(&hub, &wanted).await?;
         spoke.stop_apiserver();
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
-        says(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan").await?;
+        has_condition(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan")
+            .await?;
         let annotate = |value: &str| format!("operator.knative.dev/on-unreachable={value}");
         let refused = hub
             .kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("forget")], "")
@@ -92,7 +93,7 @@ fn a_webhook_that_is_down_holds_up_little_and_a_spoke_that_goes_away_is_told() {
         hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
         wait::until(&resources, "ks", Duration::from_secs(60), "let go", |s| s.is_none()).await?;
         let events = hub.kubectl(&["get", "events", "-n", "outage", "-o", "yaml"], "").await?;
-        assert!(events.contains("reason: Orphaned") && events.contains("Left behind there"), "{events}");
+        assert!(events.contains("reason: Orphaned") && events.contains("Left on the cluster"), "{events}");
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         assert!(
             metrics
@@ -109,9 +110,9 @@ async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
         hub.kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", &patch], "").await
     };
     spoke.kubectl(&["delete", "serviceaccount", "knative-hub", "-n", "kube-system"], "").await?;
-    // The API server remembers for a while that a token was good.
+    // The API server caches a valid token for a while.
     let mut times = 0;
-    let refused = "refuses the credential of the access provider secretreader";
+    let refused = "refused the credential of the access provider secretreader";
     while {
         times += 1;
         change(&times.to_string()).await?;

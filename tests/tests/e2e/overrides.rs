@@ -1,4 +1,5 @@
-//! Overrides, on a real API server: accepted by server-side apply, there where they belong, gone when they are taken back.
+//! Overrides on a real API server: accepted by server-side apply, effective, and removed with the
+//! override.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::support::{apply, ready};
 
-/// Adds overrides of each sort to `serving`.
+/// Adds overrides of each kind to `serving`.
 pub fn add(serving: &mut Value) {
     let overrides = json!({
         "high-availability": {"replicas": 2},
@@ -42,8 +43,8 @@ pub fn add(serving: &mut Value) {
     }
 }
 
-/// Checks that the overrides of `serving` are on `spoke`, and that those that hit nothing are told on `hub`; takes those
-/// of workloads back, and checks that they go.
+/// Checks that the overrides of `serving` are on `spoke`, and that those without effect are
+/// reported on `hub`; removes those of workloads, and checks that their effect is gone.
 pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()> {
     let namespace = "knative-serving";
     let deployments = Api::<Deployment>::namespaced(spoke.client(), namespace);
@@ -90,7 +91,7 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
         .collect();
     let ignored = [(1, "contoller", "controller"), (2, "webhok", "webhook")];
     let expected = ignored.map(|(at, name, near)| {
-        format!("spec.workloads[{at}].name: no workload is called \"{name}\"; the nearest is \"{near}\"")
+        format!("spec.workloads[{at}].name: the release has no workload called \"{name}\"; the nearest is \"{near}\"")
     });
     told.sort();
     assert_eq!(told, expected);

@@ -1,4 +1,4 @@
-//! The processes themselves: what they say about bad flags, and that only one of two operators leads.
+//! The processes: errors in flags, and leader election.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ fn operator(dir: &Path, name: &str, address: &str, kubeconfig: &Path, arguments:
 }
 
 #[test]
-fn a_provider_file_that_is_of_no_use_ends_the_operator_at_once() {
+fn invalid_provider_file_stops_operator_at_start() {
     run(async {
         let dir = tempfile::tempdir()?;
         let broken = dir.path().join("broken.json");
         std::fs::write(&broken, "providers: []")?;
         for (name, file, expected) in
-            [("missing", dir.path().join("missing.json"), "can't be read"), ("broken", broken, "is no provider file")]
+            [("missing", dir.path().join("missing.json"), "cannot read"), ("broken", broken, "is not a provider file")]
         {
             let started = Instant::now();
             let mut process = operator(
@@ -58,7 +58,7 @@ fn a_provider_file_that_is_of_no_use_ends_the_operator_at_once() {
 }
 
 #[test]
-fn of_two_operators_one_leads_and_the_other_takes_over() {
+fn one_of_two_operators_leads_and_other_takes_over() {
     run(async {
         let cluster = Cluster::spoke("lease").await?;
         for component in knative_operator_shared::api::Component::ALL {
@@ -85,7 +85,8 @@ fn of_two_operators_one_leads_and_the_other_takes_over() {
         let (mut leader, other) = if first == "one" { (one, two) } else { (two, one) };
         assert!(!other.log().contains("leading"), "{}", other.log());
 
-        // Frozen past its Lease, the leader loses it; the other leads; thawed, the first one ends instead of going on.
+        // Suspended past the expiry of its Lease, the leader loses it and the other leads; resumed,
+        // the first one exits.
         leader.signal(Signal::STOP)?;
         let taken = wait::until(&leases, "knative-operator", Duration::from_secs(60), "taken over", |l| {
             !holder(l).is_empty() && holder(l) != first
@@ -95,9 +96,9 @@ fn of_two_operators_one_leads_and_the_other_takes_over() {
         leader.signal(Signal::CONT)?;
         let (code, leader) = tokio::task::spawn_blocking(move || (leader.wait().unwrap(), leader)).await?;
         assert_eq!(code, 1, "{}", leader.log());
-        assert!(leader.log().contains("the Lease is lost"), "{}", leader.log());
+        assert!(leader.log().contains("lost the Lease"), "{}", leader.log());
 
-        // Told to end, the second gives the Lease back.
+        // When it stops, the second one releases the Lease.
         drop(other);
         wait::until(&leases, "knative-operator", Duration::from_secs(10), "given back", |l| holder(l).is_empty())
             .await?;

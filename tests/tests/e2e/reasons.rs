@@ -1,4 +1,4 @@
-//! The rows of the reason table that need a hub of their own: each with its cause, what is told, and recovery by itself when the cause is gone.
+//! Reasons of `TargetClusterResolved` that need a hub of their own: cause, report, and recovery.
 //! (The others are in [`crate::failures`].)
 
 use std::path::PathBuf;
@@ -11,12 +11,14 @@ use knative_operator_tests::{Result, http, releases, tools};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{apply, condition, namespace, nothing, provider, resource, run, says, script, status};
+use crate::support::{
+    apply, condition, has_condition, namespace, nothing_to_install, provider, resource, run, script, status,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn asking(name: &str) -> Value {
-    resource(Component::Serving, "reasons", name, Some(name), nothing())
+    resource(Component::Serving, "reasons", name, Some(name), nothing_to_install())
 }
 
 async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {
@@ -24,7 +26,7 @@ async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {
     status(hub, resource, LIMIT, "resolved", resolved).await.map(drop)
 }
 
-/// An event of each reason was told.
+/// Waits for an event with each reason.
 async fn told(hub: &Cluster, reasons: &[&str]) -> Result<()> {
     let events = hub.kubectl(&["get", "events", "-n", "reasons", "-o", "jsonpath={.items[*].reason}"], "").await?;
     match reasons.iter().find(|reason| !events.split(' ').any(|r| r == **reason)) {
@@ -34,7 +36,7 @@ async fn told(hub: &Cluster, reasons: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn what_concerns_the_operator_itself_is_told_and_heals() {
+fn reasons_of_the_operator_itself_are_reported_and_recover() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("reasons"), Cluster::spoke("reasons-spoke"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
@@ -45,17 +47,24 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         apply(&hub, &asked).await?;
         resolved(&hub, &asked).await?;
 
-        // The provider file names nobody, makes no sense, and is right again, with no restart.
+        // The provider file has no providers, is invalid, and is valid again, without a restart.
         let file =
             |product: &Product| -> PathBuf { product.operator.dir.join("root/etc/cluster-inventory/config.json") };
         let right = std::fs::read_to_string(file(&product))?;
         std::fs::write(file(&product), r#"{"providers": []}"#)?;
-        says(&hub, &asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider").await?;
+        has_condition(&hub, &asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider")
+            .await?;
         std::fs::write(file(&product), &right)?;
         resolved(&hub, &asked).await?;
         std::fs::write(file(&product), "rubbish")?;
         invalid(&product).await?;
-        assert!(product.operator.process.log().contains("what the provider file said before stays in force"));
+        assert!(
+            product
+                .operator
+                .process
+                .log()
+                .contains("the provider file is invalid; its last valid contents stay in use")
+        );
         std::fs::write(file(&product), &right)?;
 
         // The cluster moves to an address that never answers, and back.
@@ -63,8 +72,8 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         let mut away = product::access(&spoke, "spoke");
         away[0]["cluster"]["server"] = json!(format!("https://{}", hole.local_addr()?));
         product::status(&hub, "spoke", "True", &away).await?;
-        says(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "is being rebuilt").await?;
-        says(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection came about within 5s")
+        has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "is being rebuilt").await?;
+        has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection within 5s")
             .await?;
         product::status(&hub, "spoke", "True", &product::access(&spoke, "spoke")).await?;
         resolved(&hub, &asked).await?;
@@ -78,14 +87,14 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         apply(&hub, &waits).await?;
         started(&product, &plugins.path().join("slow").display().to_string()).await?;
         product.operator.process.signal(Signal::TERM)?;
-        says(&hub, &waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
+        has_condition(&hub, &waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
         assert_eq!(product.operator.process.wait()?, 0);
         script(
             &plugins.path().join("slow"),
             &format!("#!/bin/sh\nexec {}\n", tools::control_plane("secretreader-plugin")?.display()),
         )?;
 
-        // It comes back without a provider file, and then with it.
+        // It starts without a provider file, and then with it.
         let patch = |operation: Value| json!([operation]).to_string();
         let argument = hub
             .kubectl(
@@ -112,7 +121,7 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         };
         change(patch(json!({"op": "remove", "path": place}))).await?;
         product.start_operator(&hub).await?;
-        says(
+        has_condition(
             &hub,
             &asked,
             "TargetClusterResolved",
@@ -125,10 +134,10 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
         resolved(&hub, &asked).await?;
         resolved(&hub, &waits).await?;
 
-        // The CustomResourceDefinition of ClusterProfiles goes, and comes back.
+        // The CustomResourceDefinition of ClusterProfiles is deleted, and created again.
         let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
         hub.kubectl(&["delete", "-f", "-"], &crd).await?;
-        says(&hub, &asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
+        has_condition(&hub, &asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
         hub.kubectl(&["apply", "-f", "-"], &crd).await?;
         hub.kubectl(
             &["wait", "--for=condition=Established", "crd/clusterprofiles.multicluster.x-k8s.io", "--timeout=30s"],
@@ -152,7 +161,7 @@ fn what_concerns_the_operator_itself_is_told_and_heals() {
     });
 }
 
-/// Waits until a process that mentions `marker` runs: nothing tells of it otherwise.
+/// Waits until a process that mentions `marker` runs, by polling.
 async fn started(product: &Product, marker: &str) -> Result<()> {
     let deadline = tokio::time::Instant::now() + LIMIT;
     let runs = || {
@@ -171,7 +180,7 @@ async fn started(product: &Product, marker: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the metric says that the provider file is of no use.
+/// Waits until the metric reports an invalid provider file.
 async fn invalid(product: &Product) -> Result<()> {
     let deadline = tokio::time::Instant::now() + LIMIT;
     while !http::get(product.metrics(), "/metrics").await?.1.contains("knative_operator_provider_file_valid 0") {

@@ -1,4 +1,4 @@
-//! Installing on spokes.
+//! Installs on spokes.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 
 use crate::overrides;
 use crate::support::{
-    apply, condition, delete, eventing, fleet, namespace, nothing_left, ready, run, says, serving, status,
+    apply, condition, delete, eventing, fleet, has_condition, namespace, nothing_left, ready, run, serving, status,
     without_ingress,
 };
 
-/// How soon drift is put right: 2 s is the promise, the rest is for a loaded machine.
+/// Time limit of a repair: 2 s are expected, the rest is for a loaded machine.
 const REPAIR: Duration = Duration::from_secs(10);
 
 #[test]
-fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
+fn both_kinds_install_on_spoke_are_repaired_and_leave_only_crds() {
     run(async {
         let fleet = fleet().await?;
         let (hub, spoke) = (&fleet.hub, &fleet.spokes[0]);
@@ -36,7 +36,7 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         tokio::try_join!(apply(hub, &serving), apply(hub, &eventing))?;
         let (serving_status, eventing_status) = tokio::try_join!(ready(hub, &serving), ready(hub, &eventing))?;
 
-        // The status tells what is installed, from where, and of which generation it speaks.
+        // The status has the version, the sources and the generation.
         assert_eq!(serving_status.version.as_deref(), Some(fleet.releases.serving));
         assert_eq!(eventing_status.version.as_deref(), Some(fleet.releases.eventing));
         assert_eq!(serving_status.observed_generation, Some(1));
@@ -58,9 +58,9 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         let columns = shown.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(columns, "NAME TARGET CLUSTER VERSION READY REASON AGE", "{shown}");
 
-        planned(spoke, &serving, &fleet.releases.dir)?;
+        check_diff(spoke, &serving, &fleet.releases.dir)?;
 
-        // Namespaced objects are owned by the anchor, cluster-scoped ones by nobody.
+        // The anchor owns namespaced objects; cluster-scoped ones have no owner.
         let anchor =
             Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving").get("knativeserving-ks-root-owner").await?;
         assert_eq!(anchor.annotations().get("operator.knative.dev/protected").map(String::as_str), Some("true"));
@@ -70,8 +70,7 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
             assert_eq!((owners.len(), owners[0].uid.clone()), (1, anchor.uid().unwrap()), "{}", deployment.name_any());
         }
 
-        // A Deployment that somebody deletes comes back; a ConfigMap that somebody edits is put right; a key that
-        // nobody asked for is left alone.
+        // A deleted Deployment is recreated; an edited ConfigMap is repaired; an added key stays.
         let name = if fleet.releases.real { "activator" } else { "controller" };
         let uid = deployments.get(name).await?.uid();
         deployments.delete(name, &DeleteParams::default()).await?;
@@ -85,10 +84,11 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
             m.and_then(|m| m.data.as_ref())
                 .is_some_and(|d| d.get(&key) == released.get(&key) && d.contains_key("extra"))
         };
-        wait::until(&maps, "config-defaults", REPAIR, "put right", right).await?;
+        wait::until(&maps, "config-defaults", REPAIR, "repaired", right).await?;
         ready(hub, &serving).await?;
 
-        // The anchor, deleted by hand, takes everything that it owns with it: all of it comes back, owned by a new one.
+        // Deleting the anchor deletes everything that it owns: all of it is recreated, owned by a
+        // new anchor.
         let anchors = Api::<ConfigMap>::namespaced(spoke.client(), "knative-serving");
         anchors.delete(&anchor.name_any(), &DeleteParams::default()).await?;
         let renewed =
@@ -101,7 +101,7 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         wait::until(&deployments, name, REPAIR, "owned by the new anchor", owned).await?;
         ready(hub, &serving).await?;
 
-        // Each step is told in an event.
+        // Each step is in an event.
         let events = Api::<Event>::namespaced(hub.client(), "both").list(&ListParams::default()).await?;
         let reasons: Vec<_> = events.iter().filter_map(|e| e.reason.clone()).collect();
         for reason in [
@@ -119,13 +119,14 @@ fn both_kinds_come_to_a_spoke_are_kept_right_and_leave_nothing_but_crds() {
         let asked = Instant::now();
         tokio::try_join!(delete(hub, &serving), delete(hub, &eventing))?;
         eprintln!("both were gone after {:.1?}", asked.elapsed());
-        // Endpoints, ReplicaSets and the like are collected by their own controllers, a moment later.
+        // Endpoints, ReplicaSets and similar objects are deleted by their own controllers a moment
+        // later.
         nothing_left(spoke, &before).await
     });
 }
 
-/// `knative-operator diff` finds nothing to do for what is installed, and shows what a change would do.
-fn planned(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
+/// `knative-operator diff` finds no changes for an installation, and shows the effect of a change.
+fn check_diff(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
     let file = spoke.dir().join("planned.json");
     let diff = |resource: &Value| -> Result<(Option<i32>, String)> {
         std::fs::write(&file, resource.to_string())?;
@@ -158,7 +159,7 @@ fn planned(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
 }
 
 #[test]
-fn two_resources_on_two_spokes_at_once() {
+fn two_resources_install_on_two_spokes() {
     run(async {
         let fleet = fleet().await?;
         let hub = &fleet.hub;
@@ -172,7 +173,7 @@ fn two_resources_on_two_spokes_at_once() {
         tokio::try_join!(apply(hub, &first), apply(hub, &second))?;
         tokio::try_join!(ready(hub, &first), ready(hub, &second))?;
 
-        // The settings of the namespace are there, on the spoke they were given for; so is the configuration.
+        // The namespace has its settings on its spoke; so have the ConfigMaps.
         let created = Api::<Namespace>::all(fleet.spokes[1].client()).get("knative-serving").await?;
         assert_eq!(created.labels().get("example.com/team").map(String::as_str), Some("a"));
         assert_eq!(created.annotations().get("example.com/owner").map(String::as_str), Some("b"));
@@ -187,11 +188,11 @@ fn two_resources_on_two_spokes_at_once() {
 
         overrides::check(hub, &fleet.spokes[2], &second).await?;
 
-        // A second resource for a spoke that has one is not installed, and says whose it is.
+        // A second resource for the same spoke is not installed, and names the first.
         let mut rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);
         let refused = apply(hub, &rival).await.unwrap_err().to_string();
         assert!(
-            refused.contains("ClusterProfile fleet-system/spoke-1 has a KnativeServing already: two/ks-1"),
+            refused.contains("ClusterProfile fleet-system/spoke-1 already has a KnativeServing: two/ks-1"),
             "{refused}"
         );
         rival["metadata"]["annotations"] = json!({"operator.knative.dev/shared-target": "true"});
@@ -206,22 +207,22 @@ fn two_resources_on_two_spokes_at_once() {
         let still = ready(hub, &first).await?;
         assert_eq!(still.version.as_deref(), Some(fleet.releases.serving));
 
-        // Nor is one that reaches the same spoke by another way.
+        // The same for a resource that refers to the spoke by another profile.
         product::profile(hub, "alias", &product::access(&fleet.spokes[1], "spoke-1")).await?;
         let alias = serving("two", "alias", Some("alias"), &fleet.releases);
         apply(hub, &alias).await?;
-        says(
+        has_condition(
             hub,
             &alias,
             "InstallSucceeded",
             "Error",
-            "belongs to another installation, whose anchor is ConfigMap knativeserving-ks-1-root-owner",
+            "belongs to another installation with the anchor ConfigMap knativeserving-ks-1-root-owner",
         )
         .await?;
         delete(hub, &alias).await?;
         ready(hub, &first).await?;
 
-        // A component that isn't installed anywhere yet is no reason to touch the other's namespace.
+        // The namespace of the other component is not affected.
         assert!(
             Api::<Namespace>::all(fleet.spokes[1].client()).get_opt(Component::Eventing.canonical()).await?.is_none()
         );

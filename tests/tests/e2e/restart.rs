@@ -1,5 +1,5 @@
-//! The operator ends at a bad time and goes on where it was; the bundle breaks and heals; the webhook is away and the
-//! CRD's own rules hold.
+//! The operator stops at a bad time and continues; an invalid bundle is reported and recovers; the
+//! CRD's own rules apply without the webhook.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::admission::{changes, refusal};
-use crate::support::{INSTALL, apply, delete, namespace, nothing_left, ready, resource, run, says, serving};
+use crate::support::{INSTALL, apply, delete, has_condition, namespace, nothing_left, ready, resource, run, serving};
 
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to)?;
@@ -33,7 +33,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 #[test]
-fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_a_restart() {
+fn killed_operator_continues_install_and_uninstalls_after_restart() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("restart"), Cluster::spoke("restart-spoke"))?;
         let bundle = tempfile::tempdir()?;
@@ -45,19 +45,20 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
         let before = objects(&spoke.client()).await?;
         let wanted = serving("restart", "ks", Some("spoke"), &releases);
 
-        // A bundle that isn't there, or is broken, says what and where; mended, it is installed with no restart.
+        // A missing or invalid bundle is reported with its path; once repaired, it is installed
+        // without a restart.
         let (there, away) = (bundle.path().join("knative-serving"), bundle.path().join("away"));
         std::fs::rename(&there, &away)?;
         apply(&hub, &wanted).await?;
-        says(&hub, &wanted, "InstallSucceeded", "Error", "knative-serving can't be read").await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "cannot read").await?;
         std::fs::rename(&away, &there)?;
         let file = bundle.path().join("knative-serving/1.1.0/2-core.yaml");
         let whole = std::fs::read_to_string(&file)?;
         std::fs::write(&file, format!("{whole}\n---\nkind: [broken\n"))?;
-        says(&hub, &wanted, "InstallSucceeded", "Error", "2-core.yaml is broken").await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "2-core.yaml is broken").await?;
         std::fs::write(&file, &whole)?;
 
-        // Killed as soon as the first Deployment is there: the Jobs can't have run yet.
+        // Killed as soon as the first Deployment exists, before the Jobs can run.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         wait::until_all(&deployments, "", Duration::from_secs(60), "one Deployment there", |d| !d.is_empty()).await?;
         product.restart_operator(&hub, Signal::KILL).await?;
@@ -67,7 +68,7 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
             .await?;
         assert_eq!(jobs.items.len(), 1);
 
-        // With the webhooks away, the rules of the CRD itself refuse what they would have refused.
+        // Without the webhook, the rules of the CRD refuse the same changes.
         for configuration in [
             "validatingwebhookconfiguration/validation.operator.knative.dev",
             "mutatingwebhookconfiguration/defaulting.operator.knative.dev",
@@ -89,12 +90,18 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
             }
         }
 
-        // Nor does the operator follow a version that is none: what runs is looked after all the same.
+        // The operator ignores an invalid version, too: the installation is still repaired.
         let version = |version: &str| format!(r#"{{"spec":{{"version":"{version}"}}}}"#);
         hub.kubectl(&["patch", "knativeserving", "ks", "-n", "restart", "--type=merge", "-p", &version("abc")], "")
             .await?;
-        says(&hub, &wanted, "VersionMigrationEligible", "Error", "is not in a valid semantic versioning format")
-            .await?;
+        has_condition(
+            &hub,
+            &wanted,
+            "VersionMigrationEligible",
+            "Error",
+            "is not in a valid semantic versioning format",
+        )
+        .await?;
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         let uid = deployments.get("controller").await?.metadata.uid;
         deployments.delete("controller", &DeleteParams::default()).await?;
@@ -106,7 +113,7 @@ fn an_operator_that_is_killed_in_mid_install_goes_on_and_uninstalls_right_after_
         .await?;
         ready(&hub, &wanted).await?;
 
-        // Told to end, it ends well; started again, it can uninstall at once.
+        // A stopped operator exits cleanly; started again, it can uninstall immediately.
         product.operator.process.signal(Signal::TERM)?;
         assert_eq!(product.operator.process.wait()?, 0, "{}", product.operator.process.log());
         hub.kubectl(&["delete", "knativeserving", "ks", "-n", "restart", "--wait=false"], "").await?;

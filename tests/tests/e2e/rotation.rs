@@ -1,4 +1,5 @@
-//! The webhook is never the outage: certificates are renewed and rolled over, replicas come and go, the chart is upgraded, all under load.
+//! The webhook stays available while certificates are rotated, replicas replaced and the chart
+//! upgraded, under load.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -34,25 +35,25 @@ fn bundle(configuration: &ValidatingWebhookConfiguration) -> String {
     String::from_utf8(bundle).unwrap_or_default()
 }
 
-/// Waits until the caBundle of the configuration is whole again after somebody has wiped it; how long that took.
+/// Waits until the removed caBundle of the configuration is back; returns the duration.
 async fn wiped(hub: &Cluster) -> Result<Duration> {
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(hub.client());
     let patch = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": ""}]);
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
     configurations.patch(CONFIGURATION, &PatchParams::default(), &patch).await?;
     let started = Instant::now();
-    wait::until(&configurations, CONFIGURATION, Duration::from_secs(20), "put right", |c| {
+    wait::until(&configurations, CONFIGURATION, Duration::from_secs(20), "restored", |c| {
         c.is_some_and(|c| bundle(c).contains("BEGIN"))
     })
     .await?;
     Ok(started.elapsed())
 }
 
-/// How hard it is tried.
+/// Load and lifetimes.
 struct Effort {
-    /// Admissions a second.
+    /// Admissions per second.
     rate: u32,
-    /// Lives of the certificate and of its authority.
+    /// Lifetimes of the certificate and its authority.
     lives: (&'static str, &'static str),
     renewals: f64,
     rolls: usize,
@@ -68,7 +69,7 @@ fn effort() -> Effort {
 }
 
 #[test]
-fn nobody_notices_that_certificates_and_replicas_change() {
+fn rotation_and_replacement_fail_no_admission() {
     run(async {
         let (hub, plugins) = (Cluster::hub("rotation").await?, tempfile::tempdir()?);
         let (mut values, effort) = (product::values(&[]), effort());
@@ -79,7 +80,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         let mut second = product.another_webhook(&hub).await?;
         product.serve_by(&[&second]);
 
-        // Renewed again and again, and rolled over.
+        // Renewals and rotations.
         let load = Load::start(&hub.client(), "rotation", effort.rate);
         let configurations: Api<ValidatingWebhookConfiguration> = Api::all(hub.client());
         let (mut authorities, started) = (BTreeSet::new(), Instant::now());
@@ -107,7 +108,8 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         }
         eprintln!("{} admissions, none failed", load.end().await?);
 
-        // Both replicas go in turn, as a rollout has it: the next one is there before the last one goes.
+        // Both replicas are replaced in turn, as in a rollout: the next one is ready before the
+        // last one stops.
         let load = Load::start(&hub.client(), "rotation", effort.rate);
         let third = product.another_webhook(&hub).await?;
         product.serve_by(&[&second, &third]);
@@ -119,7 +121,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         product.only_served_by(&[&third, &fourth]);
         eprintln!("{} admissions while both were replaced, none failed", load.end().await?);
 
-        // The chart is upgraded.
+        // Upgrade of the chart.
         let load = Load::start(&hub.client(), "rotation", effort.rate);
         let chart = tools::project().join("charts/knative-operator").display().to_string();
         let file = hub.dir().join("values.json").display().to_string();
@@ -143,7 +145,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
         }
         eprintln!("{} admissions while the chart was upgraded, none failed", load.end().await?);
 
-        // What is wiped comes back, and what is lost is replaced, unseen.
+        // A removed caBundle is restored, and a lost Secret replaced, without failures.
         let load = Load::start(&hub.client(), "rotation", effort.rate);
         let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
         secrets.delete(SECRET, &kube::api::DeleteParams::default()).await?;
@@ -167,7 +169,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
                     })
             })
             .await?;
-            // What was put back is rolled over in steps.
+            // The restored certificates are rotated in steps.
             tokio::time::sleep(Duration::from_secs(3)).await;
         }
         eprintln!("{} admissions while the Secret was lost three times, none failed", load.end().await?);
@@ -178,7 +180,7 @@ fn nobody_notices_that_certificates_and_replicas_change() {
     });
 }
 
-/// Puts a certificate of a new authority for the webhook into Secret `own`, as somebody else would.
+/// Writes a certificate of a new authority to Secret `own`, like another issuer.
 async fn provide(hub: &Cluster) -> Result<()> {
     let authority = Authority::new("somebody")?;
     let names = [format!("operator-webhook.{NAMESPACE}.svc")];
@@ -189,7 +191,7 @@ async fn provide(hub: &Cluster) -> Result<()> {
 }
 
 #[test]
-fn certificates_that_somebody_else_provides_are_served_and_followed() {
+fn provided_certificates_are_served_and_followed() {
     run(async {
         let (hub, plugins) = (Cluster::hub("provided").await?, tempfile::tempdir()?);
         hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
@@ -207,9 +209,9 @@ fn certificates_that_somebody_else_provides_are_served_and_followed() {
             json!({"high-availability": {"replicas": 0}}),
         )
         .to_string();
-        let (_, said) = hub.kubectl_says(&["apply", "-f", "-"], &bad).await;
+        let (_, said) = hub.kubectl_output(&["apply", "-f", "-"], &bad).await;
         assert!(said.contains("spec.high-availability.replicas: 0 is less than 1"), "{said}");
-        // Another one is followed without a restart, and its authority told to the API server.
+        // Another certificate is served without a restart, and its authority injected.
         let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
         let reloads = metric(pod, "webhook_certificate_reloads_total").await?;
         provide(&hub).await?;
@@ -221,13 +223,14 @@ fn certificates_that_somebody_else_provides_are_served_and_followed() {
         let mut said = String::new();
         while !said.contains("spec.high-availability.replicas") {
             assert!(started.elapsed() < Duration::from_secs(20), "{said}");
-            said = hub.kubectl_says(&["apply", "-f", "-"], &bad).await.1;
+            said = hub.kubectl_output(&["apply", "-f", "-"], &bad).await.1;
         }
         Ok(())
     });
 }
 
-/// Ends `pod` as the kubelet does: SIGTERM, and wait. It says at once that it wants no more, and answers what comes all the same.
+/// Stops `pod` like the kubelet: SIGTERM, and wait. It must report not ready immediately, and still
+/// answer.
 async fn end(pod: &mut Pod) -> Result<()> {
     pod.process.signal(Signal::TERM)?;
     let mut told = false;

@@ -1,4 +1,4 @@
-//! Each rule as a user meets it: `kubectl apply` of its good and its bad example, and what is printed then.
+//! Every rule with `kubectl apply` of its valid and its invalid example, and the output.
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -16,10 +16,10 @@ use serde_json::json;
 
 use crate::support::{INSTALL, namespace, run};
 
-/// Where the ClusterProfiles of the examples are.
+/// Namespace of the ClusterProfiles of the examples.
 const FLEET: &str = "rules-fleet";
 
-/// A release with the names that the examples have.
+/// A release with the names in the examples.
 fn bundle(root: &std::path::Path) -> Result<()> {
     let workload = |name: &str| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": {"containers": [
@@ -54,12 +54,12 @@ fn bundle(root: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// What kubectl says to `example`, and whether it went through. Nothing is left of it.
-async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
+/// Output of kubectl for `example`, and whether it was admitted. Nothing is stored.
+async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
     let Some(before) = example.before else {
-        // A dry run is judged like any other.
+        // A dry run is validated like any other request.
         let new = example.object(example.after.unwrap());
-        return Ok(hub.kubectl_says(&["apply", "--dry-run=server", "-f", "-"], &new.to_string()).await);
+        return Ok(hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &new.to_string()).await);
     };
     let old = example.object(before);
     hub.kubectl(&["apply", "-f", "-"], &old.to_string()).await?;
@@ -73,8 +73,8 @@ async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
         .await?;
     }
     let told = match example.after {
-        Some(after) => hub.kubectl_says(&["apply", "-f", "-"], &example.object(after).to_string()).await,
-        None => hub.kubectl_says(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
+        Some(after) => hub.kubectl_output(&["apply", "-f", "-"], &example.object(after).to_string()).await,
+        None => hub.kubectl_output(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
     };
     let unprotect =
         ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
@@ -84,13 +84,13 @@ async fn tried(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
 }
 
 #[test]
-fn each_rule_is_told_at_apply() {
+fn every_rule_is_enforced_at_apply() {
     run(async {
         let (hub, root) = (Cluster::hub("rules").await?, tempfile::tempdir()?);
         bundle(root.path())?;
         let releases = Releases { dir: root.path().to_owned(), real: false, serving: "1.22.1", eventing: "1.22.1" };
         let mut product = Product::install(&hub, &releases, product::values(&[]), root.path()).await?;
-        // The operator says what it can install, and may go then: nothing is to be installed here.
+        // The operator publishes the catalog and stops then, since nothing is to be installed.
         let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
         let told = |map: Option<&ConfigMap>| {
             map.is_some_and(|m| m.data.as_ref().is_some_and(|d| d.contains_key("releases.json")))
@@ -124,7 +124,7 @@ fn each_rule_is_told_at_apply() {
             .object(r#"{"metadata": {"name": "first"}, "spec": {"clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}}"#);
         hub.kubectl(&["apply", "-f", "-"], &resident.to_string()).await?;
 
-        // The webhook knows all of that a moment later.
+        // The webhook observes it a moment later.
         let mut asked = String::new();
         let absent = Example::serving("")
             .object(r#"{"version": "0.1.0", "clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}"#)
@@ -132,35 +132,36 @@ fn each_rule_is_told_at_apply() {
         let started = Instant::now();
         while !["spec.version", "rules/first"].iter().all(|part| asked.contains(part)) {
             assert!(started.elapsed() < INSTALL, "{asked}");
-            asked = hub.kubectl_says(&["apply", "--dry-run=server", "-f", "-"], &absent).await.1;
+            asked = hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &absent).await.1;
         }
 
         let mut book = String::new();
         for rule in ALL {
-            let ((kept, fine), (broken, told)) = (tried(&hub, &rule.kept).await?, tried(&hub, &rule.broken).await?);
+            let ((kept, fine), (broken, told)) =
+                (try_example(&hub, &rule.valid).await?, try_example(&hub, &rule.invalid).await?);
             assert!(kept, "{}: what keeps it is refused: {fine}", rule.id);
             assert_eq!(broken, rule.severity == Severity::Warning, "{}: {told}", rule.id);
             if rule.severity == Severity::Warning {
                 assert!(told.contains("Warning: "), "{}: {told}", rule.id);
             }
-            // What the two of them have in common is not about the rule.
+            // The common parts of both outputs are not about the rule.
             let about: Vec<_> = told.lines().filter(|line| !fine.contains(line)).collect();
             writeln!(book, "# {}\n{}\n", rule.id, about.join("\n"))?;
         }
         insta::assert_snapshot!("rules", book);
 
-        // All at once, each with its field.
+        // All violations at once, each with its field.
         let bad = Example::serving("").object(
             r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#,
         );
-        let (_, told) = hub.kubectl_says(&["apply", "-f", "-"], &bad.to_string()).await;
+        let (_, told) = hub.kubectl_output(&["apply", "-f", "-"], &bad.to_string()).await;
         for field in ["spec.version", "spec.high-availability.replicas", "spec.workloads[0].name", "spec.ingress"] {
             assert!(told.contains(&format!("* {field}: ")), "{told}");
         }
-        // What is left out of a source is filled in; a second time there is nothing to do.
+        // Missing fields of a source get defaults; a second apply changes nothing.
         let source = Example::eventing("").object(r#"{"source": {"kafka": {"enabled": true}}}"#).to_string();
         hub.kubectl(&["apply", "-f", "-"], &source).await?;
-        let (_, again) = hub.kubectl_says(&["apply", "-f", "-"], &source).await;
+        let (_, again) = hub.kubectl_output(&["apply", "-f", "-"], &source).await;
         assert!(again.contains("unchanged"), "{again}");
         Ok(())
     });

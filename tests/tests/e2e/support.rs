@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers for all tests.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,10 +18,10 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-/// How long an installation may take. Far more than it does: a loaded machine must not fail a test.
+/// Time limit of an installation, with a large margin for a loaded machine.
 pub const INSTALL: Duration = Duration::from_secs(120);
 
-/// Runs a test on the runtime that all tests share, so that what they share lives on.
+/// Runs a test on the shared runtime, so that shared clusters stay alive.
 pub fn run(test: impl Future<Output = Result<()>>) {
     static RUNTIME: LazyLock<tokio::runtime::Runtime> =
         LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
@@ -30,13 +30,13 @@ pub fn run(test: impl Future<Output = Result<()>>) {
     }
 }
 
-/// A hub with the product and three spokes that it knows as `spoke-0` to `spoke-2`.
+/// A hub with the operator and three spokes, `spoke-0` to `spoke-2`.
 pub struct Fleet {
     pub hub: Cluster,
     pub spokes: Vec<Cluster>,
     pub product: Product,
     pub releases: Releases,
-    /// The folder of the test's own plugins.
+    /// Folder of the test's own plugins.
     pub plugins: PathBuf,
 }
 
@@ -61,14 +61,14 @@ async fn start() -> Result<Fleet> {
     Ok(Fleet { hub, spokes, product, releases, plugins })
 }
 
-/// A provider whose plugin is the test's own.
+/// A provider with a plugin of the test.
 pub fn provider(name: &str) -> Value {
     json!({"name": name, "execConfig": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": format!("/access-plugins/own/{name}"), "provideClusterInfo": true,
     }})
 }
 
-/// A custom resource; `profile` is its ClusterProfile, none for the local cluster.
+/// A custom resource; `profile` is its ClusterProfile, `None` for the local cluster.
 pub fn resource(component: Component, namespace: &str, name: &str, profile: Option<&str>, spec: Value) -> Value {
     let mut spec = spec;
     if let Some(profile) = profile {
@@ -77,12 +77,12 @@ pub fn resource(component: Component, namespace: &str, name: &str, profile: Opti
     json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"namespace": namespace, "name": name}, "spec": spec})
 }
 
-/// A spec of which nothing can be installed: its manifests are not there.
-pub fn nothing() -> Value {
+/// A spec whose manifests do not exist, so that nothing is installed.
+pub fn nothing_to_install() -> Value {
     json!({"version": "1.0.0", "manifests": [{"URL": "nothing/there"}]})
 }
 
-/// Without any ingress of the operator's: one of somebody else's serves.
+/// Without an ingress of the operator.
 pub fn without_ingress(resource: &mut Value) {
     resource["spec"]["ingress"] = json!({"kourier": {"enabled": false}});
     resource["spec"]["config"]["network"]["ingress-class"] = json!("somebody.example/ingress");
@@ -118,7 +118,8 @@ pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
     cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)
 }
 
-/// From now on the cluster's own policy `policy` refuses what is called as `example` is, of the kind whose plural is `plural`.
+/// Makes the cluster's policy `policy` refuse objects with the name of `example`, of the kind with
+/// the plural `plural`.
 pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Value) -> Result<()> {
     let called = format!("object.metadata.name != '{}'", example["metadata"]["name"].as_str().unwrap_or_default());
     let (group, version) = example["apiVersion"].as_str().and_then(|v| v.split_once('/')).unwrap_or(("", "v1"));
@@ -131,7 +132,7 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
     ]});
     apply(cluster, &both).await?;
     let started = Instant::now();
-    // Nobody tells when it is in force.
+    // Polled: nothing reports when the policy takes effect.
     while !matches!(cluster.kubectl(&["create", "-f", "-", "--dry-run=server"], &example.to_string()).await, Err(e) if e.to_string().contains(policy))
     {
         assert!(started.elapsed() < Duration::from_secs(30), "the policy {policy} is not in force");
@@ -145,7 +146,7 @@ pub async fn gone(cluster: &Cluster, resource: &Value) -> Result<()> {
     cluster.kubectl(&["wait", "--for=delete", "-f", "-", "--timeout=120s"], &resource.to_string()).await.map(drop)
 }
 
-/// Waits until `holds` of the status of `resource`; that status.
+/// Waits until `holds` is true for the status of `resource`; returns the status.
 pub async fn status(
     cluster: &Cluster,
     resource: &Value,
@@ -155,7 +156,7 @@ pub async fn status(
 ) -> Result<KnativeStatus> {
     let (namespace, name) =
         (resource["metadata"]["namespace"].as_str().unwrap(), resource["metadata"]["name"].as_str().unwrap());
-    // Untyped: some have no spec, or one that can't be read.
+    // Untyped: some have no spec, or an invalid one.
     let kind = if resource["kind"] == "KnativeServing" { Component::Serving } else { Component::Eventing };
     let gvk = GroupVersionKind::gvk("operator.knative.dev", "v1beta1", kind.kind());
     let kind = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
@@ -170,13 +171,14 @@ pub fn condition<'a>(status: &'a KnativeStatus, type_: &str) -> Option<&'a Condi
     status.conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// Checks that nothing is on `cluster` that was not there `before`.
+/// Checks that `cluster` has no objects that were not there `before`.
 pub async fn nothing_left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
     let left = left(cluster, before).await?;
     if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:#?}").into()) }
 }
 
-/// Waits until the Jobs of the installation with `anchor` are remembered as done: a first installation does not wait for them. The anchor.
+/// Waits until the Jobs in the inventory of `anchor` are complete, which a first installation does
+/// not wait for. Returns the anchor.
 pub async fn jobs_done(spoke: &Cluster, place: &str, anchor: &str) -> Result<ConfigMap> {
     let maps = Api::<ConfigMap>::namespaced(spoke.client(), place);
     let done = |map: Option<&ConfigMap>| {
@@ -191,8 +193,9 @@ pub async fn ready(cluster: &Cluster, resource: &Value) -> Result<KnativeStatus>
     status(cluster, resource, INSTALL, "Ready", |s| condition(s, "Ready").is_some_and(|c| c.status == "True")).await
 }
 
-/// Waits until condition `type_` of `resource` has `reason`, and checks that its message says `part`.
-pub async fn says(cluster: &Cluster, resource: &Value, type_: &str, reason: &str, part: &str) -> Result<()> {
+/// Waits until condition `type_` of `resource` has `reason`, and checks that its message contains
+/// `part`.
+pub async fn has_condition(cluster: &Cluster, resource: &Value, type_: &str, reason: &str, part: &str) -> Result<()> {
     let what = format!("{type_} with reason {reason} and \"{part}\"");
     let has =
         |c: &Condition| c.reason.as_deref() == Some(reason) && c.message.as_deref().unwrap_or_default().contains(part);

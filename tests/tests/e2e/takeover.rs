@@ -1,5 +1,6 @@
-//! Taking over what the Go operator has installed: no pod is restarted, and what the Go operator set is ours to take away.
-//! Out of `../shared/takeover`, which is what the Go operator left on a spoke; without it the test says "skipped".
+//! Takes over an installation of the Go operator: no Pod restarts, and fields that the Go operator
+//! set are removed when the spec doesn't have them. Uses `../shared/takeover`, the state that the
+//! Go operator left on a spoke; skipped without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -20,10 +21,11 @@ use serde_json::{Value, json};
 use crate::support::{INSTALL, apply, condition, delete, gone, namespace, nothing_left, ready, run, status};
 use crate::writers;
 
-/// What the Go operator's pods had; a restart for another value would be no fault.
+/// Image digests of the Go operator's Pods; a restart for another value would be correct.
 pub const MIN_VERSION: &str = "1.30.0";
 
-/// The items of one file of what the Go operator leaves, each as `change` makes it; none where there is no such file.
+/// The items of one file of the Go operator's state, each changed by `change`; `None` if the file
+/// is missing.
 pub fn left(name: &str, change: impl Fn(String) -> String) -> Result<Option<Vec<Value>>> {
     let folder = project().join("../shared/takeover");
     if !folder.is_dir() {
@@ -35,7 +37,7 @@ pub fn left(name: &str, change: impl Fn(String) -> String) -> Result<Option<Vec<
 }
 
 #[test]
-fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
+fn go_operator_objects_are_taken_over_without_restart() {
     run(async {
         let same = |text| text;
         let (Some(items), Some(mut resources)) =
@@ -47,7 +49,7 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
         let before = objects(&spoke.client()).await?;
         load(&spoke, items, BTreeMap::new()).await?;
         let client = spoke.client();
-        // Eventing's controller has written to the adapter, whole lists at a time.
+        // Eventing's controller has written whole lists to the adapter.
         writers::play_adapter(&spoke).await?;
         for place in ["knative-serving", "knative-eventing"] {
             available(&Api::namespaced(client.clone(), place)).await?;
@@ -75,7 +77,7 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
         assert_eq!(uids(&Api::<ReplicaSet>::all(client.clone())).await?, sets, "Deployments were rolled out");
         assert_eq!(writers::adapter(&spoke).await?, adapter, "what Eventing's controller had written");
 
-        // Nothing is the Go operator's any more, and what is there is what was there.
+        // The Go operator owns nothing any more, and the objects are the same.
         let deployments = Api::<Deployment>::namespaced(client.clone(), "knative-serving");
         for deployment in deployments.list(&ListParams::default()).await? {
             let managers: BTreeSet<_> = deployment.managed_fields().iter().filter_map(|m| m.manager.clone()).collect();
@@ -85,11 +87,11 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
                 "{}",
                 deployment.name_any()
             );
-            // What an override had set, which the spec doesn't have any more, is gone.
+            // A field of an override that the spec no longer has is removed.
             assert!(!deployment.annotations().contains_key("example.com/override"), "{}", deployment.name_any());
         }
 
-        // And a field that is removed from the spec later is removed from the cluster.
+        // A field that is removed from the spec later is removed from the cluster.
         let serving = &resources[0];
         let mut changed = serving.clone();
         changed["metadata"] =
@@ -108,7 +110,8 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
             delete(&hub, resource).await?;
         }
         drop(product);
-        // What the cluster itself puts into each namespace, and the namespaces, which somebody else had created.
+        // Objects that the cluster creates in each namespace, and the namespaces, which existed
+        // before.
         let own = [
             "/kube-root-ca.crt",
             "/default",
@@ -122,9 +125,9 @@ fn what_the_go_operator_installed_is_taken_over_without_a_restart() {
 }
 
 #[test]
-fn what_it_installed_in_the_resources_own_namespace_stays_there() {
+fn installation_in_own_namespace_stays_there() {
     run(async {
-        // It had everything on the spoke in the namespace that the resource has on the hub.
+        // The Go operator used the resource's own namespace on the spoke.
         let moved = |text: String| {
             let keys = ["namespace", "kubernetes.io/metadata.name", "value"];
             keys.iter().fold(text, |text, key| {
@@ -171,7 +174,8 @@ fn what_it_installed_in_the_resources_own_namespace_stays_there() {
         let events = Api::<Event>::namespaced(hub.client(), "team").list(&ListParams::default()).await?;
         assert!(events.iter().any(|e| e.reason.as_deref() == Some("NamespaceKept")), "nobody is told");
 
-        // Deleted right after a restart, it goes from where it is, the namespace included.
+        // Deleted right after a restart, the installation is removed from there, including the
+        // namespace.
         product.restart_operator(&hub, rustix::process::Signal::KILL).await?;
         delete(&hub, resource).await?;
         nothing_left(&spoke, &before).await
@@ -179,7 +183,7 @@ fn what_it_installed_in_the_resources_own_namespace_stays_there() {
 }
 
 #[test]
-fn what_it_installed_locally_is_taken_over_or_removed() {
+fn local_installation_is_taken_over_or_removed() {
     run(async {
         let same = |text| text;
         let (Some(items), Some(resources)) =
@@ -189,7 +193,7 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
         };
         let items: Vec<_> =
             items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
-        // Without admission webhooks: nobody would answer for Knative's own.
+        // Without admission webhooks: Knative's own have no Pods here.
         let hub = Cluster::spoke("local-takeover").await?;
         let plugins = tempfile::tempdir()?;
         let mut values = product::values(&[]);
@@ -197,7 +201,7 @@ fn what_it_installed_locally_is_taken_over_or_removed() {
         let mut product = Product::install(&hub, &releases::best(), values, plugins.path()).await?;
         let before = objects(&hub.client()).await?;
         let (client, resource) = (hub.client(), &resources[0]);
-        // Twice: taken over and then deleted; and deleted before it was ever looked at.
+        // Twice: taken over and then deleted; and deleted before the first reconcile.
         for looked in [true, false] {
             product.stop_operator(rustix::process::Signal::TERM)?;
             namespace(&hub, "knative-serving").await?;
@@ -244,7 +248,7 @@ fn upgrade_during_takeover_removes_objects_of_the_old_version() {
         else {
             return Ok(());
         };
-        // Without those that need a definition.
+        // Without objects that need a definition.
         let plain = |o: &Value| {
             o["kind"] == "Namespace"
                 || o["metadata"]["namespace"] == "knative-serving"
@@ -255,7 +259,7 @@ fn upgrade_during_takeover_removes_objects_of_the_old_version() {
         let mut product = Product::install(&hub, &releases::best(), product::values(&[]), plugins.path()).await?;
         product.stop_operator(rustix::process::Signal::TERM)?;
         load(&hub, items.iter().filter(|o| o["kind"] == "Namespace").cloned().collect(), BTreeMap::new()).await?;
-        // The Go operator had 1.22.1 as its newest version.
+        // The newest version of that Go operator was 1.22.1.
         resources[0]["spec"]["version"] = json!("1.23.0");
         restore(&hub, &resources[0]).await?;
         let serving = Api::<KnativeServing>::namespaced(hub.client(), "knative-serving").get("knative-serving").await?;
@@ -279,7 +283,7 @@ fn upgrade_during_takeover_removes_objects_of_the_old_version() {
     });
 }
 
-/// Puts `items` on `spoke` as the Go operator did, with the names and owners of the new ones.
+/// Creates `items` on `spoke` as the Go operator did, with new names and owners.
 pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<String, String>) -> Result<()> {
     let turn = |o: &Value| match (
         o["kind"].as_str().unwrap_or_default(),
@@ -302,7 +306,7 @@ pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<Strin
         let created = spoke
             .kubectl(&["create", "--field-manager=manifestival", "-o", "json", "-f", "-"], &list.to_string())
             .await?;
-        // One document after the other.
+        // One document after another.
         let created: Vec<Value> =
             serde_json::Deserializer::from_str(&created).into_iter().collect::<std::result::Result<_, _>>()?;
         for object in created.iter().filter(|_| step == 1) {
@@ -316,7 +320,7 @@ pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<Strin
     Ok(())
 }
 
-/// `object` without what only the cluster that it was on knows.
+/// `object` without fields that only its original cluster can have.
 fn renewed(object: &Value, owners: &BTreeMap<String, String>) -> Value {
     let mut object = object.clone();
     object.as_object_mut().map(|o| o.remove("status"));
@@ -348,7 +352,7 @@ pub async fn available(deployments: &Api<Deployment>) -> Result<()> {
     Ok(())
 }
 
-/// Pods and ReplicaSets of Deployments: those of Jobs come and go.
+/// Pods and ReplicaSets of Deployments; those of Jobs come and go.
 pub async fn uids<K>(api: &Api<K>) -> Result<BTreeSet<String>>
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -363,7 +367,7 @@ where
         .collect())
 }
 
-/// Puts `resource` on the hub with its status and finalizer, as the Go operator left it.
+/// Creates `resource` on the hub with its status and finalizer, as the Go operator left it.
 pub async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
     let mut object = resource.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -380,7 +384,7 @@ pub async fn restore(hub: &Cluster, resource: &Value) -> Result<()> {
         .map(drop)
 }
 
-/// Waits until each Deployment of `resource` carries our digest.
+/// Waits until each Deployment of `resource` has the operator's digest.
 pub async fn taken(spoke: &Cluster, resource: &Value) -> Result<()> {
     let place = if resource["kind"] == "KnativeServing" { "knative-serving" } else { "knative-eventing" };
     let deployments = Api::<Deployment>::namespaced(spoke.client(), place);

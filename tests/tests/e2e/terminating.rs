@@ -1,4 +1,4 @@
-//! A namespace on a spoke that somebody deletes.
+//! A namespace on a spoke that is deleted.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ async fn uid(spoke: &Cluster) -> Result<Option<String>> {
 }
 
 #[test]
-fn deleted_namespace_is_reported_at_once_and_restored() {
+fn deleted_namespace_is_reported_and_restored() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("terminating"), Cluster::spoke("terminated"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
@@ -33,7 +33,7 @@ fn deleted_namespace_is_reported_at_once_and_restored() {
         apply(&hub, &serving).await?;
         ready(&hub, &serving).await?;
 
-        // Somebody's finalizer holds it, so that it terminates for as long as this test wants.
+        // A finalizer keeps it terminating for as long as the test needs.
         let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "namespace": PLACE, "finalizers": ["example.com/hold"]}});
         apply(&spoke, &held).await?;
         let (old, deleted) = (uid(&spoke).await?, Instant::now());
@@ -50,7 +50,7 @@ fn deleted_namespace_is_reported_at_once_and_restored() {
             })
         };
         status(&hub, &serving, Duration::from_secs(30), "waiting for the namespace", waits).await?;
-        // It waits, instead of failing object by object.
+        // The operator waits, instead of failing object by object.
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
         tokio::time::sleep(Duration::from_secs(5)).await;
         let tried = audit.take()?.iter().filter(|request| request.writes()).count();

@@ -1,5 +1,6 @@
-//! What a cluster refuses, never finishes, or had already: each is told with the object, the cluster's own words and, where there is
-//! one, the deadline; the rest goes on; it heals.
+//! Objects that a cluster refuses, never completes, or already has: each is reported with the
+//! object, the cluster's message and any deadline; other objects are not affected; and the operator
+//! recovers.
 
 use std::time::Duration;
 
@@ -18,11 +19,11 @@ use serde_json::{Value, json};
 
 use crate::restart::copy;
 use crate::support::{
-    INSTALL, apply, condition, delete, forbid, namespace, nothing_left, ready, run, says, serving, status,
+    INSTALL, apply, condition, delete, forbid, has_condition, namespace, nothing_left, ready, run, serving, status,
     without_ingress,
 };
 
-/// A Job that no node can run, and that is given up after a second.
+/// A Job that no node can run, and that Kubernetes gives up after a second.
 const FAILING: &str = r"
 apiVersion: batch/v1
 kind: Job
@@ -36,7 +37,7 @@ spec:
       containers: [{name: failing, image: 'registry.example/failing:1'}]
 ";
 
-/// A Service that belongs into another namespace than all the rest.
+/// A Service that belongs to another namespace than the rest.
 const ELSEWHERE: &str = r"
 apiVersion: v1
 kind: Service
@@ -45,7 +46,7 @@ spec: {selector: {istio: ingressgateway}, ports: [{name: http, port: 80}]}
 ";
 
 #[test]
-fn what_goes_wrong_is_told_and_stops_nothing_else() {
+fn failing_objects_are_reported_and_stop_no_other() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("trouble"), Cluster::spoke("troubled"))?;
         let bundle = tempfile::tempdir()?;
@@ -59,7 +60,7 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         namespace(&spoke, "knative-serving").await?;
         let before = objects(&spoke.client()).await?;
 
-        // Somebody has the name of a kind, somebody a ConfigMap, and there is a quota.
+        // A conflicting CRD name, an existing ConfigMap, and a quota.
         let rival = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pictures.caching.internal.knative.dev"},
             "spec": {"group": "caching.internal.knative.dev", "scope": "Namespaced", "names": {"kind": "Image", "plural": "pictures", "singular": "picture"},
             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
@@ -97,20 +98,20 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
             "failed to apply ConfigMap knative-serving/config-defaults: configmaps \"config-defaults\" is forbidden: ValidatingAdmissionPolicy 'no-defaults'",
             "CustomResourceDefinition images.caching.internal.knative.dev is not established: ",
         ] {
-            says(&hub, &resource, "InstallSucceeded", "Error", part).await?;
+            has_condition(&hub, &resource, "InstallSucceeded", "Error", part).await?;
         }
-        // The rest is there and works.
+        // All other objects are applied and work.
         let works = |c: &Condition| c.status == "True";
         status(&hub, &resource, INSTALL, "available", |s| condition(s, "DeploymentsAvailable").is_some_and(works))
             .await?;
         adopted(&hub).await?;
-        // What is refused is tried ever less often.
+        // Refused writes back off.
         let mut audit = Audit::of(&spoke, product::SPOKE_USER)?;
         tokio::time::sleep(Duration::from_secs(5)).await; // nothing is waited for: it is counted what happens
         let writes = audit.take()?.into_iter().filter(Request::writes).count();
         assert!(writes <= 20, "{writes} writes in five seconds");
 
-        // It heals with its causes.
+        // It recovers with the causes.
         delete(&spoke, &quota).await?;
         delete(&spoke, &rival).await?;
         spoke
@@ -118,11 +119,11 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
             .await?;
         ready(&hub, &resource).await?;
 
-        // A Job that fails; taken back, all is well.
+        // A failing Job; without it, the installation is complete.
         resource["spec"]["additionalManifests"] = json!([{"URL": "own/failing.yaml"}]);
         apply(&hub, &resource).await?;
         let said = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to have it run again";
-        says(&hub, &resource, "InstallSucceeded", "Error", said.strip_prefix("Job failing").unwrap()).await?;
+        has_condition(&hub, &resource, "InstallSucceeded", "Error", said.strip_prefix("Job failing").unwrap()).await?;
         resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
         apply(&hub, &resource).await?;
         let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
@@ -132,11 +133,11 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
         .await?;
         ready(&hub, &resource).await?;
 
-        // A Deployment that never gets available: since when, and until when it is waited for.
+        // A Deployment that never becomes available: reported with start and deadline.
         resource["spec"]["workloads"] = json!([{"name": "controller", "nodeSelector": {"nobody": "has"}}]);
         apply(&hub, &resource).await?;
-        says(&hub, &resource, "DeploymentsAvailable", "NotReady", ", deadline 20").await?;
-        // What is not part of it any more goes even so.
+        has_condition(&hub, &resource, "DeploymentsAvailable", "NotReady", ", deadline 20").await?;
+        // Obsolete objects are pruned nevertheless.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         assert!(deployments.get_opt("3scale-kourier-gateway").await?.is_some());
         without_ingress(&mut resource);
@@ -148,14 +149,15 @@ fn what_goes_wrong_is_told_and_stops_nothing_else() {
 
         elsewhere(&hub, &spoke, &mut resource, &mut product).await?;
 
-        // Rights that are taken away.
-        blinded(&hub, &spoke, &resource).await?;
+        // Permissions that are revoked.
+        forbid_watch(&hub, &spoke, &resource).await?;
         delete(&hub, &resource).await?;
         nothing_left(&spoke, &before).await
     });
 }
 
-/// An object in another namespace is looked after as well, also after a restart, and goes when it isn't asked for any more.
+/// An object in another namespace is repaired, too, also after a restart, and is pruned when no
+/// longer desired.
 async fn elsewhere(hub: &Cluster, spoke: &Cluster, resource: &mut Value, product: &mut Product) -> Result<()> {
     namespace(spoke, "istio-system").await?;
     resource["spec"]["additionalManifests"] = json!([{"URL": "own/elsewhere.yaml"}]);
@@ -176,13 +178,13 @@ async fn elsewhere(hub: &Cluster, spoke: &Cluster, resource: &mut Value, product
     spoke.kubectl(&["delete", "namespace", "istio-system", "--timeout=60s"], "").await.map(drop)
 }
 
-/// The ConfigMap that was there is ours now, and what its owner had added stays; that is told once.
+/// The existing ConfigMap is adopted, the additions of its owner stay, and this is reported once.
 async fn adopted(hub: &Cluster) -> Result<()> {
     let events = Api::<Event>::namespaced(hub.client(), "trouble");
     let named = |e: &Event| {
         let message = e.message.as_deref().unwrap_or_default();
         e.reason.as_deref() == Some("Adopted")
-            && message.contains("ConfigMap knative-serving/config-network (of \"kubectl-client-side-apply\")")
+            && message.contains("ConfigMap knative-serving/config-network (managed by \"kubectl-client-side-apply\")")
     };
     let told =
         wait::until_all(&events, "", Duration::from_secs(30), "told what was adopted", |all| all.iter().any(named))
@@ -191,8 +193,8 @@ async fn adopted(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The operator's account may not watch Deployments any more: that is told; given back, it heals.
-async fn blinded(hub: &Cluster, spoke: &Cluster, resource: &Value) -> Result<()> {
+/// Permission to watch Deployments is revoked: that is reported; restored, the operator recovers.
+async fn forbid_watch(hub: &Cluster, spoke: &Cluster, resource: &Value) -> Result<()> {
     let all = |verbs: &[&str], groups: &[&str]| json!({"apiGroups": groups, "resources": ["*"], "verbs": verbs});
     let groups = [
         "",
@@ -220,10 +222,10 @@ async fn blinded(hub: &Cluster, spoke: &Cluster, resource: &Value) -> Result<()>
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "limited", "namespace": NAMESPACE}, "stringData": {"token": token}});
     apply(hub, &secret).await?;
     product::status(hub, "spoke", "True", &product::access(spoke, "limited")).await?;
-    let part = "deployments.apps can't be watched, so nobody knows what becomes of them: deployments.apps is forbidden";
-    says(hub, resource, "InstallSucceeded", "Error", part).await?;
+    let part = "cannot watch deployments.apps, so their state is unknown: deployments.apps is forbidden";
+    has_condition(hub, resource, "InstallSucceeded", "Error", part).await?;
 
-    // What may be listed, though not watched, is looked at as often as the poll interval says.
+    // Kinds that may be listed, but not watched, are listed at the poll interval.
     apply(spoke, &role(&["get", "list", "create", "patch", "delete"])).await?;
     ready(hub, resource).await?;
     let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");

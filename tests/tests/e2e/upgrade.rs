@@ -1,4 +1,4 @@
-//! From one minor version to the next, and back, and what is not part of it any more.
+//! Upgrades to the next minor version, downgrades, and pruning.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 #[test]
-fn neighbouring_minors_follow_each_other_up_and_down() {
+fn adjacent_minors_upgrade_and_downgrade() {
     run(async {
         let fleet = fleet().await?;
         let (hub, spoke) = (&fleet.hub, Cluster::spoke("upgrades").await?);
@@ -35,7 +35,7 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
             all_of(&spoke, version, *version == versions[0]).await?;
         }
 
-        // A version that is too far away is refused, and nothing that runs is touched.
+        // A version that is too far away is refused, and the installation is not changed.
         if fleet.releases.real {
             let mut far = resource.clone();
             far["spec"]["version"] = json!("1.20.3");
@@ -47,7 +47,7 @@ fn neighbouring_minors_follow_each_other_up_and_down() {
             all_of(&spoke, "1.22.0", false).await?;
         }
 
-        // What is not part of it any more goes: another ingress's objects, and what only another version had.
+        // Obsolete objects are pruned: those of another ingress, and of another version.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
         assert!(deployments.get_opt("3scale-kourier-gateway").await?.is_some());
         without_ingress(&mut resource);
@@ -68,7 +68,7 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
     status(hub, resource, INSTALL, &format!("ready with version {version}"), ready).await.map(drop)
 }
 
-/// Each Deployment is of `version`, rolled out, and the Jobs of `version` have run.
+/// Each Deployment has `version` and is rolled out, and the Jobs of `version` have run.
 async fn all_of(spoke: &Cluster, version: &str, first: bool) -> Result<()> {
     let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
     for deployment in
@@ -82,7 +82,7 @@ async fn all_of(spoke: &Cluster, version: &str, first: bool) -> Result<()> {
     }
     let job = format!("storage-version-migration-serving-serving-{version}");
     let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
-    // Those of a first installation are not waited for.
+    // Jobs of a first installation are not awaited.
     let limit = if first { INSTALL } else { Duration::ZERO };
     let done = |j: Option<&Job>| j.and_then(|j| j.status.as_ref()?.succeeded).is_some_and(|n| n > 0);
     let found = jobs.get_opt(&job).await?;

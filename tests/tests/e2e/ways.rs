@@ -1,4 +1,4 @@
-//! Every way in which a spoke can be reached: where the credential comes from, and how the connection goes.
+//! Ways to connect to a spoke: sources of credentials, and kinds of connections.
 
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use knative_operator_shared::api::Component;
 use knative_operator_tests::kubeconfig::{User, kubeconfig};
 use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, NAMESPACE};
-use knative_operator_tests::proxies::{LOGIN, Proxy, Speaks};
+use knative_operator_tests::proxies::{LOGIN, Protocol, Proxy};
 use serde_json::{Value, json};
 
 use crate::support::{
-    apply, condition, delete, fleet, namespace, nothing, provider, resource, run, says, script, status,
+    apply, condition, delete, fleet, has_condition, namespace, nothing_to_install, provider, resource, run, script,
+    status,
 };
 
 const RESOLVED: Duration = Duration::from_secs(60);
 
-/// The providers that these ways need.
+/// The providers for these ways.
 pub fn providers() -> Vec<Value> {
     let mut beta = provider("beta");
     beta["execConfig"]["apiVersion"] = json!("client.authentication.k8s.io/v1beta1");
@@ -29,9 +30,10 @@ pub fn providers() -> Vec<Value> {
     vec![beta, told, kubeconfig, provider("certificate"), json!({"name": "builtin", "builtin": "secretreader"})]
 }
 
-/// A resource for `profile` that asks for a version that the bundle lacks: its cluster is resolved, nothing is installed.
+/// A resource for `profile` with a version that the bundle lacks: its cluster is resolved, nothing
+/// is installed.
 fn asking(name: &str) -> Value {
-    resource(Component::Serving, "ways", name, Some(name), nothing())
+    resource(Component::Serving, "ways", name, Some(name), nothing_to_install())
 }
 
 fn credential(version: &str, status: &Value) -> String {
@@ -40,7 +42,7 @@ fn credential(version: &str, status: &Value) -> String {
 }
 
 #[test]
-fn each_way_leads_to_the_spoke() {
+fn each_way_connects_to_spoke() {
     run(async {
         let fleet = fleet().await?;
         let (hub, spoke) = (&fleet.hub, &fleet.spokes[1]);
@@ -49,7 +51,7 @@ fn each_way_leads_to_the_spoke() {
         let read = |name: &str| std::fs::read_to_string(spoke.dir().join(name));
         let (certificate, key) = (read("admin.crt")?, read("admin.key")?);
 
-        // Plugins: the older version; a certificate that has to be renewed all the time; one that insists on what it is told.
+        // Plugins: the older version; a short-lived certificate; one that checks its input.
         let said = |name: &str, text: &str| {
             script(&fleet.plugins.join(name), &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"))
         };
@@ -71,8 +73,9 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
         let told = credential("v1", &json!({"token": token}));
         script(&fleet.plugins.join("told"), &format!("#!/bin/sh\n{checks}\ncat <<'END'\n{told}\nEND\n"))?;
 
-        // Secrets: a whole kubeconfig for the official plugin, a token for the built-in provider.
-        let config = kubeconfig("spoke", &spoke.door().0, &spoke.door().1, "default", &User::Token(&token));
+        // Secrets: a kubeconfig for the official plugin, a token for the built-in provider.
+        let config =
+            kubeconfig("spoke", &spoke.pod_endpoint().0, &spoke.pod_endpoint().1, "default", &User::Token(&token));
         for (name, data) in [("ways-kubeconfig", json!({"config": config})), ("ways-token", json!({"token": token}))] {
             apply(
                 hub,
@@ -85,15 +88,15 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
         let authority = Authority::new("proxy")?;
         let issued = authority.issue("proxy", None, &[std::net::Ipv4Addr::LOCALHOST.into()], &["localhost"])?;
         let proxies = (
-            Proxy::start(Speaks::Http).await?,
-            Proxy::start(Speaks::Https(match Speaks::https(&issued)? {
-                Speaks::Https(acceptor) => acceptor,
+            Proxy::start(Protocol::Http).await?,
+            Proxy::start(Protocol::Https(match Protocol::https(&issued)? {
+                Protocol::Https(acceptor) => acceptor,
                 _ => unreachable!("it speaks https"),
             }))
             .await?,
-            Proxy::start(Speaks::Socks5).await?,
+            Proxy::start(Protocol::Socks5).await?,
         );
-        let both = format!("{}{}", spoke.door().1, authority.pem());
+        let both = format!("{}{}", spoke.pod_endpoint().1, authority.pem());
 
         let base = |name: &str, change: &dyn Fn(&mut Value)| {
             let mut access = product::access(spoke, "spoke-1");
@@ -114,7 +117,7 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
                 "told",
                 base("told", &|c| {
                     extension(c, json!({"region": "eu"}));
-                    // (additional-args is a list, which the official CRD lets nobody store.)
+                    // (additional-args is a list, which the official CRD doesn't admit.)
                     let name = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
                     let more = json!({"name": name, "extension": {"OWN": "no", "THEIRS": "theirs"}});
                     c["extensions"].as_array_mut().unwrap().push(more);
@@ -128,7 +131,7 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
                 "proxy-https",
                 base("secretreader", &|c| {
                     c["proxy-url"] = json!(format!("https://{LOGIN}@{}", proxies.1.address));
-                    // Several authorities in one bundle: that of the API server and that of the proxy.
+                    // Several authorities in one bundle: those of the API server and of the proxy.
                     c["certificate-authority-data"] = json!(BASE64_STANDARD.encode(&both));
                 }),
             ),
@@ -162,12 +165,12 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
         let events = hub.kubectl(&["get", "events", "-n", "ways", "-o", "yaml"], "").await?;
         assert!(events.contains("insecure-skip-tls-verify is set in ClusterProfile fleet-system/insecure"), "{events}");
 
-        // A proxy that refuses is told, and its login is not.
+        // A proxy that refuses is reported, without its login.
         let stranger =
             base("secretreader", &|c| c["proxy-url"] = json!(format!("http://hub:wr0ng-s3cret@{}", proxies.0.address)));
         product::profile(hub, "stranger", &stranger).await?;
         apply(hub, &asking("stranger")).await?;
-        says(
+        has_condition(
             hub,
             &asking("stranger"),
             "TargetClusterResolved",

@@ -1,5 +1,6 @@
-//! What Knative's own controllers write to objects of the release stays, whatever happens: docs/compatibility.md lists who writes what. Each
-//! write is played as the controller makes it: a whole object, by another manager.
+//! Fields that Knative's own controllers write to released objects stay theirs:
+//! docs/user/compatibility.md lists them. Each write is made like the controller's: a whole object,
+//! by another manager.
 
 use std::time::Duration;
 
@@ -17,12 +18,12 @@ use crate::support::{INSTALL, apply, condition, delete, namespace, ready, resour
 const PLACE: &str = "knative-eventing";
 const ADAPTER: [&str; 2] = ["deployment", "pingsource-mt-adapter"];
 
-/// Object `name` of `kind`, as it is.
+/// Object `name` of `kind`.
 async fn get(spoke: &Cluster, [kind, name]: [&str; 2]) -> Result<Value> {
     Ok(serde_json::from_str(&spoke.kubectl(&["get", kind, name, "-n", PLACE, "-o", "json"], "").await?)?)
 }
 
-/// Has `manager` write the whole object, as `change` makes it.
+/// Writes the whole object as `manager`, changed by `change`.
 async fn write(spoke: &Cluster, object: [&str; 2], manager: &str, change: impl Fn(&mut Value)) -> Result<()> {
     let mut written = get(spoke, object).await?;
     change(&mut written);
@@ -44,7 +45,7 @@ fn environment(level: &str) -> Value {
     ])
 }
 
-/// What the controllers have written to, and where.
+/// Objects and fields that the controllers write.
 fn written() -> Vec<([&'static str; 2], &'static str)> {
     vec![
         (ADAPTER, "/spec/template/spec/containers/0/env"),
@@ -69,7 +70,7 @@ pub async fn play_adapter(spoke: &Cluster) -> Result<()> {
     .await
 }
 
-/// What it has written there: replicas and environment.
+/// The fields that it writes there: replicas and environment.
 pub async fn adapter(spoke: &Cluster) -> Result<(Value, Value)> {
     let spec = get(spoke, ADAPTER).await?["spec"].clone();
     Ok((spec["replicas"].clone(), spec["template"]["spec"]["containers"][0]["env"].clone()))
@@ -138,7 +139,7 @@ async fn play(spoke: &Cluster) -> Result<()> {
     .await
 }
 
-/// What of [`written`] there is.
+/// Current values of the fields in [`written`].
 async fn state(spoke: &Cluster) -> Result<Vec<(String, Value)>> {
     let mut all = Vec::new();
     for (object, path) in written() {
@@ -148,7 +149,7 @@ async fn state(spoke: &Cluster) -> Result<Vec<(String, Value)>> {
     Ok(all)
 }
 
-/// How often Pods of the adapter were replaced.
+/// Number of rollouts of the adapter.
 async fn rollouts(spoke: &Cluster) -> Result<u64> {
     let adapter = get(spoke, ADAPTER).await?;
     let revision =
@@ -156,7 +157,7 @@ async fn rollouts(spoke: &Cluster) -> Result<u64> {
     Ok(revision)
 }
 
-/// Writes of the operator to what controllers write, since `audit` was asked last, once the audit log has come.
+/// The operator's writes to these objects since the last call, once the audit log is complete.
 async fn repairs(audit: &mut Audit) -> Result<Vec<String>> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let of_controllers = |r: &Request| written().iter().any(|([_, name], _)| r.target.ends_with(&format!("/{name}")));
@@ -169,7 +170,7 @@ async fn repairs(audit: &mut Audit) -> Result<Vec<String>> {
 }
 
 #[test]
-fn what_knatives_controllers_write_stays_over_restart_change_and_upgrade() {
+fn fields_of_knative_controllers_stay_over_restart_change_and_upgrade() {
     run(async {
         let releases = releases::best();
         if !releases.real {
@@ -187,18 +188,18 @@ fn what_knatives_controllers_write_stays_over_restart_change_and_upgrade() {
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
         let before = rollouts(&spoke).await?;
         play(&spoke).await?;
-        // Its own controller makes the rollout of that one write.
+        // The controller's write causes one rollout.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), PLACE);
         wait::until(&deployments, ADAPTER[1], INSTALL, "rolled out", wait::available).await?;
         let expected = state(&spoke).await?;
         assert_eq!(repairs(&mut audit).await?, [""; 0], "repaired");
         assert_eq!((rollouts(&spoke).await?, state(&spoke).await?), (before + 1, expected.clone()));
 
-        // A restart looks at everything anew.
+        // A restart observes everything anew.
         product.restart_operator(&hub, rustix::process::Signal::KILL).await?;
         assert_eq!(repairs(&mut audit).await?, [""; 0], "repaired after a restart");
 
-        // A change of something else, and then one of the adapter itself.
+        // A change of another object, and then one of the adapter itself.
         eventing["spec"]["config"] = json!({"features": {"kreference-group": "enabled"}});
         apply(&hub, &eventing).await?;
         settled(&hub, &eventing, 2).await?;
@@ -214,7 +215,7 @@ fn what_knatives_controllers_write_stays_over_restart_change_and_upgrade() {
         wait::until(&deployments, ADAPTER[1], INSTALL, "labelled", labelled).await?;
         assert_eq!((rollouts(&spoke).await?, state(&spoke).await?), (before + 2, expected.clone()));
 
-        // The next version has another template: one rollout, and nothing of theirs is touched.
+        // The next version has another template: one rollout, and the fields stay.
         eventing["spec"]["version"] = json!("1.22.2");
         apply(&hub, &eventing).await?;
         let upgraded = |s: &knative_operator_shared::api::KnativeStatus| {
@@ -225,7 +226,7 @@ fn what_knatives_controllers_write_stays_over_restart_change_and_upgrade() {
         assert!(after <= before + 3, "{after} rollouts, {before} before");
         assert_eq!(state(&spoke).await?, expected);
         audit.take()?;
-        // And the controller goes on writing.
+        // The controller continues to write.
         write(&spoke, ADAPTER, "controller", |adapter| {
             adapter["spec"]["template"]["spec"]["containers"][0]["env"] = environment("debug");
         })

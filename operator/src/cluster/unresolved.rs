@@ -1,0 +1,29 @@
+//! Why a spoke can't be used.
+
+use knative_operator_shared::reason::Reason;
+
+/// Maximum length of a message in bytes, since part of it may come from a server.
+const MAX_MESSAGE: usize = 2000;
+
+/// Why a spoke can't be used: reason and message of the condition `TargetClusterResolved`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Unresolved {
+    /// Reason, for programs.
+    pub reason: Reason,
+    /// Message, for people, with a remedy.
+    pub message: String,
+}
+
+impl Unresolved {
+    /// A failure with this reason and message.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        let mut message = message.into();
+        if message.len() > MAX_MESSAGE {
+            let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+            message.truncate(end);
+            message.push('…');
+        }
+        Self { reason, message }
+    }
+}

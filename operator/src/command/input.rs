@@ -1,0 +1,64 @@
+//! The file with custom resources that subcommands read.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use knative_operator_shared::api::Knative;
+
+use super::read;
+use super::release_args::ReleaseArgs;
+use crate::object::Owner;
+use crate::render::plan::Plan;
+use crate::{release, render};
+
+/// The file with custom resources, and the source of releases.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Input {
+    /// File with custom resources, YAML or JSON; - for stdin.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    filename: String,
+    #[command(flatten)]
+    releases: ReleaseArgs,
+}
+
+impl Input {
+    /// Name of the file.
+    pub fn from(&self) -> &str {
+        if self.filename == "-" { "stdin" } else { &self.filename }
+    }
+
+    /// The custom resources in the file, and warnings.
+    pub fn resources(&self) -> Result<(Vec<Knative>, Vec<String>), String> {
+        read::resources(&self.text()?).map_err(|why| format!("{}: {why}", self.from()))
+    }
+
+    /// Contents of the file.
+    pub fn text(&self) -> Result<String, String> {
+        let mut text = String::new();
+        let read = match self.filename.as_str() {
+            "-" => std::io::stdin().read_to_string(&mut text).map(|_| text),
+            file => std::fs::read_to_string(file),
+        };
+        read.map_err(|e| format!("cannot read {}: {e}", self.from()))
+    }
+
+    /// Path of the release bundle.
+    pub fn bundle(&self) -> &std::path::Path {
+        &self.releases.releases
+    }
+
+    /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
+    pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
+        let about =
+            |message: String| format!("{}: {} {}: {message}", self.from(), resource.component(), resource.name());
+        let library = self.releases.library().map_err(|e| e.to_string())?;
+        let version =
+            release::select_version(&library.bundle, resource).map_err(|e| about(format!("spec.version: {e}")))?;
+        let release = library.release(resource, &version).await.map_err(|e| about(e.to_string()))?;
+        let objects = render::objects(resource, &version, release.objects(), &self.releases.settings());
+        let plan = Plan::new(Arc::new(objects.map_err(|e| about(e.to_string()))?), &Owner::of(resource, anchor));
+        let unmatched = render::names(release.objects()).unmatched(resource);
+        let warnings = unmatched.iter().map(ToString::to_string).chain(release.warnings);
+        Ok((plan, warnings.map(|w| format!("{} {}: {w}", resource.component(), resource.name())).collect()))
+    }
+}

@@ -1,0 +1,220 @@
+//! The operator process: builds the [`crate::controller`] context, waits for the Lease, and runs
+//! until it receives a signal.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use knative_operator_runtime::duration::duration;
+use knative_operator_runtime::hub::{HubArgs, HubError};
+use knative_operator_runtime::log::LogArgs;
+use knative_operator_runtime::ready::Readiness;
+use knative_operator_runtime::{admin, process, signal};
+use knative_operator_shared::label::FIELD_MANAGER;
+use tokio::sync::mpsc;
+
+use super::release_args::ReleaseArgs;
+use crate::cluster::connections::Connections;
+use crate::cluster::credential::CredentialFetcher;
+use crate::cluster::provider::{ProviderFile, ProviderFileError};
+use crate::controller::concurrency::ReconcilePermits;
+use crate::controller::context::Context;
+use crate::controller::events::Events;
+use crate::controller::profiles::ClusterProfiles;
+use crate::controller::registry::Registry;
+use crate::controller::render_cache::RenderCache;
+use crate::controller::supervisor;
+use crate::leader::{self, ShardEvent};
+use crate::metrics::Metrics;
+use crate::release::DownloadsError;
+use crate::startup::go_operator::GoOperator;
+use crate::startup::{catalog, conversion};
+
+/// Worker threads.
+const THREADS: usize = 2;
+/// Name of the Lease.
+const LEASE: &str = "knative-operator";
+
+/// The poll interval if the flag is missing or below 1 s.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Flags of the operator itself.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// Log settings.
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Connection to the hub.
+    #[command(flatten)]
+    pub hub: HubArgs,
+    /// Path of the access provider configuration (KEP-5339). Without it, multi-cluster support is
+    /// disabled.
+    #[arg(long, value_name = "PATH")]
+    pub clusterprofile_provider_file: Option<PathBuf>,
+    /// Interval of checks on spokes that allow no watch, such as 10s or 1m30s. The operator
+    /// replaces values below 1s with the default.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub remote_deployments_poll_interval: Duration,
+    /// Source of releases.
+    #[command(flatten)]
+    pub releases: ReleaseArgs,
+    /// Time limit of a credential plugin.
+    #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
+    pub exec_timeout: Duration,
+    /// Maximum number of custom resources that are reconciled at the same time. Reconciles that
+    /// wait for an unreachable spoke don't count.
+    #[arg(long, default_value_t = 32, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_concurrent_reconciles: u16,
+    /// Number of shards that the replicas share. One replica handles all clusters of a shard. With
+    /// 1, one replica does all the work and the others are on standby. Must be the same for all
+    /// replicas.
+    #[arg(long, env = "SHARDS", default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub shards: u32,
+    /// Address to listen on.
+    #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port for /healthz, /readyz and /metrics.
+    #[arg(long, env = "METRICS_PORT", default_value_t = 9090)]
+    pub metrics_port: u16,
+    /// Namespace of the Leases.
+    #[arg(long, env = "SYSTEM_NAMESPACE", default_value = "knative-operator")]
+    pub namespace: String,
+    /// Name of this replica, unique among the replicas.
+    #[arg(long, env = "POD_NAME")]
+    pub pod_name: Option<String>,
+}
+
+impl RunArgs {
+    /// The effective poll interval.
+    pub fn poll_interval(&self) -> Duration {
+        if self.remote_deployments_poll_interval < Duration::from_secs(1) {
+            POLL_INTERVAL
+        } else {
+            self.remote_deployments_poll_interval
+        }
+    }
+}
+
+/// Why the process ended.
+#[derive(Debug, thiserror::Error)]
+enum RunError {
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    #[error(transparent)]
+    Providers(#[from] ProviderFileError),
+    #[error(transparent)]
+    Downloads(#[from] DownloadsError),
+    #[error("cannot listen on {0}")]
+    Bind(SocketAddr, #[source] std::io::Error),
+    #[error("cannot receive signals")]
+    Signal(#[source] std::io::Error),
+    #[error("lost the Lease")]
+    LeaseLost,
+    #[error("the watches on the hub ended")]
+    WatchesEnded,
+}
+
+/// Runs the operator.
+pub fn run(args: RunArgs) -> ExitCode {
+    let log = args.log.clone();
+    process::run(&log, THREADS, serve(args))
+}
+
+async fn serve(args: RunArgs) -> Result<(), RunError> {
+    let poll_interval = args.poll_interval();
+    let RunArgs {
+        log: _,
+        hub,
+        clusterprofile_provider_file,
+        remote_deployments_poll_interval: _,
+        releases,
+        exec_timeout,
+        max_concurrent_reconciles,
+        shards,
+        bind_address,
+        metrics_port,
+        namespace,
+        pod_name,
+    } = args;
+    // Fails at the start if the file is unusable, not when the first resource needs it.
+    let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
+    let library = releases.library()?;
+    let stop = signal::stop().map_err(RunError::Signal)?;
+    let client = hub.client(FIELD_MANAGER).await?;
+    let readiness = Readiness::waiting_for(&["custom resources"]);
+    let (metrics, registry) = Metrics::registered();
+    metrics.provider_file(providers.is_some());
+    let identity = pod_name.unwrap_or_else(|| format!("{}-{}", LEASE, std::process::id()));
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        releases = %releases.releases.display(),
+        multicluster = providers.is_some(),
+        remote_deployments_poll_interval = ?poll_interval,
+        "starting"
+    );
+
+    let address = SocketAddr::new(bind_address, metrics_port);
+    let served = admin::serve(address, readiness.clone(), Arc::new(registry), stop.clone());
+    let lead = async {
+        let settings = leader::Settings {
+            namespace: namespace.clone(),
+            name: LEASE.to_owned(),
+            identity: identity.clone(),
+            shards,
+        };
+        // A replica on standby is ready: it receives no requests, and a rollout must not wait for
+        // the Lease.
+        readiness.set("custom resources", true);
+        let (sender, mut shard_events) = mpsc::channel(1);
+        let candidate = leader::run(client.clone(), settings, stop.clone(), sender);
+        let work = async {
+            let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return };
+            readiness.set("custom resources", false);
+            let system_namespace = namespace.clone();
+            let fetcher = CredentialFetcher {
+                hub: client.clone(),
+                namespace,
+                timeout: exec_timeout,
+                metrics: Arc::new(metrics.clone()),
+            };
+            let context = Arc::new(Context {
+                hub: client.clone(),
+                library,
+                settings: releases.settings(),
+                providers,
+                rendered: RenderCache::default(),
+                profiles: ClusterProfiles::default(),
+                connections: Connections::new(fetcher),
+                registry: Registry::default(),
+                go_operator: GoOperator::default(),
+                events: Events::start(client.clone(), identity),
+                metrics,
+                poll_interval,
+                shards,
+                reconcile_permits: ReconcilePermits::new(usize::from(max_concurrent_reconciles)),
+                stop: stop.clone(),
+            });
+            let supervisor = supervisor::run(Arc::clone(&context), readiness.clone(), first, shard_events);
+            let startup = async {
+                let catalog = catalog::publish(client.clone(), system_namespace.clone(), releases.releases.clone());
+                futures::join!(catalog, conversion::remove_conversion_webhook(client.clone()));
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = supervisor => {}
+                () = context.go_operator.watch(client.clone(), &system_namespace) => {}
+                () = startup => {}
+            }
+        };
+        tokio::select! {
+            holds_lease = candidate => if holds_lease { Ok(()) } else { Err(RunError::LeaseLost) },
+            () = work => Err(RunError::WatchesEnded),
+        }
+    };
+    tokio::select! {
+        result = lead => result,
+        result = async { let r = served.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(address, e)),
+    }
+}

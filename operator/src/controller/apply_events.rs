@@ -1,0 +1,88 @@
+//! Events about applied, repaired, adopted and pruned objects.
+
+use knative_operator_shared::api::Knative;
+
+use super::events::Events;
+use crate::apply::engine::ApplyOutcome;
+use crate::apply::observed::Drift;
+use crate::object::ObjectId;
+
+/// Maximum number of objects named in an event.
+const MAX_NAMED: usize = 8;
+
+/// Publishes what an apply repaired, adopted, and found contended.
+pub fn publish(events: &Events, resource: &Knative, applied: &ApplyOutcome) {
+    if !applied.repaired.is_empty() {
+        let repaired = |(id, drift): &(ObjectId, Option<Drift>)| format!("{id}: {}", describe(drift.as_ref()));
+        events.normal(resource, "DriftRepaired", format!("Repaired {}", join(&applied.repaired, "; ", repaired)));
+    }
+    if !applied.adopted.is_empty() {
+        let adopted = |(id, manager): &(ObjectId, String)| format!("{id} (managed by \"{manager}\")");
+        let note = format!(
+            "Took ownership of objects that existed before the installation: {}",
+            join(&applied.adopted, ", ", adopted)
+        );
+        events.warning(resource, "Adopted", note);
+    }
+    for (id, drift) in &applied.contended {
+        let drift = drift.as_ref();
+        let manager = drift.and_then(|d| d.manager.as_ref());
+        let manager = manager.map_or_else(|| "Another client".to_owned(), |m| format!("Field manager \"{m}\""));
+        let field = drift.and_then(|d| d.field.as_ref()).map(|f| format!(" (field {f})")).unwrap_or_default();
+        let note = format!(
+            "{manager} keeps changing {id}{field}; from now on the operator repairs it at most five times a minute"
+        );
+        events.warning(resource, "DriftFight", note);
+    }
+}
+
+/// Publishes the objects that were deleted because they are no longer part of the installation.
+pub fn publish_pruned(events: &Events, resource: &Knative, deleted: &[ObjectId]) {
+    if !deleted.is_empty() {
+        let names = join(deleted, ", ", ToString::to_string);
+        events.normal(
+            resource,
+            "Pruned",
+            format!("Deleted objects that are no longer part of the installation: {names}"),
+        );
+    }
+}
+
+/// What happened to a repaired object.
+fn describe(drift: Option<&Drift>) -> String {
+    let Some(Drift { manager, field }) = drift else { return "it was deleted".to_owned() };
+    let field = field.as_ref().map_or_else(|| "it".to_owned(), |field| format!("field {field}"));
+    let manager = manager.as_ref().map(|manager| format!(" by \"{manager}\"")).unwrap_or_default();
+    format!("{field} was changed{manager}")
+}
+
+/// Joins the first few of `all`.
+fn join<T>(all: &[T], separator: &str, name: impl Fn(&T) -> String) -> String {
+    let shown: Vec<_> = all.iter().take(MAX_NAMED).map(name).collect();
+    let more = if all.len() > MAX_NAMED { format!(" and {} more", all.len() - MAX_NAMED) } else { String::new() };
+    format!("{}{more}", shown.join(separator))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repair_names_field_and_manager() {
+        let drift = |manager: Option<&str>, field: Option<&str>| {
+            describe(Some(&Drift { manager: manager.map(str::to_owned), field: field.map(str::to_owned) }))
+        };
+        let cases = [
+            (
+                drift(Some("kubectl-scale"), Some("spec.replicas")),
+                r#"field spec.replicas was changed by "kubectl-scale""#,
+            ),
+            (drift(None, Some("spec.replicas")), "field spec.replicas was changed"),
+            (drift(Some("kubectl"), None), r#"it was changed by "kubectl""#),
+            (describe(None), "it was deleted"),
+        ];
+        for (described, expected) in cases {
+            assert_eq!(described, expected);
+        }
+    }
+}

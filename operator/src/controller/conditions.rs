@@ -1,0 +1,277 @@
+//! Conditions, computed from what a reconcile found. Pure.
+
+use knative_operator_shared::api::{Component, Condition};
+use knative_operator_shared::condition::{DEPENDENTS, State, States};
+
+use super::rejections;
+use crate::cluster::Unresolved;
+use crate::object::ObjectId;
+use crate::object::health::Wait;
+
+/// Maximum number of objects or Deployments named in a message.
+const MAX_NAMED: usize = 5;
+
+/// Reason of `InstallSucceeded` while the namespace is terminating.
+pub const TERMINATING: &str = "NamespaceTerminating";
+
+/// What a reconcile found about an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstallationReport {
+    /// The component.
+    pub component: Component,
+    /// Why the installation failed as a whole, if it did.
+    pub failed: Option<String>,
+    /// Objects that the API server refused, with the reason.
+    pub refused: Vec<(ObjectId, String)>,
+    /// Objects that failed and don't recover by themselves, with the reason.
+    pub failures: Vec<String>,
+    /// Objects or steps that are still to come.
+    pub pending: Vec<String>,
+    /// Deployments that are not available, with the reason.
+    pub unavailable: Vec<(String, Wait)>,
+    /// Whether every object has been observed; right after the start none has.
+    pub observed: bool,
+    /// Whether an object is missing, because it was refused or deleted.
+    pub has_missing_objects: bool,
+    /// Whether the cluster became unreachable.
+    pub unreachable: bool,
+}
+
+impl InstallationReport {
+    /// A report about `component` without findings.
+    pub fn of(component: Component) -> Self {
+        Self {
+            component,
+            failed: None,
+            refused: Vec::new(),
+            failures: Vec::new(),
+            pending: Vec::new(),
+            unavailable: Vec::new(),
+            observed: false,
+            has_missing_objects: false,
+            unreachable: false,
+        }
+    }
+}
+
+/// Result of a reconcile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReconcileResult {
+    /// The target version may not follow the installed one, with the reason; and the result for the
+    /// installed version, if any, which is kept.
+    Ineligible(String, Option<Box<ReconcileResult>>),
+    /// The operator may not write to the target cluster for now: reason and message of
+    /// `InstallSucceeded`.
+    Blocked(&'static str, String),
+    /// The target cluster can't be reached.
+    Unresolved(Unresolved),
+    /// The installation was examined.
+    Installation(InstallationReport),
+}
+
+/// States of the stored conditions.
+pub fn stored(conditions: &[Condition]) -> States {
+    DEPENDENTS.map(|type_| {
+        let Some(condition) = conditions.iter().find(|c| c.type_ == type_) else { return State::unknown() };
+        let (reason, message) =
+            (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default());
+        match condition.status.as_str() {
+            "True" => State::True,
+            "False" => State::not_met(reason, message),
+            _ => State::unknown_because(reason, message),
+        }
+    })
+}
+
+/// States after `result`, given the states `before`.
+pub fn states(before: States, result: &ReconcileResult) -> States {
+    match result {
+        ReconcileResult::Ineligible(reason, kept) => {
+            let mut after = match kept {
+                Some(kept) => states(before, kept),
+                None => before,
+            };
+            after[0] = State::not_met("Error", format!("Version migration is not eligible with message: {reason}"));
+            after
+        }
+        ReconcileResult::Blocked(reason, message) => {
+            let [eligible, resolved, _, dependencies, available] = before;
+            let available = match available {
+                State::True if *reason == TERMINATING => {
+                    State::unknown_because(TERMINATING, "the Deployments are deleted with their namespace")
+                }
+                other => other,
+            };
+            [eligible, resolved, State::not_met(*reason, message.clone()), dependencies, available]
+        }
+        ReconcileResult::Unresolved(Unresolved { reason, message }) => {
+            let [_, _, installed, dependencies, available] = before;
+            let unclear = |before: State| match before {
+                // On an unreachable cluster, conditions that were True become Unknown.
+                State::True => {
+                    State::unknown_because(reason.as_str(), "unknown while the target cluster is not resolved")
+                }
+                other => other,
+            };
+            let resolved = State::not_met(reason.as_str(), message.clone());
+            [State::True, resolved, unclear(installed), dependencies, unclear(available)]
+        }
+        ReconcileResult::Installation(report) => {
+            let [_, _, installed, dependencies, available] = before;
+            let installed = install_state(report, installed);
+            let dependencies = if installed == State::True { State::True } else { dependencies };
+            [State::True, State::True, installed, dependencies, deployments_state(report, available)]
+        }
+    }
+}
+
+fn install_state(report: &InstallationReport, before: State) -> State {
+    let failed = |reason: String| State::not_met("Error", format!("Install failed with message: {reason}"));
+    if let Some(reason) = &report.failed {
+        return failed(reason.clone());
+    }
+    let (lacking, others) = rejections::group_by_dependency(report.component, &report.refused);
+    let refused = others.into_iter().map(|(id, reason)| format!("failed to apply {id}: {reason}"));
+    if let Some(reason) =
+        join_first(&lacking.into_iter().chain(refused).chain(report.failures.iter().cloned()).collect::<Vec<_>>())
+    {
+        return failed(reason);
+    }
+    match join_first(&report.pending) {
+        Some(what) => State::unknown_because("Installing", format!("Waiting for {what}")),
+        None if (report.observed && !report.has_missing_objects) || before == State::True => State::True,
+        None => before,
+    }
+}
+
+fn deployments_state(report: &InstallationReport, before: State) -> State {
+    if report.unavailable.is_empty() {
+        // Not observed yet: keep the state, for example after a restart.
+        return if report.observed && report.failed.is_none() { State::True } else { before };
+    }
+    let names: Vec<_> = report.unavailable.iter().map(|(name, _)| name.as_str()).collect();
+    State::not_met(
+        "NotReady",
+        format!("Waiting on deployments: {} ({})", names.join(", "), join_reasons(&report.unavailable)),
+    )
+}
+
+/// Reasons of unavailable Deployments; those with the same reason are listed together.
+fn join_reasons(unavailable: &[(String, Wait)]) -> String {
+    let mut by_reason: Vec<(Wait, Vec<&str>)> = Vec::new();
+    for (name, wait) in unavailable {
+        match by_reason.iter_mut().find(|(known, _)| known.reason == wait.reason) {
+            Some((known, names)) => {
+                names.push(name);
+                // RFC 3339 times in UTC sort as text: the earliest start and the earliest deadline.
+                known.since = [known.since.take(), wait.since.clone()].into_iter().flatten().min();
+                known.deadline = [known.deadline.take(), wait.deadline.clone()].into_iter().flatten().min();
+            }
+            None => by_reason.push((wait.clone(), vec![name])),
+        }
+    }
+    if let [(wait, _)] = by_reason.as_slice() {
+        return wait.to_string();
+    }
+    let reasons: Vec<_> = by_reason.iter().map(|(wait, names)| format!("{}: {wait}", names.join(", "))).collect();
+    join_first(&reasons).unwrap_or_default()
+}
+
+/// Joins the first few of `texts`; `None` if there are none.
+fn join_first(texts: &[String]) -> Option<String> {
+    let (first, rest) = texts.split_at(texts.len().min(MAX_NAMED));
+    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
+    (!first.is_empty()).then(|| format!("{}{more}", first.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::condition::ready;
+    use knative_operator_shared::reason::Reason;
+
+    use super::*;
+
+    fn fresh() -> States {
+        std::array::from_fn(|_| State::unknown())
+    }
+
+    fn running() -> States {
+        std::array::from_fn(|_| State::True)
+    }
+
+    fn report_with(change: impl FnOnce(&mut InstallationReport)) -> ReconcileResult {
+        let mut report = InstallationReport { observed: true, ..InstallationReport::of(Component::Serving) };
+        change(&mut report);
+        ReconcileResult::Installation(report)
+    }
+
+    fn message(state: &State) -> &str {
+        match state {
+            State::True => "",
+            State::False { message, .. } | State::Unknown { message, .. } => message,
+        }
+    }
+
+    #[test]
+    fn complete_installation_is_ready() {
+        assert_eq!(ready(&states(fresh(), &report_with(|_| {}))), State::True);
+    }
+
+    #[test]
+    fn pending_work_is_named() {
+        let after = states(
+            fresh(),
+            &report_with(|f| {
+                f.unavailable =
+                    [("a", "why"), ("b", "so"), ("c", "why")].map(|(n, w)| (n.to_owned(), Wait::from(w))).to_vec();
+            }),
+        );
+        assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
+        let after = states(fresh(), &report_with(|f| f.pending = vec!["Job x".into()]));
+        assert_eq!((message(&after[2]), &after[3]), ("Waiting for Job x", &State::unknown()));
+    }
+
+    #[test]
+    fn refused_object_fails_install_and_is_named() {
+        let id = ObjectId::new("", "ConfigMap", "n", "c");
+        let after = states(running(), &report_with(|f| f.refused = vec![(id, "forbidden".into())]));
+        assert_eq!(message(&after[2]), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
+        assert_eq!(after[4], State::True);
+    }
+
+    #[test]
+    fn conditions_of_unreachable_cluster_are_unknown() {
+        let unresolved = ReconcileResult::Unresolved(Unresolved::new(Reason::RemoteClusterUnreachable, "gone"));
+        let after = states(running(), &unresolved);
+        assert_eq!(after[1], State::not_met("RemoteClusterUnreachable", "gone"));
+        assert!(matches!((&after[2], &after[4]), (State::Unknown { .. }, State::Unknown { .. })));
+        assert_eq!(ready(&after), after[1]);
+        assert_eq!(ready(&states(after, &report_with(|_| {}))), State::True);
+    }
+
+    #[test]
+    fn missing_object_blocks_install_but_not_deployments() {
+        let after = states(fresh(), &report_with(|f| f.has_missing_objects = true));
+        assert_eq!((&after[2], &after[4]), (&State::unknown(), &State::True));
+        assert_eq!(states(running(), &report_with(|f| f.has_missing_objects = true)), running());
+    }
+
+    #[test]
+    fn restart_keeps_conditions_until_observed() {
+        let unseen = ReconcileResult::Installation(InstallationReport::of(Component::Serving));
+        assert_eq!(states(running(), &unseen), running());
+        assert_eq!(states(fresh(), &unseen)[4], State::unknown());
+    }
+
+    #[test]
+    fn ineligible_version_keeps_other_conditions() {
+        let after = states(running(), &ReconcileResult::Ineligible("too far".into(), None));
+        assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
+        assert_eq!(after[1..], running()[1..]);
+        // The installed version is still reconciled.
+        let kept = report_with(|f| f.unavailable = vec![("a".to_owned(), Wait::from("why"))]);
+        let after = states(running(), &ReconcileResult::Ineligible("too far".into(), Some(Box::new(kept))));
+        assert_eq!(message(&after[0]), "Version migration is not eligible with message: too far");
+        assert_eq!(message(&after[4]), "Waiting on deployments: a (why)");
+    }
+}

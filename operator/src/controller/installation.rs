@@ -1,0 +1,171 @@
+//! Applies a plan: writes changed objects, prunes obsolete ones, follows Jobs, and reports what it found.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use jiff::Timestamp;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::Knative;
+use kube::Client;
+
+use super::apply_events;
+use super::conditions::InstallationReport;
+use super::context::Context;
+use super::readiness;
+use crate::apply::anchor::InventoryStore;
+use crate::apply::inventory::{Entry, Inventory};
+use crate::apply::observed::ObservedState;
+use crate::apply::target::Target;
+use crate::apply::throttle::Throttle;
+use crate::apply::{engine, remove};
+use crate::metrics::ObjectCounts;
+use crate::object::Kinds;
+use crate::object::ObjectId;
+use crate::object::health::Health;
+use crate::render::plan::{Phase, Plan};
+
+/// An installation during a reconcile.
+pub struct Installation<'a> {
+    /// Shared by all actors.
+    pub cx: &'a Context,
+    /// The custom resource.
+    pub resource: &'a Knative,
+    /// Client of the target cluster.
+    pub client: &'a Client,
+    /// Desired objects.
+    pub plan: &'a Plan,
+    /// Kinds that neither the plan nor Kubernetes defines.
+    pub kinds: &'a Kinds,
+    /// Store of the inventory.
+    pub store: &'a InventoryStore,
+    /// Observed state of the target cluster.
+    pub observed: &'a ObservedState,
+    /// Objects that were applied, or are about to be.
+    pub inventory: Inventory,
+    /// Version of the plan.
+    pub version: &'a str,
+    /// Whether nothing of the inventory was applied yet.
+    pub is_new: bool,
+}
+
+impl Installation<'_> {
+    /// Makes the cluster equal to the plan; returns what it found. Fails if the inventory can't be stored.
+    pub async fn apply(&mut self, throttle: &mut Throttle) -> Result<InstallationReport, String> {
+        let stored = self.inventory.clone();
+        let applied_before = if self.is_new { &Inventory::default() } else { &self.inventory };
+        let changes = engine::changes(self.plan, applied_before, self.observed);
+        // Stored before the objects are created, so that they are found again whatever happens.
+        self.inventory.add(changes.iter().map(|(item, _)| *item));
+        self.store(&stored).await?;
+        let stored = self.inventory.clone();
+
+        let first_install = self.installed_version().is_none();
+        let target = Target {
+            client: self.client,
+            plan: self.plan,
+            kinds: self.kinds,
+            observed: self.observed,
+            first_install,
+            unreachable: AtomicBool::new(false),
+            refused_definitions: Mutex::default(),
+        };
+        let deferred = self.deferred_phases(first_install);
+        let applied = engine::apply(&target, &changes, deferred, || self.is_available(), throttle).await;
+        self.cx.metrics.objects_written(self.resource, applied.applied.len(), applied.repaired.len());
+        apply_events::publish(&self.cx.events, self.resource, &applied);
+
+        let mut report = InstallationReport {
+            refused: applied.refused,
+            unreachable: target.unreachable.into_inner(),
+            ..InstallationReport::of(self.resource.component())
+        };
+        if report.refused.is_empty() && !applied.deferred {
+            self.prune(&mut report).await;
+        }
+        let has_running_jobs = self.follow_jobs(&mut report);
+        if applied.deferred {
+            report.pending.push("the Deployments, before their dependent objects are applied".to_owned());
+        }
+        // Completed Jobs are recorded together, in one write.
+        if !has_running_jobs || self.inventory.0.len() != stored.0.len() {
+            self.store(&stored).await?;
+        }
+        readiness::add(&mut report, self.plan, self.observed, Timestamp::now());
+        let counts = ObjectCounts {
+            planned: self.plan.items().len(),
+            refused: report.refused.len(),
+            unavailable: report.unavailable.len(),
+            pending: report.pending.len(),
+        };
+        self.cx.metrics.set_objects(self.resource, counts);
+        Ok(report)
+    }
+
+    /// Phases that wait for the Deployments: objects that Knative's webhooks admit, and in an upgrade the Jobs, which
+    /// migrate stored objects for the new Deployments.
+    fn deferred_phases(&self, first_install: bool) -> &'static [Phase] {
+        match (self.is_available(), first_install) {
+            (true, _) => &[],
+            (false, true) => &[Phase::Dependents],
+            (false, false) => &[Phase::Dependents, Phase::Jobs],
+        }
+    }
+
+    /// Whether every observed Deployment is available.
+    fn is_available(&self) -> bool {
+        readiness::unavailable(self.plan, self.observed).is_empty()
+    }
+
+    fn installed_version(&self) -> Option<&str> {
+        self.resource.status().and_then(|s| s.version.as_deref())
+    }
+
+    /// Stores the inventory, unless it equals `stored`.
+    async fn store(&self, stored: &Inventory) -> Result<(), String> {
+        if self.inventory == *stored {
+            return Ok(());
+        }
+        self.store.store(self.client, &self.inventory).await.map_err(|e| error_text(&e))
+    }
+
+    /// Deletes objects of the inventory that are no longer in the plan.
+    async fn prune(&mut self, report: &mut InstallationReport) {
+        let obsolete =
+            self.inventory.0.iter().filter(|(id, _)| self.plan.get(id).is_none() && !remove::is_retained(id));
+        let obsolete: Vec<(ObjectId, Entry)> = obsolete.map(|(id, entry)| (id.clone(), entry.clone())).collect();
+        let mut deleted = Vec::new();
+        for (id, outcome) in remove::delete(self.client, self.plan.kinds(), obsolete).await {
+            match outcome {
+                Ok(true) => {
+                    self.inventory.0.remove(&id);
+                    deleted.push(id);
+                }
+                Ok(false) => report.pending.push(format!("{id} to be deleted")),
+                Err(reason) => report.refused.push((id, format!("cannot delete the obsolete object: {reason}"))),
+            }
+        }
+        apply_events::publish_pruned(&self.cx.events, self.resource, &deleted);
+    }
+
+    /// Reports the Jobs and marks completed ones in the inventory; returns whether any is still running. An upgrade
+    /// waits for its Jobs, which migrate stored objects; a first install has none to migrate.
+    fn follow_jobs(&mut self, report: &mut InstallationReport) -> bool {
+        let mut has_running_jobs = false;
+        let is_upgrade = self.installed_version().is_some_and(|installed| installed != self.version);
+        for item in self.plan.phase(Phase::Jobs) {
+            let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
+            let name = &item.id.name;
+            match self.observed.health(&item.id) {
+                Some(Health::Ready) => entry.done = true,
+                Some(Health::Failed(reason)) => {
+                    report.failures.push(format!("Job {name} failed: {reason}; delete it to run it again"));
+                }
+                Some(Health::Waiting(wait)) if is_upgrade => report.pending.push(format!("Job {name} ({wait})")),
+                None if is_upgrade => report.pending.push(format!("Job {name}")),
+                Some(Health::Waiting(_)) | None => {}
+            }
+            has_running_jobs |= !entry.done;
+        }
+        has_running_jobs
+    }
+}

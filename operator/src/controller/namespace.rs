@@ -1,0 +1,44 @@
+//! The namespace of an installation on a spoke: the canonical one, or the resource's own if the Go
+//! operator used that.
+
+use std::borrow::Cow;
+
+use knative_operator_shared::api::Knative;
+use kube::Client;
+
+use super::context::Context;
+use super::state::ReconcilerState;
+use crate::apply::anchor::{InventoryStore, StoreError};
+
+/// Sets the namespace of the installation in `resource`. Asks the cluster once, and only if the Go
+/// operator may have installed it.
+pub async fn resolve_namespace<'r>(
+    cx: &Context,
+    resource: &'r Knative,
+    state: &mut ReconcilerState,
+    client: &Client,
+) -> Result<Cow<'r, Knative>, StoreError> {
+    let own = resource.namespace();
+    if resource.common().cluster_profile_ref.is_none() || own == resource.target_namespace() {
+        return Ok(Cow::Borrowed(resource));
+    }
+    let stays_in_own_namespace = if let Some(stays_in_own_namespace) = state.stays_in_own_namespace {
+        stays_in_own_namespace
+    } else {
+        let finalizers = resource.meta().finalizers.iter().flatten();
+        let has_finalizer = finalizers.into_iter().any(|f| f == resource.component().finalizer());
+        let stays_in_own_namespace =
+            has_finalizer && InventoryStore::of(&resource.clone().installed_in(own)).exists(client).await?;
+        if stays_in_own_namespace {
+            let canonical = resource.target_namespace();
+            let note = format!(
+                "The Go operator installed it in namespace {own} of the target cluster, where it stays; new installations use namespace {canonical}. \
+                     To move it, delete the resource and create it again"
+            );
+            cx.events.warning(resource, "NamespaceKept", note);
+        }
+        state.stays_in_own_namespace = Some(stays_in_own_namespace);
+        stays_in_own_namespace
+    };
+    Ok(if stays_in_own_namespace { Cow::Owned(resource.clone().installed_in(own)) } else { Cow::Borrowed(resource) })
+}

@@ -1,0 +1,160 @@
+//! Readiness of an installation, from the observed state. Pure apart from the time.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+
+use super::conditions::InstallationReport;
+use crate::apply::differ::{Observation, runs_once};
+use crate::apply::observed::ObservedState;
+use crate::object::health::{Health, Wait};
+use crate::render::plan::{Item, Phase, Plan};
+
+/// The workloads of `plan` that are not available, with the reason, as far as they have been
+/// observed.
+pub fn unavailable(plan: &Plan, observed: &ObservedState) -> Vec<(String, Wait)> {
+    let why = |item: &Item| match (observed.health(&item.id), observed.observation(&item.id)) {
+        (Some(Health::Ready), _) | (None, Observation::Unknown) => None,
+        (Some(Health::Waiting(wait)), _) => Some(wait),
+        (Some(Health::Failed(why)), _) => Some(why.as_str().into()),
+        (None, Observation::Present { .. }) => Some("its status is not observed yet".into()),
+        (None, _) => Some("it does not exist".into()),
+    };
+    workloads(plan).filter_map(|item| Some((item.id.name.clone(), why(item)?))).collect()
+}
+
+/// Adds the observed state of everything except Jobs to `report`.
+pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedState, now: Timestamp) {
+    report.unavailable = unavailable(plan, observed);
+    report.observed = plan.items().iter().all(|item| observed.observation(&item.id) != Observation::Unknown);
+    // Objects that a watch found missing after the actions were computed are repaired by the next
+    // reconcile: the installation is not complete.
+    report.has_missing_objects = plan
+        .items()
+        .iter()
+        .any(|item| !runs_once(item) && matches!(observed.observation(&item.id), Observation::Missing { .. }));
+    for item in plan.phase(Phase::Definitions) {
+        match observed.health(&item.id) {
+            Some(Health::Failed(why)) => report.failures.push(format!("{} is not established: {why}", item.id)),
+            Some(Health::Waiting(wait)) if is_overdue(&wait, now) => {
+                report.failures.push(format!("{}: {wait}", item.id));
+            }
+            Some(Health::Waiting(wait)) => report.pending.push(format!("{} ({wait})", item.id)),
+            Some(Health::Ready) | None => {}
+        }
+    }
+    let planned: HashSet<_> = plan.items().iter().map(|item| (item.id.group.as_str(), item.id.kind.as_str())).collect();
+    report.failures.extend(observed.unwatchable(|group, kind| planned.contains(&(group, kind))));
+}
+
+/// Whether the deadline of `wait` is over.
+fn is_overdue(wait: &Wait, now: Timestamp) -> bool {
+    wait.deadline.as_ref().is_some_and(|deadline| deadline.parse::<Timestamp>().is_ok_and(|deadline| deadline < now))
+}
+
+fn workloads(plan: &Plan) -> impl Iterator<Item = &Item> {
+    plan.items().iter().filter(|i| i.id.group == "apps" && matches!(i.id.kind.as_str(), "Deployment" | "StatefulSet"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use knative_operator_shared::api::Component;
+    use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::CompactObject;
+    use crate::object::Owner;
+    use crate::object::{Kind, ObjectId};
+    use crate::render::plan::Rendered;
+
+    fn plan() -> Plan {
+        let object = |api: &str, kind: &str, name: &str| {
+            CompactObject::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}}))
+        };
+        let rendered = Rendered::new(vec![
+            object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "xs.g.io"),
+            object("apps/v1", "Deployment", "a"),
+            object("apps/v1", "StatefulSet", "b"),
+        ]);
+        let owner = Owner {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            name: "anchor".into(),
+            uid: "1".into(),
+            namespace: "n".into(),
+        };
+        Plan::new(Arc::new(rendered), &owner)
+    }
+
+    fn record(observed: &ObservedState, item: &Item, health: Health) {
+        let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("1".into()), ..ObjectMeta::default() };
+        observed.record_event(&item.id, &meta, Some(health), true);
+    }
+
+    fn report_of(plan: &Plan, observed: &ObservedState) -> InstallationReport {
+        let mut report = InstallationReport::of(Component::Serving);
+        add(&mut report, plan, observed, "2026-01-01T12:00:00Z".parse().unwrap());
+        report
+    }
+
+    #[test]
+    fn missing_workload_is_not_available() {
+        let (plan, observed) = (plan(), ObservedState::default());
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
+        // Nothing is observed yet, so nothing is reported.
+        assert_eq!(report_of(&plan, &observed), InstallationReport::of(Component::Serving));
+        for item in plan.items() {
+            let resource = ApiResource::from_gvk(&item.gvk);
+            observed.record_list(&Kind { resource, namespaced: true }, "", &HashSet::new(), 0);
+        }
+        let names: Vec<_> =
+            report_of(&plan, &observed).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
+        assert_eq!(names, ["a: it does not exist", "b: it does not exist"]);
+    }
+
+    #[test]
+    fn definition_is_pending_until_deadline() {
+        let (plan, observed) = (plan(), ObservedState::default());
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
+        let definition = plan.phase(Phase::Definitions).next().unwrap();
+        let until = |deadline: &str| {
+            Health::Waiting(Wait { reason: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) })
+        };
+        record(&observed, definition, until("2026-01-01T12:00:01Z"));
+        assert_eq!(
+            report_of(&plan, &observed).pending,
+            ["CustomResourceDefinition xs.g.io (not yet, deadline 2026-01-01T12:00:01Z)"]
+        );
+        record(&observed, definition, until("2026-01-01T11:59:59Z"));
+        assert_eq!(
+            report_of(&plan, &observed).failures,
+            ["CustomResourceDefinition xs.g.io: not yet, deadline 2026-01-01T11:59:59Z"]
+        );
+        record(&observed, definition, Health::Failed("taken".into()));
+        assert_eq!(
+            report_of(&plan, &observed).failures,
+            ["CustomResourceDefinition xs.g.io is not established: taken"]
+        );
+        record(&observed, definition, Health::Ready);
+        assert_eq!((report_of(&plan, &observed).pending.len(), report_of(&plan, &observed).failures.len()), (0, 0));
+    }
+
+    #[test]
+    fn unwatchable_kind_is_reported_while_in_plan() {
+        let (plan, observed) = (plan(), ObservedState::default());
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
+        let kind = |api: &str, kind: &str, plural: &str| {
+            let gvk = GroupVersionKind::gvk(api, "v1", kind);
+            Kind { resource: ApiResource::from_gvk_with_plural(&gvk, plural), namespaced: true }
+        };
+        observed.record_unwatchable(&kind("apps", "Deployment", "deployments"), "no");
+        observed.record_unwatchable(&kind("networking.istio.io", "Gateway", "gateways"), "no");
+        let message = "cannot watch deployments.apps, so their state is unknown: no";
+        assert_eq!(report_of(&plan, &observed).failures, [message]);
+        observed.record_list(&kind("apps", "Deployment", "deployments"), "", &HashSet::new(), 0);
+        assert_eq!(report_of(&plan, &observed).failures.len(), 0);
+    }
+}

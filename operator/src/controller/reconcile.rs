@@ -1,0 +1,220 @@
+//! One reconcile: select the version, resolve the cluster, install, publish the status.
+
+use std::time::{Duration, Instant};
+
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::rules::{self, RuleContext};
+use knative_operator_shared::version::Version;
+
+use super::conditions::ReconcileResult;
+use super::context::Context;
+use super::desired::{Desired, Unreadable};
+use super::outcome::{Outcome, Requeue};
+use super::resolve::ResolveFailure;
+use super::state::ReconcilerState;
+use super::{finalize, install, resolve, status};
+use crate::object::ResourceKey;
+use crate::release::{self, VersionSelectionError};
+use crate::startup::go_operator::Running;
+
+/// Interval of checks until the ClusterProfiles are listed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Time for the Go operator to stop before a status reports it: in an upgrade it stops by itself.
+const GO_OPERATOR_STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of status writes that report a running Go operator, which may overwrite them.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Reconciles `desired` once.
+pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerState) -> Requeue {
+    let resource = &*desired.resource;
+    state.observe_generation(resource);
+    if !cx.go_operator.is_known() {
+        return Requeue::After(CHECK_INTERVAL);
+    }
+    if let Some(running) = cx.go_operator.running() {
+        return wait_for_go_operator(cx, resource, state, &running).await;
+    }
+    if let Some(unreadable) =
+        desired.unreadable.as_ref().filter(|unreadable| !(resource.is_terminating() && unreadable.has_target))
+    {
+        return report_unreadable(cx, resource, state, unreadable).await;
+    }
+    if resource.common().cluster_profile_ref.is_some() && !cx.profiles.are_listed() {
+        // Right after the start the ClusterProfiles are unknown: keep the status.
+        return Requeue::After(CHECK_INTERVAL);
+    }
+    if resource.is_terminating() {
+        return finalize::finalize(cx, resource, state).await;
+    }
+    let outcome = install_selected(cx, resource, state).await;
+    status::publish_outcome(cx, resource, state, outcome).await
+}
+
+/// Only reports, from time to time, that the Go operator is still running: it may overwrite the
+/// status.
+async fn wait_for_go_operator(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    running: &Running,
+) -> Requeue {
+    let stops = GO_OPERATOR_STOP_TIMEOUT.saturating_sub(running.since.elapsed());
+    let reminds = state.go_operator_reported_at.map_or(Duration::ZERO, |go_operator_reported_at| {
+        REPORT_INTERVAL.saturating_sub(go_operator_reported_at.elapsed())
+    });
+    let pause = stops.max(reminds);
+    if !pause.is_zero() {
+        return Requeue::After(pause);
+    }
+    let Running { lease, holder, .. } = running;
+    let (namespace, name) = lease.split_once('/').unwrap_or_default();
+    let message = format!(
+        "the Go operator is still running: \"{holder}\" renews Lease {lease}. The operator writes nothing to clusters until it stops. Delete the \
+         Deployment that this Pod belongs to; if it is gone already, delete the Lease: kubectl delete lease {name} -n {namespace}"
+    );
+    state.go_operator_reported_at = Some(Instant::now());
+    match status::publish_outcome(
+        cx,
+        resource,
+        state,
+        Outcome::of(ReconcileResult::Blocked("GoOperatorRunning", message), Requeue::AwaitChange),
+    )
+    .await
+    {
+        Requeue::AwaitChange => Requeue::After(REPORT_INTERVAL),
+        other => other,
+    }
+}
+
+/// Reports why `resource` is invalid. Its installation stays unchanged.
+async fn report_unreadable(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    unreadable: &Unreadable,
+) -> Requeue {
+    state.observer = None;
+    let Unreadable { message, has_target } = unreadable;
+    let message = if resource.is_terminating() && !has_target {
+        let (kind, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
+        format!(
+            "{message}. The operator doesn't know from which cluster to uninstall. Correct the field, or leave the installation where it is: \
+             kubectl patch {kind} {name} -n {namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+        )
+    } else {
+        format!("{message}. The installation stays unchanged until you correct the resource")
+    };
+    let requeue = status::publish_outcome(
+        cx,
+        resource,
+        state,
+        Outcome::of(ReconcileResult::Blocked("Unreadable", message.clone()), Requeue::AwaitChange),
+    )
+    .await;
+    if requeue == Requeue::Retry && state.warned.as_ref() != Some(&message) {
+        // API servers without validation ratcheting refuse the status of an invalid resource.
+        cx.events.warning(resource, "Unreadable", message.clone());
+        state.warned = Some(message);
+    }
+    requeue
+}
+
+async fn install_selected(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Outcome {
+    match select_version(cx, resource) {
+        Ok(target) => install_target(cx, resource, state, target).await,
+        // The installed version stays, and is repaired.
+        Err(why) => {
+            let installed = resource.status().and_then(|s| s.version.as_deref()?.parse().ok());
+            let Some(version) = installed else {
+                return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
+            };
+            let Outcome { result, requeue, .. } = install_target(cx, resource, state, Target::Version(version)).await;
+            Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(result))), requeue)
+        }
+    }
+}
+
+/// Installs `target` on the cluster, if it can be reached.
+async fn install_target(cx: &Context, resource: &Knative, state: &mut ReconcilerState, target: Target) -> Outcome {
+    let suspect = state.suspect || state.observer.as_ref().is_some_and(|(_, o)| o.observed.take_watch_failure());
+    // The next reconcile rebuilds the connection, which may take a while.
+    if !state.rebuilding
+        && let Some(stale) = resolve::stale_connection(cx, resource).await
+    {
+        (state.observer, state.rebuilding) = (None, true);
+        return Outcome::of(ReconcileResult::Unresolved(stale), Requeue::After(Duration::ZERO));
+    }
+    state.rebuilding = false;
+    let cluster = match resolve::resolve_target(cx, resource, suspect).await {
+        Ok(cluster) => cluster,
+        Err(failure) => return unresolved(state, failure),
+    };
+    state.suspect = false;
+    let permit = cx.reconcile_permits.acquire(&cx.metrics).await;
+    if let Some(why) = obstacle(cx, resource) {
+        return Outcome::failed(resource, why, Requeue::AwaitChange);
+    }
+    match target {
+        Target::Version(version) => {
+            let outcome = install::install(cx, resource, state, &cluster, version).await;
+            // The cluster may be the cause of the failure: check it before the next attempt.
+            state.suspect = outcome.requeue == Requeue::Retry
+                || matches!(&outcome.result, ReconcileResult::Installation(i) if !i.refused.is_empty());
+            drop(permit);
+            let is_unreachable = matches!(&outcome.result, ReconcileResult::Installation(i) if i.unreachable);
+            match is_unreachable.then_some(resolve::resolve_target(cx, resource, true)) {
+                // The unreachable cluster is the cause, not the objects.
+                Some(cluster) => cluster.await.map_or_else(|failure| unresolved(state, failure), |_| outcome),
+                None => outcome,
+            }
+        }
+        Target::Unavailable(why, requeue) => Outcome::failed(resource, why, requeue),
+    }
+}
+
+/// The cluster is unreachable. Once it is back, everything is observed anew.
+fn unresolved(state: &mut ReconcilerState, failure: ResolveFailure) -> Outcome {
+    state.observer = None;
+    state.suspect = true;
+    let requeue = failure.requeue();
+    Outcome::of(ReconcileResult::Unresolved(failure.unresolved), requeue)
+}
+
+/// Why `resource` can't be installed, until it or another resource changes.
+fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
+    // Checks the rules again, for resources that were stored without the webhook. An existing
+    // installation is kept, whatever rules were added later.
+    if resource.status().is_none_or(|s| s.version.is_none()) {
+        let violations = rules::validate(resource, &RuleContext::default());
+        let violations: Vec<String> = violations.iter().filter(|p| p.is_error()).map(ToString::to_string).collect();
+        if !violations.is_empty() {
+            return Some(violations.join("; "));
+        }
+    }
+    if let Some(owner) = cx.registry.owner(resource) {
+        let ResourceKey { component, namespace, name } = owner;
+        return Some(format!(
+            "{component} {namespace}/{name} is older and installed on the same cluster; delete one of the two"
+        ));
+    }
+    None
+}
+
+/// What to install.
+enum Target {
+    /// This version.
+    Version(Version),
+    /// Nothing: the requested version is not available.
+    Unavailable(String, Requeue),
+}
+
+/// Selects the version; the error tells why it may not follow the installed one.
+fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
+    match release::select_version(&cx.library.bundle, resource) {
+        Ok(version) => Ok(Target::Version(version)),
+        Err(VersionSelectionError::Ineligible(why)) => Err(why.to_string()),
+        Err(VersionSelectionError::Unavailable(why)) => Ok(Target::Unavailable(why.to_string(), Requeue::AwaitChange)),
+        Err(VersionSelectionError::Bundle(why)) => Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
+    }
+}

@@ -1,0 +1,127 @@
+//! The state of an actor between reconciles.
+
+use std::time::{Duration, Instant};
+
+use knative_operator_shared::api::{Knative, KnativeStatus};
+use knative_operator_shared::label::APP_NAME;
+use knative_operator_shared::version::Version;
+use kube::Client;
+
+use crate::apply::inventory::Inventory;
+use crate::apply::observer::Observer;
+use crate::apply::throttle::Throttle;
+use crate::object::version;
+use crate::release::Release;
+use crate::render::plan::Plan;
+
+/// The target cluster of a resource.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Its client.
+    pub client: Client,
+    /// Changes when the connection is replaced; 0 is the local cluster.
+    pub serial: u64,
+}
+
+/// The plan of an installation, with its inputs.
+pub struct Planned {
+    /// Generation of the resource.
+    pub generation: Option<i64>,
+    /// Version.
+    pub version: Version,
+    /// Uid of the inventory store.
+    pub uid: String,
+    /// Released objects.
+    pub release: Release,
+    /// Desired objects.
+    pub plan: Plan,
+}
+
+/// State of an actor between reconciles. All of it can be rebuilt from the clusters.
+pub struct ReconcilerState {
+    /// The watches on the target cluster, with the serial of its connection.
+    pub observer: Option<(u64, Observer)>,
+    /// Uid and inventory of the inventory store.
+    pub anchor: Option<(String, Inventory)>,
+    /// The plan of the last reconcile.
+    pub planned: Option<Planned>,
+    /// Recent repairs and refused writes.
+    pub throttle: Throttle,
+    /// Whether the cluster may be unreachable.
+    pub suspect: bool,
+    /// Whether the status reports that the connection is being rebuilt.
+    pub rebuilding: bool,
+    /// The last written status, with its resourceVersion.
+    pub written_status: Option<(u64, KnativeStatus)>,
+    /// Time of that write.
+    pub written_at: Option<Instant>,
+    /// The last observed generation, and when it was new.
+    pub observed_generation: Option<(i64, Instant)>,
+    /// Since when the status is older than the spec.
+    pub behind_since: Option<Instant>,
+    /// Time of the last status that reports a running Go operator.
+    pub go_operator_reported_at: Option<Instant>,
+    /// Whether the installation stays in the namespace that the Go operator used on the spoke, once
+    /// that is known.
+    pub stays_in_own_namespace: Option<bool>,
+    /// Objects left to delete, during a deletion.
+    pub remaining: Option<Inventory>,
+    /// The generation and version whose installation was announced.
+    pub announced: Option<String>,
+    /// The generation and version whose ignored overrides were reported.
+    pub warned: Option<String>,
+}
+
+impl ReconcilerState {
+    /// The state of a new actor.
+    pub fn new() -> Self {
+        Self {
+            observer: None,
+            anchor: None,
+            planned: None,
+            throttle: Throttle::default(),
+            suspect: false,
+            rebuilding: false,
+            written_status: None,
+            written_at: None,
+            observed_generation: None,
+            behind_since: None,
+            go_operator_reported_at: None,
+            stays_in_own_namespace: None,
+            remaining: None,
+            announced: None,
+            warned: None,
+        }
+    }
+
+    /// The watches on `cluster`. For another connection than before, restarts them and resets what
+    /// depends on the cluster.
+    pub fn observer_on(&mut self, poll_interval: Duration, cluster: &Cluster, resource: &Knative) -> &mut Observer {
+        if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
+            self.observer = None;
+            self.anchor = None;
+            self.planned = None;
+        }
+        let start = || {
+            let selector = format!("{APP_NAME}={}", resource.component().canonical());
+            (cluster.serial, Observer::new(cluster.client.clone(), &selector, poll_interval))
+        };
+        &mut self.observer.get_or_insert_with(start).1
+    }
+
+    /// Records a change of the spec.
+    pub fn observe_generation(&mut self, resource: &Knative) {
+        let generation = resource.meta().generation.unwrap_or_default();
+        if self.observed_generation.is_none_or(|(known, _)| known != generation) {
+            self.observed_generation = Some((generation, Instant::now()));
+        }
+    }
+
+    /// The current status: the last written one, until the watch reports a newer one.
+    pub fn status(&self, resource: &Knative) -> KnativeStatus {
+        match &self.written_status {
+            Some((written_status, status)) if *written_status > version(resource.meta()) => status.clone(),
+            _ => resource.status().cloned().unwrap_or_default(),
+        }
+    }
+}

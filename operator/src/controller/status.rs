@@ -1,0 +1,213 @@
+//! Writes the status, if it changed, and publishes events for changed conditions.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_runtime::identity::patch_as;
+use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
+use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
+use knative_operator_shared::label::FIELD_MANAGER;
+use kube::api::Patch;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::conditions;
+use super::context::Context;
+use super::events::Events;
+use super::outcome::{Outcome, Requeue};
+use super::state::ReconcilerState;
+use crate::object::version;
+
+/// An update of the status.
+pub struct StatusUpdate {
+    /// States of the conditions.
+    pub states: States,
+    /// The installed version, if it was determined.
+    pub version: Option<String>,
+    /// Sources of its manifests, if they were determined.
+    pub manifests: Option<Vec<String>>,
+}
+
+/// Minimum interval of writes that change only messages.
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time without status writes after a change of the spec. Scripts and controllers often write
+/// several times in a row, and a status write in between would make theirs fail with a conflict.
+const DEBOUNCE: Duration = Duration::from_millis(250);
+/// Maximum time that the status lags behind the spec for that reason.
+const MAX_LAG: Duration = Duration::from_secs(2);
+
+/// Result of a status update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusWrite {
+    /// The status is up to date.
+    Done,
+    /// The write failed: try again.
+    Failed,
+    /// The spec changed a moment ago: try again after this time.
+    Debounced(Duration),
+    /// Only messages changed: try again after this time.
+    Throttled(Duration),
+}
+
+/// Publishes the outcome of a reconcile; returns when the next one is due.
+pub async fn publish_outcome(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    outcome: Outcome,
+) -> Requeue {
+    let states = conditions::states(conditions::stored(&state.status(resource).conditions), &outcome.result);
+    // The status has the version once the API server has accepted every object.
+    let is_accepted = states[2] == State::True;
+    let release = outcome.release.filter(|_| is_accepted);
+    let update = StatusUpdate {
+        version: release.as_ref().map(|r| r.version.to_string()),
+        manifests: release.map(|r| r.manifests),
+        states,
+    };
+    match (publish(cx, resource, state, &update).await, outcome.requeue) {
+        (StatusWrite::Done, requeue)
+        | (StatusWrite::Throttled(_), requeue @ Requeue::Retry)
+        | (StatusWrite::Throttled(_) | StatusWrite::Debounced(_), requeue @ Requeue::Done) => requeue,
+        (StatusWrite::Throttled(delay) | StatusWrite::Debounced(delay), Requeue::After(other)) => {
+            Requeue::After(delay.min(other))
+        }
+        (StatusWrite::Throttled(delay) | StatusWrite::Debounced(delay), Requeue::AwaitChange)
+        | (StatusWrite::Debounced(delay), Requeue::Retry) => Requeue::After(delay),
+        (StatusWrite::Failed, _) => Requeue::Retry,
+    }
+}
+
+/// Publishes `update` in metrics, in the status if it changed, and as an event for each changed
+/// condition.
+pub async fn publish(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    update: &StatusUpdate,
+) -> StatusWrite {
+    cx.metrics.set_states(resource, &update.states);
+    let old = state.status(resource);
+    let new = status(&old, resource.meta().generation, update, Timestamp::now());
+    if new == old {
+        state.behind_since = None;
+        return StatusWrite::Done;
+    }
+    // Write immediately while the operator stops.
+    let quiet = state
+        .observed_generation
+        .filter(|(generation, _)| old.observed_generation != Some(*generation) && !cx.stop.is_cancelled());
+    if let Some(rest) =
+        quiet.map(|(_, changed)| DEBOUNCE.saturating_sub(changed.elapsed())).filter(|rest| !rest.is_zero())
+        && state.behind_since.get_or_insert_with(Instant::now).elapsed() < MAX_LAG
+    {
+        return StatusWrite::Debounced(rest);
+    }
+    let since = state.written_at.map_or(MESSAGE_INTERVAL, |at| at.elapsed());
+    if since < MESSAGE_INTERVAL && without_messages(&new) == without_messages(&old) {
+        return StatusWrite::Throttled(MESSAGE_INTERVAL.saturating_sub(since));
+    }
+    match write(&cx.hub, resource, &new).await {
+        Ok(meta) => {
+            state.written_status = Some((version(&meta), new));
+            (state.written_at, state.behind_since) = (Some(Instant::now()), None);
+            publish_transitions(&cx.events, resource, &conditions::stored(&old.conditions), &update.states);
+            StatusWrite::Done
+        }
+        // The resource is gone.
+        Err(kube::Error::Api(answer)) if answer.code == 404 => StatusWrite::Done,
+        Err(error) => {
+            tracing::warn!(
+                name = resource.name(),
+                error = knative_operator_runtime::error_text(&error),
+                "failed to write the status"
+            );
+            StatusWrite::Failed
+        }
+    }
+}
+
+/// `status` without messages and times.
+fn without_messages(status: &KnativeStatus) -> KnativeStatus {
+    let mut stripped = status.clone();
+    for condition in &mut stripped.conditions {
+        (condition.message, condition.last_transition_time) = (None, None);
+    }
+    stripped
+}
+
+/// The status after `update`.
+fn status(before: &KnativeStatus, generation: Option<i64>, update: &StatusUpdate, now: Timestamp) -> KnativeStatus {
+    KnativeStatus {
+        observed_generation: generation,
+        conditions: condition::update(&before.conditions, &update.states, now),
+        annotations: before.annotations.clone(),
+        version: update.version.clone().or_else(|| before.version.clone()),
+        manifests: update.manifests.clone().unwrap_or_else(|| before.manifests.clone()),
+    }
+}
+
+/// Writes `status`; returns the metadata of the resource.
+async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube::Result<ObjectMeta> {
+    // A merge patch keeps absent fields, so they are set to null.
+    let mut patch = json!({"observedGeneration": null, "version": null, "manifests": null});
+    if let (Some(patch), Value::Object(fields)) =
+        (patch.as_object_mut(), serde_json::to_value(status).map_err(kube::Error::SerdeError)?)
+    {
+        patch.extend(fields);
+    }
+    let api = metadata_api(hub, resource);
+    let answer =
+        api.patch_status(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(json!({"status": patch}))).await?;
+    Ok(answer.metadata)
+}
+
+/// API of the resource that returns metadata only.
+pub fn metadata_api(hub: &Client, resource: &Knative) -> Api<PartialObjectMeta<DynamicObject>> {
+    let kind = match resource.component() {
+        Component::Serving => ApiResource::erase::<KnativeServing>(&()),
+        Component::Eventing => ApiResource::erase::<KnativeEventing>(&()),
+    };
+    Api::namespaced_with(hub.clone(), resource.namespace(), &kind)
+}
+
+/// Publishes an event for each changed condition.
+fn publish_transitions(events: &Events, resource: &Knative, before: &States, after: &States) {
+    for (type_, (old, new)) in DEPENDENTS.iter().zip(before.iter().zip(after)) {
+        transition(events, resource, type_, old, new);
+    }
+    transition(events, resource, READY, &condition::ready(before), &condition::ready(after));
+}
+
+fn transition(events: &Events, resource: &Knative, type_: &str, old: &State, new: &State) {
+    let name = format!("{} {}", resource.component(), resource.name());
+    match (old, new) {
+        (_, State::True) if old != new => match type_ {
+            condition::TARGET_CLUSTER_RESOLVED => match &resource.common().cluster_profile_ref {
+                Some(reference) => {
+                    events.normal(resource, type_, format!("Connected to the cluster of ClusterProfile {reference}"));
+                }
+                None => events.normal(resource, type_, "Installing on the local cluster"),
+            },
+            condition::INSTALL_SUCCEEDED => events.normal(resource, type_, "The API server accepted every object"),
+            condition::DEPLOYMENTS_AVAILABLE => events.normal(resource, type_, "Every Deployment is available"),
+            READY => events.normal(resource, type_, format!("{name} is ready")),
+            _ => {}
+        },
+        // Ready repeats another condition. Waiting for Deployments is a warning only if they were
+        // available before.
+        (_, State::False { reason, message }) if old != new && type_ != READY => {
+            let (was, same) =
+                (matches!(old, State::True), matches!(old, State::False { reason: r, .. } if r == reason));
+            if reason != "NotReady" || was {
+                events.warning(resource, reason, message.clone());
+            } else if !same {
+                events.normal(resource, "WaitingForDeployments", message.clone());
+            }
+        }
+        _ => {}
+    }
+}

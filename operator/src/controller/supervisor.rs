@@ -1,0 +1,280 @@
+//! Starts an actor for each custom resource, notifies it of changes, and stops it when the resource
+//! is gone.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, select_all};
+use knative_operator_runtime::ready::Readiness;
+use knative_operator_shared::api::{ClusterProfile, Component};
+use knative_operator_shared::label::{GROUP, VERSION};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt, utils::Backoff};
+use kube::{Api, Client};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::actor;
+use super::context::Context;
+use super::desired::Desired;
+use super::profiles::reference;
+use crate::leader::{self, ShardEvent};
+use crate::object::ResourceKey;
+
+/// An event from the watches on the hub.
+enum HubEvent {
+    /// A custom resource was created or changed.
+    Applied(Desired),
+    /// A custom resource was deleted.
+    Deleted(ResourceKey),
+    /// The complete list of resources of a component.
+    Listed(Component, HashSet<ResourceKey>),
+    /// An event about ClusterProfiles.
+    Profile(Event<ClusterProfile>),
+    /// The watch on ClusterProfiles failed.
+    ProfileWatchFailed(watcher::Error),
+}
+
+/// Time for reconciles to finish when the operator stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The actor of one resource.
+struct ActorHandle {
+    desired: watch::Sender<Option<Desired>>,
+    trigger: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+/// Runs until a watch ends for good. `shards` reports the shards of this replica, starting with
+/// `first`.
+pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards: mpsc::Receiver<ShardEvent>) {
+    let mut actors: HashMap<ResourceKey, ActorHandle> = HashMap::new();
+    let mut own_shards = BTreeSet::from([first]);
+    cx.metrics.set_shards(own_shards.len());
+    let (mut events, mut go_operator) = (watch_hub(&cx.hub), cx.go_operator.changes());
+    let mut changed = std::pin::pin!(providers_changed(&cx));
+    let mut listing: Vec<ClusterProfile> = Vec::new();
+    let mut listed: HashSet<Component> = HashSet::new();
+    let mut stored: HashMap<ResourceKey, Desired> = HashMap::new();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => match event { Some(event) => event, None => return },
+            Some(change) = shards.recv() => {
+                match change {
+                    ShardEvent::Acquired(shard) => {
+                        own_shards.insert(shard);
+                        let own: Vec<Desired> = stored.values().filter(|d| leader::shard(d, cx.shards) == shard).cloned().collect();
+                        own.into_iter().for_each(|desired| start(&cx, &mut actors, desired));
+                    }
+                    ShardEvent::Release(shard, answer) => {
+                        own_shards.remove(&shard);
+                        stop(&cx, &mut actors, shard).await;
+                        let _ = answer.send(());
+                    }
+                }
+                cx.metrics.set_shards(own_shards.len());
+                continue;
+            }
+            Ok(()) = go_operator.changed() => {
+                trigger(&actors, stored.keys());
+                continue;
+            }
+            () = &mut changed => {
+                changed.set(providers_changed(&cx));
+                trigger(&actors, referring(&actors, None).iter());
+                continue;
+            }
+        };
+        match event {
+            HubEvent::Applied(desired) => {
+                stored.insert(ResourceKey::of(&desired), desired.clone());
+                // Without a known target, its competitors are unknown, too.
+                if desired.unreadable.as_ref().is_none_or(|set_unreadable| set_unreadable.has_target) {
+                    cx.registry.set(Arc::clone(&desired.resource));
+                }
+                if own_shards.contains(&leader::shard(&desired, cx.shards)) {
+                    trigger(&actors, cx.registry.competitor_keys(&desired).iter());
+                    start(&cx, &mut actors, desired);
+                }
+            }
+            HubEvent::Deleted(key) => {
+                stored.remove(&key);
+                end(&cx, &mut actors, &key);
+            }
+            HubEvent::Listed(component, keys) => {
+                let gone = stored.extract_if(|key, _| key.component == component && !keys.contains(key));
+                gone.for_each(|(key, _)| end(&cx, &mut actors, &key));
+                listed.insert(component);
+                if listed.len() == Component::ALL.len() {
+                    readiness.set("custom resources", true);
+                }
+            }
+            HubEvent::Profile(event) => match event {
+                Event::Init => listing.clear(),
+                Event::InitApply(profile) => listing.push(profile),
+                Event::InitDone => {
+                    cx.profiles.reset(std::mem::take(&mut listing));
+                    trigger(&actors, referring(&actors, None).iter());
+                }
+                Event::Apply(profile) => {
+                    let reference = reference(&profile);
+                    cx.profiles.set(profile);
+                    trigger(&actors, referring(&actors, Some(&reference)).iter());
+                }
+                Event::Delete(profile) => {
+                    let reference = reference(&profile);
+                    cx.profiles.remove(&reference);
+                    cx.connections.remove(&reference);
+                    trigger(&actors, referring(&actors, Some(&reference)).iter());
+                }
+            },
+            HubEvent::ProfileWatchFailed(error) => {
+                match &error {
+                    watcher::Error::InitialListFailed(kube::Error::Api(status))
+                    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+                        if status.code == 404 =>
+                    {
+                        cx.profiles.set_kind_missing();
+                    }
+                    other => cx.profiles.set_unreadable(knative_operator_runtime::error_text(other)),
+                }
+                trigger(&actors, referring(&actors, None).iter());
+            }
+        }
+    }
+}
+
+/// Waits until the provider file changes.
+async fn providers_changed(cx: &Context) {
+    match &cx.providers {
+        Some(file) => file.changed(|valid| cx.metrics.provider_file(valid)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Notifies the actor of `desired`, or starts it.
+fn start(cx: &Arc<Context>, actors: &mut HashMap<ResourceKey, ActorHandle>, desired: Desired) {
+    let key = ResourceKey::of(&desired);
+    if let Some(handle) = actors.get(&key).filter(|handle| !handle.desired.is_closed()) {
+        handle.desired.send_replace(Some(desired));
+        return;
+    }
+    let (sender, receiver) = watch::channel(Some(desired));
+    let trigger = Arc::new(Notify::new());
+    let task = tokio::spawn(actor::run(Arc::clone(cx), receiver, Arc::clone(&trigger)));
+    actors.insert(key, ActorHandle { desired: sender, trigger, task });
+}
+
+/// Stops the actors of `shard`: immediately, or after their reconciles when the operator stops.
+async fn stop(cx: &Context, actors: &mut HashMap<ResourceKey, ActorHandle>, shard: u32) {
+    let own =
+        |handle: &ActorHandle| handle.desired.borrow().as_ref().is_none_or(|r| leader::shard(r, cx.shards) == shard);
+    let ending: Vec<(ResourceKey, ActorHandle)> = actors.extract_if(|_, handle| own(handle)).collect();
+    let deadline = Instant::now() + if cx.stop.is_cancelled() { SHUTDOWN_TIMEOUT } else { Duration::ZERO };
+    for (key, mut handle) in ending {
+        if tokio::time::timeout_at(deadline.into(), &mut handle.task).await.is_err() {
+            handle.task.abort();
+            // Another replica may start only after the actor has ended.
+            let _ = handle.task.await;
+        }
+        let cluster = handle.desired.borrow().as_ref().and_then(|r| r.common().cluster_profile_ref.clone());
+        cluster.iter().for_each(|cluster| cx.connections.remove(cluster));
+        cx.metrics.remove(&key, true);
+    }
+}
+
+fn end(cx: &Context, actors: &mut HashMap<ResourceKey, ActorHandle>, key: &ResourceKey) {
+    let resource = cx.registry.remove(key);
+    let last = resource.as_ref().is_none_or(|resource| !cx.registry.has_resource_on_cluster_of(resource));
+    cx.metrics.remove(key, last);
+    if let Some(handle) = actors.remove(key) {
+        resource.iter().for_each(|resource| trigger(actors, cx.registry.competitor_keys(resource).iter()));
+        let _ = handle.desired.send(None);
+    }
+    // The connection is no longer needed.
+    if last && let Some(cluster) = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref()) {
+        cx.connections.remove(cluster);
+    }
+}
+
+fn trigger<'a>(actors: &HashMap<ResourceKey, ActorHandle>, keys: impl Iterator<Item = &'a ResourceKey>) {
+    keys.filter_map(|key| actors.get(key)).for_each(|handle| handle.trigger.notify_one());
+}
+
+/// Keys of the resources that refer to `profile`, or to any profile.
+fn referring(
+    actors: &HashMap<ResourceKey, ActorHandle>,
+    profile: Option<&knative_operator_shared::api::ClusterProfileReference>,
+) -> Vec<ResourceKey> {
+    let refers = |handle: &ActorHandle| {
+        let resource = handle.desired.borrow();
+        let own = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref());
+        own.is_some_and(|own| profile.is_none_or(|p| p == own))
+    };
+    actors.iter().filter(|(_, handle)| refers(handle)).map(|(key, _)| key.clone()).collect()
+}
+
+/// Watches the hub. Each watch backs off by itself.
+fn watch_hub(client: &Client) -> BoxStream<'static, HubEvent> {
+    let profiles = watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
+        .modify(|profile| profile.metadata.managed_fields = None)
+        .backoff(ConstantBackoff(Duration::from_secs(1)))
+        .map(|event| event.map_or_else(HubEvent::ProfileWatchFailed, HubEvent::Profile));
+    select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()])
+        .boxed()
+}
+
+fn resources(client: &Client, component: Component) -> BoxStream<'static, HubEvent> {
+    // Untyped: an invalid resource must not fail the whole list.
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let mut keys = HashSet::new();
+    let key = move |meta: &kube::core::ObjectMeta| ResourceKey {
+        component,
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+    };
+    watcher(api, watcher::Config::default())
+        .modify(|object| object.metadata.managed_fields = None)
+        .default_backoff()
+        .filter_map(move |event| {
+            let event = match event {
+                Ok(Event::Init) => {
+                    keys.clear();
+                    None
+                }
+                Ok(Event::InitApply(object)) => {
+                    keys.insert(key(&object.metadata));
+                    Some(HubEvent::Applied(Desired::parse(component, object)))
+                }
+                Ok(Event::InitDone) => Some(HubEvent::Listed(component, std::mem::take(&mut keys))),
+                Ok(Event::Apply(object)) => Some(HubEvent::Applied(Desired::parse(component, object))),
+                Ok(Event::Delete(object)) => Some(HubEvent::Deleted(key(&object.metadata))),
+                Err(error) => {
+                    tracing::warn!(%component, error = knative_operator_runtime::error_text(&error), "watch interrupted");
+                    None
+                }
+            };
+            std::future::ready(event)
+        })
+        .boxed()
+}
+
+/// A constant back-off, so that a ClusterProfile CRD that is installed later is noticed soon.
+struct ConstantBackoff(Duration);
+
+impl Iterator for ConstantBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(self.0)
+    }
+}
+
+impl Backoff for ConstantBackoff {
+    fn reset(&mut self) {}
+}

@@ -1,0 +1,337 @@
+//! Health of an object, computed from its status. Pure.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::{ApiResource, DynamicResourceScope};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::identity::text;
+
+/// Health of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Works.
+    Ready,
+    /// Does not work yet.
+    Waiting(Wait),
+    /// Failed, and does not recover by itself; with the reason.
+    Failed(String),
+}
+
+/// What an object waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// The reason.
+    pub reason: String,
+    /// Start of the wait (RFC 3339), if the object tells.
+    pub since: Option<String>,
+    /// When Kubernetes gives up (RFC 3339), if it ever does.
+    pub deadline: Option<String>,
+}
+
+impl From<&str> for Wait {
+    fn from(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), ..Self::default() }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        for (word, time) in [("since", &self.since), ("deadline", &self.deadline)] {
+            if let Some(time) = time {
+                write!(f, ", {word} {time}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Seconds within which a definition is expected to be established.
+const ESTABLISH_DEADLINE: i64 = 60;
+/// Default of `spec.progressDeadlineSeconds` of a Deployment.
+const DEFAULT_PROGRESS_DEADLINE: i64 = 600;
+/// Default of `spec.backoffLimit` of a Job.
+const DEFAULT_BACKOFF_LIMIT: i64 = 6;
+
+/// The part of a watched object that health is computed from; other fields are not read.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WatchedObject {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its spec.
+    #[serde(default)]
+    spec: Spec,
+    /// Its status.
+    #[serde(default)]
+    status: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    replicas: Option<i64>,
+    progress_deadline_seconds: Option<i64>,
+    active_deadline_seconds: Option<i64>,
+    backoff_limit: Option<i64>,
+}
+
+impl Resource for WatchedObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(kind: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.kind)
+    }
+
+    fn group(kind: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.group)
+    }
+
+    fn version(kind: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.version)
+    }
+
+    fn api_version(kind: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.api_version)
+    }
+
+    fn plural(kind: &ApiResource) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.plural)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// Kinds whose status tells their health; the operator watches it, too.
+pub fn has_health(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("apps", "Deployment" | "StatefulSet")
+            | ("batch", "Job")
+            | ("apiextensions.k8s.io", "CustomResourceDefinition")
+    )
+}
+
+/// Message for a definition or namespace that is being deleted, together with its objects.
+pub const TERMINATING: &str = "it is being deleted";
+
+/// Health of `object`; `None` for kinds whose status doesn't tell.
+pub fn of(kind: &str, object: &WatchedObject) -> Option<Health> {
+    match kind {
+        "Deployment" => Some(deployment(object)),
+        "StatefulSet" => Some(stateful_set(object)),
+        "Job" => Some(job(object)),
+        "CustomResourceDefinition" => Some(definition(object)),
+        _ => None,
+    }
+}
+
+/// Health of `object` as far as its metadata tells.
+pub fn of_metadata(kind: &str, object: &WatchedObject) -> Option<Health> {
+    (kind == "Namespace").then(|| {
+        if object.metadata.deletion_timestamp.is_some() { Health::Waiting(TERMINATING.into()) } else { Health::Ready }
+    })
+}
+
+impl WatchedObject {
+    fn number(&self, key: &str) -> i64 {
+        self.status.get(key).and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    fn condition(&self, type_: &str) -> Option<&Value> {
+        self.status.get("conditions")?.as_array()?.iter().find(|c| text(c, "/type") == type_)
+    }
+
+    fn is(&self, type_: &str, status: &str) -> Option<&Value> {
+        self.condition(type_).filter(|c| text(c, "/status") == status)
+    }
+
+    fn unobserved(&self) -> Option<Health> {
+        let newest = self.metadata.generation.unwrap_or_default();
+        (self.number("observedGeneration") < newest)
+            .then(|| Health::Waiting("its newest generation is not observed yet".into()))
+    }
+}
+
+/// Reason and message of a condition, as text.
+fn describe(condition: &Value) -> String {
+    match (text(condition, "/reason"), text(condition, "/message")) {
+        (reason, "") => reason.to_owned(),
+        ("", message) => message.to_owned(),
+        (reason, message) => format!("{reason}: {}", without_pod_name(message.trim_end_matches('.'))),
+    }
+}
+
+/// `message` without the generated Pod name: it differs between Deployments and helps nobody.
+fn without_pod_name(message: &str) -> Cow<'_, str> {
+    let rest = message.strip_prefix("pods \"").and_then(|rest| rest.split_once("\" is forbidden: "));
+    rest.map_or(Cow::Borrowed(message), |(_, cause)| Cow::Owned(format!("its Pods are forbidden: {cause}")))
+}
+
+fn since(condition: &Value) -> Wait {
+    let since = Some(text(condition, "/lastTransitionTime").to_owned()).filter(|t| !t.is_empty());
+    Wait { reason: describe(condition), since, deadline: None }
+}
+
+/// `seconds` after `time` (RFC 3339).
+fn after(time: &str, seconds: i64) -> Option<String> {
+    let time: Timestamp = time.parse().ok()?;
+    time.checked_add(SignedDuration::from_secs(seconds)).ok().map(|t| t.to_string())
+}
+
+/// Ready if available and no rolling update is under way.
+fn deployment(object: &WatchedObject) -> Health {
+    if let Some(unobserved) = object.unobserved() {
+        return unobserved;
+    }
+    if let Some(failed) = object.is("ReplicaFailure", "True") {
+        return Health::Waiting(since(failed));
+    }
+    let progressing = object.condition("Progressing");
+    if let Some(stuck) = progressing.filter(|c| text(c, "/reason") == "ProgressDeadlineExceeded") {
+        return Health::Waiting(since(stuck));
+    }
+    // A Deployment has a deadline while it progresses; once complete, it has none.
+    let limit = object.spec.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE);
+    let on_the_way = progressing.filter(|c| text(c, "/reason") != "NewReplicaSetAvailable");
+    let deadline = on_the_way.and_then(|c| after(text(c, "/lastUpdateTime"), limit));
+    if object.is("Available", "True").is_none() {
+        let wait = object.condition("Available").map_or_else(|| "it has no condition Available yet".into(), since);
+        return Health::Waiting(Wait { deadline, ..wait });
+    }
+    let wanted = object.spec.replicas.unwrap_or(1);
+    let (updated, all) = (object.number("updatedReplicas"), object.number("replicas"));
+    if updated < wanted || all > updated {
+        let reason = format!("{updated} of {wanted} replicas are updated, {} old ones remain", (all - updated).max(0));
+        return Health::Waiting(Wait { reason, since: None, deadline });
+    }
+    Health::Ready
+}
+
+fn stateful_set(object: &WatchedObject) -> Health {
+    if let Some(unobserved) = object.unobserved() {
+        return unobserved;
+    }
+    let (wanted, ready) = (object.spec.replicas.unwrap_or(1), object.number("readyReplicas"));
+    if ready < wanted {
+        Health::Waiting(format!("{ready} of {wanted} replicas are ready").as_str().into())
+    } else {
+        Health::Ready
+    }
+}
+
+fn job(object: &WatchedObject) -> Health {
+    if object.is("Complete", "True").is_some() {
+        return Health::Ready;
+    }
+    if let Some(failed) = object.is("Failed", "True") {
+        return Health::Failed(describe(failed));
+    }
+    let reason = format!(
+        "{} of its Pods are running, {} failed ({} are allowed to)",
+        object.number("active"),
+        object.number("failed"),
+        object.spec.backoff_limit.unwrap_or(DEFAULT_BACKOFF_LIMIT)
+    );
+    let started = object.status.get("startTime").and_then(Value::as_str);
+    let deadline = started.zip(object.spec.active_deadline_seconds).and_then(|(start, limit)| after(start, limit));
+    Health::Waiting(Wait { reason, since: started.map(str::to_owned), deadline })
+}
+
+fn definition(object: &WatchedObject) -> Health {
+    if object.metadata.deletion_timestamp.is_some() {
+        return Health::Waiting(TERMINATING.into());
+    }
+    if object.is("Established", "True").is_some() {
+        return Health::Ready;
+    }
+    if let Some(refused) = object.is("NamesAccepted", "False") {
+        return Health::Failed(describe(refused));
+    }
+    let created = object.metadata.creation_timestamp.as_ref().map(|t| t.0.to_string());
+    let deadline = created.as_deref().and_then(|t| after(t, ESTABLISH_DEADLINE));
+    Health::Waiting(Wait { reason: "it is not Established yet".to_owned(), since: created, deadline })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn health(kind: &str, object: Value) -> Option<Health> {
+        of(kind, &serde_json::from_value(object).unwrap())
+    }
+
+    fn message_of(kind: &str, object: Value) -> String {
+        match health(kind, object) {
+            Some(Health::Waiting(wait)) => wait.to_string(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    fn available(status: &str, generation: i64, observed: i64, replicas: i64, updated: i64) -> Value {
+        json!({"metadata": {"generation": generation}, "spec": {"replicas": 1},
+            "status": {"observedGeneration": observed, "replicas": replicas, "updatedReplicas": updated, "conditions": [
+                {"type": "Available", "status": status, "reason": "MinimumReplicasUnavailable", "message": "does not have minimum availability.", "lastTransitionTime": "2026-01-01T10:00:00Z"},
+                {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "lastUpdateTime": "2026-01-01T10:00:05Z"}]}})
+    }
+
+    #[test]
+    fn deployment_is_ready_when_newest_generation_is_available() {
+        assert_eq!(health("Deployment", available("True", 2, 2, 1, 1)), Some(Health::Ready));
+        for (object, expected) in [
+            (available("True", 2, 1, 1, 1), "its newest generation is not observed yet"),
+            (
+                available("False", 2, 2, 1, 1),
+                "MinimumReplicasUnavailable: does not have minimum availability, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:10:05Z",
+            ),
+            (
+                available("True", 2, 2, 2, 1),
+                "1 of 1 replicas are updated, 1 old ones remain, deadline 2026-01-01T10:10:05Z",
+            ),
+            (json!({"metadata": {}}), "it has no condition Available yet"),
+        ] {
+            assert_eq!(message_of("Deployment", object), expected);
+        }
+    }
+
+    #[test]
+    fn job_completes_or_fails() {
+        let job = |type_: &str| json!({"metadata": {}, "status": {"conditions": [{"type": type_, "status": "True", "reason": "BackoffLimitExceeded"}]}});
+        assert_eq!(health("Job", job("Complete")), Some(Health::Ready));
+        assert_eq!(health("Job", job("Failed")), Some(Health::Failed("BackoffLimitExceeded".into())));
+        let running = json!({"metadata": {}, "spec": {"activeDeadlineSeconds": 60}, "status": {"active": 1, "failed": 2, "startTime": "2026-01-01T10:00:00Z"}});
+        assert_eq!(
+            message_of("Job", running),
+            "1 of its Pods are running, 2 failed (6 are allowed to), since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z"
+        );
+    }
+
+    #[test]
+    fn definition_is_established_or_reports_reason() {
+        let kind = "CustomResourceDefinition";
+        let crd = |conditions: Value| json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": conditions}});
+        assert_eq!(health(kind, crd(json!([{"type": "Established", "status": "True"}]))), Some(Health::Ready));
+        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [{"type": "Established", "status": "True"}]}});
+        assert_eq!(message_of(kind, going), TERMINATING);
+        let refused = json!([{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": "\"xs\" is already in use"}]);
+        assert_eq!(health(kind, crd(refused)), Some(Health::Failed("PluralConflict: \"xs\" is already in use".into())));
+        assert_eq!(
+            message_of(kind, crd(json!([]))),
+            "it is not Established yet, since 2026-01-01T10:00:00Z, deadline 2026-01-01T10:01:00Z"
+        );
+    }
+}

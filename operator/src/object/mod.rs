@@ -1,0 +1,17 @@
+//! What an object is: its identity, kind and digest, its owner, its compact form, its health.
+
+pub mod compact;
+mod digest;
+pub mod health;
+mod identity;
+pub mod kinds;
+pub mod owner;
+mod resource_key;
+pub mod yaml;
+
+pub use compact::CompactObject;
+pub use digest::Digest;
+pub use identity::{Id, ObjectId, gvk, text, version};
+pub use kinds::{Kind, Kinds};
+pub use owner::Owner;
+pub use resource_key::ResourceKey;

@@ -1,0 +1,80 @@
+//! YAML with the rules that Kubernetes uses: `y` and `n` are strings. Pure.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true, with_snippet: false }
+}
+
+/// Parses the document in `text`; the error names the line.
+pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|e| e.to_string())
+}
+
+/// Parses all documents in the stream `text`; the error names the line.
+pub fn parse_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
+    serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| e.to_string())
+}
+
+/// `value` as YAML.
+pub fn write(value: &impl Serialize) -> Result<String, String> {
+    serde_saphyr::to_string(value).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn strings_round_trip() {
+        assert_eq!(
+            parse::<Value>("{y: n, on: [yes, 1, '1', true]}").unwrap(),
+            json!({"y": "n", "on": ["yes", 1, "1", true]})
+        );
+        let long = "word ".repeat(40);
+        let awkward = json!([
+            "y",
+            "n",
+            "yes",
+            "no",
+            "on",
+            "off",
+            "true",
+            "null",
+            "~",
+            "",
+            "1",
+            "1e3",
+            "0x1f",
+            "010",
+            "1_000",
+            "1:30",
+            "2026-01-01",
+            " a ",
+            "a: b",
+            "- a",
+            "# a",
+            "a\nb",
+            "a\n\n",
+            "\ta",
+            "é",
+            "'",
+            "\"",
+            long,
+            "=",
+            "<<",
+            ".inf",
+            "|"
+        ]);
+        assert_eq!(parse::<Value>(&write(&awkward).unwrap()).unwrap(), awkward);
+    }
+
+    #[test]
+    fn error_is_one_line_with_position() {
+        let error = parse_all::<Value>("a: 1\n---\nb: [\n").unwrap_err();
+        assert!(error.contains("line ") && !error.contains('\n'), "{error}");
+    }
+}

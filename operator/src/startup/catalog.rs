@@ -1,0 +1,147 @@
+//! Publishes the catalog of the release bundle in a ConfigMap for the webhook: its versions, and
+//! the names that a spec may refer to.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::Component;
+use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP};
+use knative_operator_shared::rules::{Catalog, ReleaseNames};
+use knative_operator_shared::version::Version;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::release::{Bundle, ReleaseError};
+use crate::render;
+
+/// Annotation with the fingerprint of the bundle that the ConfigMap describes.
+const BUNDLE: &str = "operator.knative.dev/bundle";
+/// Delay before a retry.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Publishes the catalog, with retries. If it is up to date, that costs one read.
+pub async fn publish(client: Client, namespace: String, root: std::path::PathBuf) {
+    while let Err(why) = publish_once(&client, &namespace, &root).await {
+        tracing::warn!(why, "cannot publish the catalog of the release bundle for the webhook");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn publish_once(client: &Client, namespace: &str, root: &Path) -> Result<(), String> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let fingerprint = fingerprint(root);
+    let published = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await.map_err(|e| error_text(&e))?;
+    if published.is_some_and(|map| map.metadata.annotations.is_some_and(|a| a.get(BUNDLE) == Some(&fingerprint))) {
+        return Ok(());
+    }
+    let bundle = Bundle::open(root.to_owned());
+    let releases = tokio::task::spawn_blocking(move || releases(&bundle))
+        .await
+        .map_err(|e| e.to_string())?
+        .map_err(|e| e.to_string())?;
+    let text = serde_json::to_string(&releases).map_err(|e| e.to_string())?;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": RELEASES_CONFIG_MAP, "annotations": {BUNDLE: fingerprint}},
+        "data": {"releases.json": text},
+    });
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await.map(drop).map_err(|e| error_text(&e))
+}
+
+/// The catalog of `bundle`. The newest patch release of each minor version stands for all.
+pub fn releases(bundle: &Bundle) -> Result<Catalog, ReleaseError> {
+    let mut releases = Catalog::default();
+    for component in Component::ALL {
+        let mut versions = bundle.versions(component)?;
+        versions.sort();
+        let newest: BTreeMap<String, &Version> = versions.iter().map(|v| (v.minor(), v)).collect();
+        let names = newest
+            .into_iter()
+            .map(|(minor, version)| Ok((minor, names(bundle, component, version)?)))
+            .collect::<Result<_, ReleaseError>>()?;
+        releases.names.insert(component.kind().to_owned(), names);
+        releases.versions.insert(component.kind().to_owned(), versions);
+    }
+    Ok(releases)
+}
+
+/// The names in `version` of `component`, its ingresses or sources included.
+fn names(bundle: &Bundle, component: Component, version: &Version) -> Result<ReleaseNames, ReleaseError> {
+    let family = match component {
+        Component::Serving => "ingress",
+        Component::Eventing => "eventing-source",
+    };
+    let extras = bundle.extras(family).into_iter().filter(|(v, _)| v.same_minor(version)).flat_map(|(_, names)| names);
+    let mut directories = vec![bundle.release(component, version)];
+    directories.extend(extras.map(|name| bundle.extra(family, version, &name)));
+    if component == Component::Serving {
+        directories.extend(bundle.newest_guard().ok().map(|guard| bundle.root().join("security-guard").join(guard)));
+    }
+    let objects = directories.iter().map(|directory| bundle.objects(directory)).collect::<Result<Vec<_>, _>>()?;
+    Ok(render::names(objects.iter().flat_map(|part| part.iter())))
+}
+
+/// A fingerprint of the bundle at `root` and the version of the operator.
+fn fingerprint(root: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    env!("CARGO_PKG_VERSION").hash(&mut hasher);
+    visit_files(root, 0, &mut |path, length| (path, length).hash(&mut hasher));
+    format!("{:016x}", hasher.finish())
+}
+
+fn visit_files(directory: &Path, depth: usize, visit: &mut dyn FnMut(&Path, u64)) {
+    let mut entries: Vec<_> =
+        std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok).map(|e| e.path()).collect();
+    entries.sort();
+    for path in entries {
+        match path.metadata() {
+            Ok(meta) if meta.is_dir() && depth < 4 => visit_files(&path, depth + 1, visit),
+            Ok(meta) => visit(&path, meta.len()),
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn catalog_lists_versions_and_names() {
+        let root = tempfile::tempdir().unwrap();
+        for (path, kind, name) in [
+            ("knative-serving/1.22.0", "Service", "old"),
+            ("knative-serving/1.22.1", "Service", "activator-service"),
+            ("ingress/1.22/kourier", "Service", "kourier"),
+            ("ingress/1.21/kourier", "Service", "elsewhere"),
+            ("knative-eventing/1.21.0", "ConfigMap", "config-br-defaults"),
+        ] {
+            let directory = root.path().join(path);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(
+                directory.join("1.yaml"),
+                format!("{{apiVersion: v1, kind: {kind}, metadata: {{name: {name}}}}}"),
+            )
+            .unwrap();
+        }
+        let releases = releases(&Bundle::open(root.path().to_owned())).unwrap();
+        assert_eq!(
+            releases.versions["KnativeServing"].iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["1.22.0", "1.22.1"]
+        );
+        assert_eq!(
+            releases.names["KnativeServing"]["1.22"].services.iter().collect::<Vec<_>>(),
+            ["activator-service", "kourier"]
+        );
+        assert!(releases.names["KnativeEventing"]["1.21"].configs.contains_key("config-br-defaults"));
+        let before = fingerprint(root.path());
+        std::fs::write(root.path().join("ingress/1.22/kourier/2.yaml"), "x").unwrap();
+        assert_ne!(fingerprint(root.path()), before);
+    }
+}

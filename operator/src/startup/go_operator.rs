@@ -1,0 +1,212 @@
+//! Detects a Go operator (knative/operator) that runs in the operator's own namespace by the Leases
+//! that it renews. Two operators must not manage one resource, so this one writes nothing to
+//! clusters meanwhile.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use knative_operator_runtime::error_text;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::watch;
+
+/// Prefix of the names of its Leases: `knative-operator.<reconciler>.<number>-of-<number>`.
+const PREFIX: &str = "knative-operator.";
+/// Default duration of a Lease; the Go operator's default.
+const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(60);
+
+/// A running Go operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Namespace and name of a Lease that it renews.
+    pub lease: String,
+    /// Its holder: the name of a Pod, and an identifier.
+    pub holder: String,
+    /// Time at which this process noticed it.
+    pub since: Instant,
+}
+
+/// State of the Go operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Unknown: the Leases are not listed yet.
+    #[default]
+    Unknown,
+    /// Not running, or its Leases can't be watched.
+    Stopped,
+    /// Running.
+    Running(Running),
+}
+
+/// Watches the Leases of the Go operator.
+#[derive(Debug, Default)]
+pub struct GoOperator(watch::Sender<State>);
+
+/// A Lease of the Go operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    holder: String,
+    renewed: Option<Timestamp>,
+    /// Expiry by the clock of this process.
+    until: Instant,
+}
+
+impl GoOperator {
+    /// Whether the Leases have been listed.
+    pub fn is_known(&self) -> bool {
+        *self.0.borrow() != State::Unknown
+    }
+
+    /// The running Go operator, if any.
+    pub fn running(&self) -> Option<Running> {
+        match &*self.0.borrow() {
+            State::Running(running) => Some(running.clone()),
+            State::Unknown | State::Stopped => None,
+        }
+    }
+
+    /// Notifies of its start and stop.
+    pub fn changes(&self) -> watch::Receiver<State> {
+        self.0.subscribe()
+    }
+
+    /// Watches the Leases in `namespace` until the task ends.
+    pub async fn watch(&self, client: Client, namespace: &str) {
+        let leases: Api<Lease> = Api::namespaced(client, namespace);
+        let mut events = std::pin::pin!(watcher(leases, watcher::Config::default()).default_backoff());
+        let mut records: HashMap<String, Record> = HashMap::new();
+        let mut listed = false;
+        loop {
+            let now = Instant::now();
+            let valid = records.values().map(|record| record.until).filter(|until| *until > now).min();
+            let expired = async {
+                match valid {
+                    Some(until) => tokio::time::sleep_until(until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(Ok(Event::Init)) => records.clear(),
+                    Some(Ok(Event::InitApply(lease) | Event::Apply(lease))) => set(&mut records, &lease, Instant::now(), Timestamp::now()),
+                    Some(Ok(Event::Delete(lease))) => drop(records.remove(&lease.name_any())),
+                    Some(Ok(Event::InitDone)) => listed = true,
+                    Some(Err(error)) => {
+                        tracing::warn!(error = error_text(&error), "cannot watch the Leases in the operator's namespace");
+                        // A missing permission must not stop the operator.
+                        listed = true;
+                    }
+                    None => return std::future::pending().await,
+                },
+                () = expired => {}
+            }
+            if listed {
+                self.publish(namespace, &records);
+            }
+        }
+    }
+
+    fn publish(&self, namespace: &str, records: &HashMap<String, Record>) {
+        let now = Instant::now();
+        let valid = records.iter().filter(|(_, record)| record.until > now).min_by(|a, b| a.0.cmp(b.0));
+        self.0.send_if_modified(|known| {
+            let since = if let State::Running(running) = known { running.since } else { now };
+            let running = |(name, record): (&String, &Record)| Running {
+                lease: format!("{namespace}/{name}"),
+                holder: record.holder.clone(),
+                since,
+            };
+            let found = valid.map(running).map_or(State::Stopped, State::Running);
+            let changed = *known != found;
+            *known = found;
+            changed
+        });
+    }
+}
+
+/// Records `lease` if it is the Go operator's. A renewal counts from the time of its observation,
+/// so that clocks need not agree.
+fn set(records: &mut HashMap<String, Record>, lease: &Lease, now: Instant, clock: Timestamp) {
+    let name = lease.name_any();
+    let Some(spec) = lease.spec.as_ref().filter(|_| is_go_operator_lease(&name)) else { return };
+    let holder = spec.holder_identity.clone().unwrap_or_default();
+    if holder.is_empty() {
+        records.remove(&name);
+        return;
+    }
+    let renewed = spec.renew_time.as_ref().map(|time| time.0);
+    let valid = spec
+        .lease_duration_seconds
+        .and_then(|s| u64::try_from(s).ok())
+        .map_or(DEFAULT_LEASE_DURATION, Duration::from_secs);
+    let until = match records.get(&name) {
+        Some(before) if before.renewed == renewed => before.until,
+        Some(_) => now + valid,
+        // Observed for the first time: it may be abandoned.
+        None => {
+            let age =
+                renewed.map_or(valid, |renewed| Duration::try_from(clock.duration_since(renewed)).unwrap_or_default());
+            now + valid.saturating_sub(age)
+        }
+    };
+    records.insert(name, Record { holder, renewed, until });
+}
+
+/// Whether a Lease with this name is the Go operator's.
+fn is_go_operator_lease(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let last =
+        name.strip_prefix(PREFIX).and_then(|rest| rest.rsplit_once('.')).and_then(|(_, last)| last.split_once("-of-"));
+    last.is_some_and(|(shard, shards)| number(shard) && number(shards))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NAME: &str = "knative-operator.knative.dev.operator.pkg.reconciler.knativeserving.reconciler.00-of-01";
+
+    fn lease(name: &str, holder: &str, renewed: &str) -> Lease {
+        serde_json::from_value(
+            json!({"metadata": {"name": name}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": renewed}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn leases_of_go_operator_are_recognized() {
+        assert!(is_go_operator_lease(NAME));
+        for other in [
+            "knative-operator",
+            "knative-operator-0-of-4",
+            "knative-operator.x",
+            "other.x.00-of-01",
+            "knative-operator.x.a-of-b",
+        ] {
+            assert!(!is_go_operator_lease(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn renewed_lease_is_valid_and_abandoned_lease_is_not() {
+        let (now, clock) = (Instant::now(), "2026-01-01T12:00:00Z".parse().unwrap());
+        let mut records = HashMap::new();
+        let mut until = |lease: Lease, after: u64| {
+            set(&mut records, &lease, now + Duration::from_secs(after), clock);
+            records.get(NAME).map(|record| record.until.saturating_duration_since(now).as_secs())
+        };
+        assert_eq!(until(lease(NAME, "", "2026-01-01T12:00:00Z"), 0), None);
+        // An hour old when observed first.
+        assert_eq!(until(lease(NAME, "pod", "2026-01-01T11:00:00Z"), 0), Some(0));
+        // Renewed while this process watches, whatever the other clock says.
+        assert_eq!(until(lease(NAME, "pod", "2026-01-01T11:00:10Z"), 10), Some(70));
+        assert_eq!(until(lease(NAME, "pod", "2026-01-01T11:00:10Z"), 20), Some(70));
+        assert_eq!(until(lease(NAME, "", "2026-01-01T11:00:10Z"), 30), None);
+    }
+}

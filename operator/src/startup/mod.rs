@@ -1,0 +1,5 @@
+//! What the operator does on the hub when it starts, besides managing custom resources.
+
+pub mod catalog;
+pub mod conversion;
+pub mod go_operator;

@@ -1,0 +1,120 @@
+//! Errors as text for conditions, events, logs and terminals.
+
+use std::error::Error;
+
+use knative_operator_shared::text::{MAX_MESSAGE, clip};
+use kube::core::Status;
+
+/// Names that libraries give their errors, which add nothing to the cause.
+const LIBRARY_NAMES: [&str; 6] = [
+    "ServiceError",
+    "HyperError",
+    "HttpError",
+    "client error (Connect)",
+    "client error (SendRequest)",
+    "Error reading events stream",
+];
+
+/// `error` and its causes as one sentence of at most 1,023 bytes, without repetitions. For a
+/// response of an API server, its message and its causes.
+pub fn error_text(error: &(dyn Error + 'static)) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let status = status_of(error);
+        next = error.source().filter(|_| status.is_none());
+        let part = status.map_or_else(|| own_text(error), describe);
+        let says_nothing = part.is_empty() || next.is_some() && LIBRARY_NAMES.contains(&part.as_str());
+        if !says_nothing && !parts.iter().any(|known| known.contains(&part)) {
+            parts.push(part);
+        }
+    }
+    clip(&parts.join(": "), MAX_MESSAGE)
+}
+
+/// The Status in `error`, if it is a response of an API server.
+fn status_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e Status> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(status),
+        _ => error.downcast_ref::<Status>().or_else(|| error.downcast_ref::<Box<Status>>().map(Box::as_ref)),
+    }
+}
+
+/// The message of `status`, with causes that it lacks.
+pub fn describe(status: &Status) -> String {
+    let mut text =
+        if status.message.is_empty() { format!("{} ({})", status.reason, status.code) } else { status.message.clone() };
+    for cause in status.details.iter().flat_map(|details| &details.causes) {
+        if !cause.message.is_empty() && !text.contains(&cause.message) {
+            let field = if cause.field.is_empty() { String::new() } else { format!("{}: ", cause.field) };
+            text = format!("{text}; {field}{}", cause.message);
+        }
+    }
+    text
+}
+
+/// The text of `error` without that of its source, which many errors repeat.
+fn own_text(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
+    let source = error.source().map(ToString::to_string).filter(|source| !source.is_empty());
+    let text = match source.and_then(|source| text.find(&source)) {
+        Some(at) => text[..at].trim_end_matches([':', ' ', '(']).to_owned(),
+        None => text,
+    };
+    // Remove the number of the operating system's error.
+    match text.find(" (os error ") {
+        Some(at) if text.ends_with(')') => text[..at].to_owned(),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(message: &str) -> Box<Status> {
+        Box::new(Status { message: message.to_owned(), code: 403, reason: "Forbidden".to_owned(), ..Status::default() })
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{what}")]
+    struct Outer {
+        what: &'static str,
+        source: kube::Error,
+    }
+
+    #[test]
+    fn api_server_messages_are_kept() {
+        let refused = || kube::Error::Api(status("namespaces \"x\" not found"));
+        assert_eq!(error_text(&refused()), "namespaces \"x\" not found");
+        assert_eq!(
+            error_text(&Outer { what: "failed to create ConfigMap a/b", source: refused() }),
+            "failed to create ConfigMap a/b: namespaces \"x\" not found"
+        );
+        let mut with_causes = status("it is invalid");
+        let cause = kube::core::response::StatusCause {
+            reason: "FieldValueInvalid".into(),
+            message: "too long".into(),
+            field: "spec.a".into(),
+        };
+        with_causes.details = Some(kube::core::response::StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: vec![cause],
+            retry_after_seconds: 0,
+        });
+        assert_eq!(error_text(&kube::Error::Api(with_causes)), "it is invalid; spec.a: too long");
+        assert_eq!(error_text(&kube::Error::Api(status(""))), "Forbidden (403)");
+    }
+
+    #[test]
+    fn repetitions_and_debug_forms_are_removed() {
+        let reset = std::io::Error::from_raw_os_error(104);
+        let lost = kube::Error::Service(Box::new(reset));
+        assert_eq!(error_text(&lost), "Connection reset by peer");
+        let twice = Outer { what: "Connection reset by peer", source: lost };
+        assert_eq!(error_text(&twice), "Connection reset by peer");
+    }
+}

@@ -1,0 +1,77 @@
+//! The list of all rules, and the rules with a special role.
+
+use super::rule::Rule;
+use super::{
+    availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names,
+    namespace, parse, pod, probes, protected, quantity, reference, registry, target, unreachable, version, workloads,
+};
+
+/// All rules, by subject.
+pub static ALL: &[&Rule] = &[
+    &parse::READABLE,
+    &reference::IMMUTABLE,
+    &reference::NAME,
+    &reference::ANCHOR,
+    &target::PROFILE,
+    &target::HEALTHY,
+    &target::ONE,
+    &version::SYNTAX,
+    &version::AVAILABLE,
+    &version::NEIGHBOUR,
+    &version::DOWNGRADE,
+    &manifests::URL,
+    &manifests::VERSION,
+    &manifests::AGREE,
+    &registry::KEY,
+    &registry::IMAGE,
+    &registry::SECRET,
+    &availability::REPLICAS,
+    &availability::ONE,
+    &workloads::NAME,
+    &workloads::TWICE,
+    &workloads::REPLICAS,
+    &quantity::SYNTAX,
+    &quantity::LIMIT,
+    &meta::LABEL,
+    &meta::ANNOTATION,
+    &pod::ENV,
+    &pod::TOLERATION,
+    &pod::AFFINITY,
+    &pod::SPREAD,
+    &probes::RANGE,
+    &budgets::ONE_OF,
+    &budgets::VALUE,
+    &names::WORKLOAD,
+    &names::CONTAINER,
+    &names::SERVICE,
+    &names::BUDGET,
+    &names::CONFIG_MAP,
+    &names::CONFIG_KEY,
+    &names::IMAGE,
+    &names::NO_EFFECT,
+    &deprecated::FIELD,
+    &ingress::ONE,
+    &ingress::CLASS,
+    &ingress::CLASS_MISSING,
+    &istio::SERVER,
+    &kourier::SERVICE,
+    &kourier::PORT,
+    &config::EXAMPLE,
+    &config::KEY,
+    &config::VALUE,
+    &config::TWICE,
+    &certificates::CUSTOM,
+    &eventing::SELECTION,
+    &eventing::BROKER,
+    &eventing::BROKER_UNKNOWN,
+    &namespace::ONE_MEANING,
+    &unreachable::ANNOTATION,
+    &protected::DELETION,
+];
+
+/// Rules that hold even for a terminating resource.
+pub static ALWAYS_ENFORCED: [&Rule; 2] = [&reference::IMMUTABLE, &unreachable::ANNOTATION];
+
+/// Rules that a resource must follow to be rendered.
+pub static REQUIRED_TO_RENDER: [&Rule; 5] =
+    [&reference::ANCHOR, &version::SYNTAX, &quantity::SYNTAX, &namespace::ONE_MEANING, &unreachable::ANNOTATION];

@@ -1,0 +1,102 @@
+//! Facts about the cluster that rules use. Rules skip what is unknown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Component, Knative};
+use crate::version::Version;
+
+/// Facts about the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RuleContext<'a> {
+    /// Catalog of releases.
+    pub catalog: Option<&'a Catalog>,
+    /// State of the ClusterProfile that the resource refers to.
+    pub profile: Option<Profile>,
+    /// Namespace and name of another resource of the same kind for the same cluster.
+    pub competitor: Option<&'a str>,
+}
+
+/// State of a ClusterProfile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// It does not exist.
+    Missing,
+    /// Its control plane is not known to be healthy.
+    Unhealthy,
+    /// Its control plane is healthy.
+    Healthy,
+}
+
+/// Catalog of the releases that the operator can install. The operator publishes it for the webhook
+/// in a ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Catalog {
+    /// Versions by kind (`KnativeServing`).
+    pub versions: BTreeMap<String, Vec<Version>>,
+    /// Names in a release, by kind and `major.minor`.
+    pub names: BTreeMap<String, BTreeMap<String, ReleaseNames>>,
+}
+
+/// Names in a release that a spec may refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseNames {
+    /// Deployments, StatefulSets and, by `generateName`, Jobs.
+    pub workloads: BTreeMap<String, Workload>,
+    /// HorizontalPodAutoscalers.
+    pub autoscalers: BTreeSet<String>,
+    /// Services.
+    pub services: BTreeSet<String>,
+    /// PodDisruptionBudgets.
+    pub budgets: BTreeSet<String>,
+    /// ConfigMaps with their documented keys.
+    pub configs: BTreeMap<String, BTreeSet<String>>,
+    /// Images of Knative's image cache.
+    pub images: BTreeSet<String>,
+}
+
+/// A workload of a release.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Its containers.
+    pub containers: BTreeMap<String, Container>,
+    /// Whether a spec can override it.
+    pub overridable: bool,
+    /// Whether a spec can set its replicas.
+    pub replicas: bool,
+}
+
+/// A container of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Container {
+    /// Its environment variables.
+    pub env: BTreeSet<String>,
+    /// Whether it has a readiness probe.
+    pub readiness: bool,
+    /// Whether it has a liveness probe.
+    pub liveness: bool,
+}
+
+impl Catalog {
+    /// The versions of `component`.
+    pub fn versions(&self, component: Component) -> &[Version] {
+        self.versions.get(component.kind()).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl RuleContext<'_> {
+    /// The version that `resource` asks for, if the operator has it.
+    pub fn version(&self, resource: &Knative) -> Option<Version> {
+        let common = resource.common();
+        let available = self.catalog?.versions(resource.component());
+        if common.manifests.is_empty() { Version::resolve(common.version.as_deref(), available).ok() } else { None }
+    }
+
+    /// Names in the release that `resource` asks for, if known, and if it has no manifests of its
+    /// own.
+    pub fn names(&self, resource: &Knative) -> Option<&ReleaseNames> {
+        let releases = self.catalog.filter(|_| resource.common().additional_manifests.is_empty())?;
+        releases.names.get(resource.component().kind())?.get(&self.version(resource)?.minor())
+    }
+}

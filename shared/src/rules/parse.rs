@@ -1,0 +1,224 @@
+//! Parses custom resources, with field paths in errors.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::rule::{Example, Rule, Severity, Violation};
+use crate::api::{
+    CommonSpec, Component, Knative, KnativeEventing, KnativeEventingSpec, KnativeServing, KnativeServingSpec,
+};
+
+/// Types of fields.
+pub static READABLE: Rule = Rule {
+    id: "readable",
+    severity: Severity::Error,
+    requirement: "Every field has the type in the CustomResourceDefinition.",
+    valid: Example::serving(r#"{"ingress": {"istio": {"enabled": true}}}"#),
+    invalid: Example::serving(r#"{"ingress": {"istio": {"enabled": "yes"}}}"#),
+};
+
+/// Parses `object` as a custom resource of `component`. A missing `spec`, `spec: null` and `spec:
+/// {}` mean the same. Null counts as omitted, as in the API server for fields that are not
+/// `nullable`.
+pub fn parse(component: Component, object: &Value) -> Result<Knative, Violation> {
+    // The path of an error is determined only after a failure, because that is slow.
+    if let Some(resource) = parse_fast(component, object) {
+        return Ok(resource);
+    }
+    let mut object = object.clone();
+    drop_nulls(&mut object);
+    if let Some(resource) = parse_fast(component, &object) {
+        return Ok(resource);
+    }
+    if object.get("spec").is_none() {
+        object["spec"] = empty().clone();
+    }
+    let parsed = match component {
+        Component::Serving => parse_with_path(&object, "").map(Knative::Serving),
+        Component::Eventing => parse_with_path(&object, "").map(Knative::Eventing),
+    };
+    // The shared part is parsed on its own to find the path of the error, which serde loses in
+    // flattened structs.
+    parsed.map_err(|violation| match object.get("spec").map(|spec| parse_with_path::<CommonSpec>(spec, "spec.")) {
+        Some(Err(with_path)) => with_path,
+        _ => violation,
+    })
+}
+
+/// Parses what is certain of an `object` that [`parse`] refuses: its metadata, its target cluster,
+/// and its status if valid. `None` if the target cluster is not certain.
+pub fn parse_partially(component: Component, object: &Value) -> Option<Knative> {
+    let mut object = object.clone();
+    drop_nulls(&mut object);
+    let cluster_profile_ref = match object.get("spec").unwrap_or(empty()) {
+        Value::Object(spec) => parse_field(&Value::Object(spec.clone()), "clusterProfileRef")?,
+        _ => return None,
+    };
+    let common = CommonSpec { cluster_profile_ref, ..CommonSpec::default() };
+    let (metadata, status) = (parse_field(&object, "metadata")?, parse_field(&object, "status").flatten());
+    Some(match component {
+        Component::Serving => {
+            let spec = KnativeServingSpec { common, ..KnativeServingSpec::default() };
+            Knative::Serving(KnativeServing { metadata, spec, status })
+        }
+        Component::Eventing => {
+            let spec = KnativeEventingSpec { common, ..KnativeEventingSpec::default() };
+            Knative::Eventing(KnativeEventing { metadata, spec, status })
+        }
+    })
+}
+
+/// Removes keys with null values from `value`, recursively.
+pub fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, v| !v.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+fn empty() -> &'static Value {
+    static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
+    &EMPTY
+}
+
+/// Parses the parts of `object` separately: for a flattened struct, serde would copy everything
+/// several times.
+fn parse_fast(component: Component, object: &Value) -> Option<Knative> {
+    let own = object.get("spec").filter(|spec| !spec.is_null()).unwrap_or(empty());
+    // Serde would accept a list of the fields in order.
+    let own = Some(own).filter(|spec| spec.is_object())?;
+    let (metadata, common) = (parse_field(object, "metadata")?, CommonSpec::deserialize(own).ok()?);
+    Some(match component {
+        Component::Serving => {
+            let (controller_custom_certs, ingress, security) = (
+                parse_field(own, "controller-custom-certs")?,
+                parse_field(own, "ingress")?,
+                parse_field(own, "security")?,
+            );
+            let spec = KnativeServingSpec { common, controller_custom_certs, ingress, security };
+            Knative::Serving(KnativeServing { metadata, spec, status: parse_field(object, "status")? })
+        }
+        Component::Eventing => {
+            let (default_broker_class, sink_binding_selection_mode, source) = (
+                parse_field(own, "defaultBrokerClass")?,
+                parse_field(own, "sinkBindingSelectionMode")?,
+                parse_field(own, "source")?,
+            );
+            let spec = KnativeEventingSpec { common, default_broker_class, sink_binding_selection_mode, source };
+            Knative::Eventing(KnativeEventing { metadata, spec, status: parse_field(object, "status")? })
+        }
+    })
+}
+
+/// Parses `field` of `object`: its default if missing, `None` if invalid.
+fn parse_field<T: DeserializeOwned + Default>(object: &Value, field: &str) -> Option<T> {
+    object.get(field).map_or_else(|| Some(T::default()), |value| T::deserialize(value).ok())
+}
+
+fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str) -> Result<T, Violation> {
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let field = match error.path().to_string() {
+            path if path == "." => "spec".to_owned(),
+            path => format!("{within}{path}"),
+        };
+        READABLE.at(field, describe(&error.into_inner().to_string()), "see `kubectl explain` for the type of the field")
+    })
+}
+
+/// Serde's message without the names of Rust types.
+fn describe(text: &str) -> String {
+    let (found, expected) = text.split_once(", expected ").unwrap_or((text, ""));
+    let expected = match expected.split(' ').next().unwrap_or_default() {
+        "" => return text.to_owned(),
+        "i32" | "i64" | "u32" | "u64" => "an integer",
+        "struct" | "map" => "an object",
+        _ if expected.starts_with("a map") => "an object",
+        _ if expected.starts_with("a sequence") => "a list",
+        _ => expected,
+    };
+    format!(
+        "{}, expected {expected}",
+        found.replace("type: map", "type: object").replace("type: sequence", "type: list")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fast_and_slow_parsing_agree() {
+        for (component, spec) in [
+            (
+                Component::Serving,
+                json!({"version": "1", "ingress": {"kourier": {"enabled": true}}, "controller-custom-certs": {"type": "Secret", "name": "a"}, "security": null}),
+            ),
+            (
+                Component::Eventing,
+                json!({"source": {"kafka": {"enabled": true}}, "defaultBrokerClass": "a", "workloads": [{"name": "b"}], "ingress": {"kourier": 1}}),
+            ),
+        ] {
+            let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"name": "a", "labels": {"b": "c"}},
+                "spec": spec, "status": {"version": "1", "conditions": [{"type": "Ready", "status": "True"}]}});
+            let slow = match component {
+                Component::Serving => Knative::Serving(serde_json::from_value(object.clone()).unwrap()),
+                Component::Eventing => Knative::Eventing(serde_json::from_value(object.clone()).unwrap()),
+            };
+            assert_eq!(parse_fast(component, &object), Some(slow));
+        }
+    }
+
+    #[test]
+    fn missing_null_and_empty_spec_are_equal() {
+        for component in Component::ALL {
+            let object = |spec: Option<Value>| {
+                let mut object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"name": "a"}});
+                spec.into_iter().for_each(|spec| object["spec"] = spec);
+                parse(component, &object)
+            };
+            let empty = object(Some(json!({})));
+            assert!(empty.is_ok(), "{empty:?}");
+            assert_eq!(object(None), empty);
+            assert_eq!(object(Some(Value::Null)), empty);
+            let nulls = json!({"workloads": null, "config": {"a": null}, "registry": {"override": null}, "clusterProfileRef": null});
+            assert_eq!(object(Some(nulls)), object(Some(json!({"config": {}, "registry": {}}))));
+        }
+    }
+
+    #[test]
+    fn invalid_object_is_parsed_partially() {
+        let object = |spec: Value| json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec, "status": {"version": "1.2.3"}});
+        let partial = parse_partially(
+            Component::Eventing,
+            &object(json!({"workloads": "x", "clusterProfileRef": {"name": "c", "namespace": "d"}})),
+        );
+        let partial = partial.unwrap();
+        assert_eq!(partial.common().cluster_profile_ref.as_ref().map(ToString::to_string).as_deref(), Some("d/c"));
+        assert_eq!(partial.status().and_then(|s| s.version.as_deref()), Some("1.2.3"));
+        assert_eq!(parse_partially(Component::Eventing, &object(json!({"clusterProfileRef": "c"}))), None);
+        assert_eq!(parse_partially(Component::Eventing, &object(json!([]))), None);
+    }
+
+    #[test]
+    fn error_has_field_path() {
+        for (spec, field) in [
+            (json!({"workloads": [{"name": "a"}, {"name": "b", "replicas": "two"}]}), "spec.workloads[1].replicas"),
+            (json!({"resources": [{"limits": {}}]}), "spec.resources[0]"),
+            (json!({"config": {"features": {"a": 1}}}), "spec.config.features.a"),
+            (json!({"ingress": {"kourier": {"enabled": "yes"}}}), "spec.ingress.kourier.enabled"),
+            (json!([]), "spec"),
+        ] {
+            let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a"}, "spec": spec});
+            assert_eq!(parse(Component::Serving, &object).unwrap_err().field, field, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Validates admission requests. Pure, given the facts about the cluster.
+
+use knative_operator_shared::api::{Component, Knative, KnativeStatus};
+use knative_operator_shared::label::{GROUP, ON_UNREACHABLE, VERSION};
+use knative_operator_shared::rules::{self, Profile, RuleContext, Violation};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cluster_facts::ClusterFacts;
+use crate::review::Request;
+
+/// The component of `request`, if it is about a KnativeServing or KnativeEventing.
+pub fn component(request: &Request) -> Option<Component> {
+    let is_own = request.kind.group == GROUP && request.kind.version == VERSION && request.sub_resource.is_empty();
+    Component::of_kind(&request.kind.kind).filter(|_| is_own)
+}
+
+/// Violations of the request: errors and warnings; empty if it is admitted. An update that changes
+/// neither the spec nor the annotation about unreachable clusters is always admitted, so that
+/// finalizers, labels and status can always change.
+pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    let Some(component) = component(request) else { return Vec::new() };
+    match request.operation.as_str() {
+        "CREATE" => match rules::parse(component, &request.object) {
+            Ok(new) => validate_change(&new.with_status(None), None, facts),
+            Err(violation) => vec![violation],
+        },
+        "UPDATE" if is_untouched(request) => Vec::new(),
+        "UPDATE" => match rules::parse(component, &request.object) {
+            Ok(new) => validate_update(component, new, request, facts),
+            Err(violation) => vec![violation],
+        },
+        "DELETE" => rules::parse(component, &request.old_object)
+            .ok()
+            .and_then(|old| rules::validate_deletion(&old))
+            .into_iter()
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Violations of an update to `new`. The old object is parsed only if it matters: most updates are
+/// valid.
+fn validate_update(component: Component, new: Knative, request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    /// The target cluster.
+    fn reference(object: &Value) -> &Value {
+        &object["spec"]["clusterProfileRef"]
+    }
+    let old = &request.old_object;
+    let new = new.with_status(KnativeStatus::deserialize(&old["status"]).ok());
+    if reference(&request.object) == reference(old) {
+        let violations = validate_resource(&new, facts);
+        if !violations.iter().any(Violation::is_error) {
+            return if new.is_terminating() { Vec::new() } else { violations };
+        }
+    }
+    let Ok(old) = rules::parse(component, old) else {
+        // The stored object is invalid: any valid one is an improvement.
+        return validate_resource(&new, facts);
+    };
+    let mut violations = validate_change(&new, Some(&old), facts);
+    if new.is_terminating() {
+        violations.retain(|p| rules::ALWAYS_ENFORCED.contains(&p.rule));
+    }
+    violations
+}
+
+/// Violations of `resource` by itself.
+fn validate_resource(resource: &Knative, facts: &ClusterFacts) -> Vec<Violation> {
+    let (catalog, profile) = (facts.catalog(), profile(resource, facts));
+    rules::validate(resource, &RuleContext { catalog: catalog.as_deref(), profile, competitor: None })
+}
+
+fn profile(resource: &Knative, facts: &ClusterFacts) -> Option<Profile> {
+    resource.common().cluster_profile_ref.as_ref().and_then(|reference| facts.profile(reference))
+}
+
+fn validate_change(new: &Knative, old: Option<&Knative>, facts: &ClusterFacts) -> Vec<Violation> {
+    let (catalog, reference) = (facts.catalog(), &new.common().cluster_profile_ref);
+    let name = (new.namespace().to_owned(), new.name().to_owned());
+    let competitor = if old.is_none() { facts.competitor(new.component(), reference, &name) } else { None };
+    rules::validate_change(
+        new,
+        old,
+        &RuleContext { catalog: catalog.as_deref(), profile: profile(new, facts), competitor: competitor.as_deref() },
+    )
+}
+
+fn is_untouched(request: &Request) -> bool {
+    /// The annotation about unreachable clusters.
+    fn unreachable(object: &Value) -> &Value {
+        &object["metadata"]["annotations"][ON_UNREACHABLE]
+    }
+    /// The spec; a missing one equals an empty one.
+    fn spec(object: &Value) -> Option<&Value> {
+        object.get("spec").filter(|spec| !spec.is_null() && spec.as_object().is_none_or(|fields| !fields.is_empty()))
+    }
+    let (new, old) = (&request.object, &request.old_object);
+    spec(new) == spec(old) && unreachable(new) == unreachable(old)
+}
+
+/// Errors that the mutating webhook reports. Errors in types are left to the API server, which
+/// checks types and required fields after the mutating webhooks, and lists all errors.
+pub fn validate_before_schema(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    let mut violations = validate(request, facts);
+    violations.retain(|p| p.rule != &rules::READABLE && p.is_error());
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{validate as judge_with, validate_before_schema as judge_early_with, *};
+    use crate::review::Kind;
+
+    fn validate(request: &Request) -> Vec<Violation> {
+        judge_with(request, &ClusterFacts::default())
+    }
+
+    fn validate_before_schema(request: &Request) -> Vec<Violation> {
+        judge_early_with(request, &ClusterFacts::default())
+    }
+
+    fn request(kind: &str, operation: &str, object: Value, old: Value) -> Request {
+        Request {
+            uid: "1".into(),
+            kind: Kind { group: GROUP.into(), version: VERSION.into(), kind: kind.into() },
+            operation: operation.into(),
+            object,
+            old_object: old,
+            ..Default::default()
+        }
+    }
+
+    fn object(spec: &Value) -> Value {
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "metadata": {"name": "x", "namespace": "y"}, "spec": spec})
+    }
+
+    fn reference(name: &str) -> Value {
+        object(&json!({"clusterProfileRef": {"name": name, "namespace": "fleet"}}))
+    }
+
+    #[test]
+    fn reference_is_immutable() {
+        for kind in ["KnativeServing", "KnativeEventing"] {
+            for (old, new, fine) in [
+                (reference("a"), reference("b"), false),
+                (reference("a"), object(&json!({})), false),
+                (object(&json!({})), reference("a"), false),
+                (reference("a"), reference("a"), true),
+                (
+                    reference("a"),
+                    object(&json!({"clusterProfileRef": {"name": "a", "namespace": "fleet"}, "version": "1.22"})),
+                    true,
+                ),
+            ] {
+                let violations = validate(&request(kind, "UPDATE", new.clone(), old.clone()));
+                assert_eq!(violations.is_empty(), fine, "{kind}: {old} to {new}: {violations:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_requests_are_admitted() {
+        let mut other = request("KnativeServing", "UPDATE", reference("b"), reference("a"));
+        other.sub_resource = "status".into();
+        assert!(validate(&other).is_empty());
+        assert!(validate(&request("ConfigMap", "UPDATE", reference("b"), reference("a"))).is_empty());
+        assert!(validate(&request("KnativeServing", "DELETE", Value::Null, reference("a"))).is_empty());
+    }
+
+    #[test]
+    fn unchanged_invalid_spec_is_admitted() {
+        let mut new = object(&json!({"version": 7}));
+        let old = new.clone();
+        new["metadata"]["finalizers"] = json!(["x"]);
+        assert!(validate(&request("KnativeServing", "UPDATE", new, old)).is_empty());
+    }
+
+    #[test]
+    fn invalid_types_are_refused() {
+        let violations = validate(&request(
+            "KnativeServing",
+            "CREATE",
+            object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})),
+            Value::Null,
+        ));
+        assert_eq!(violations.len(), 1);
+        assert!(violations[0].message.contains("invalid type"), "{violations:?}");
+        let early = request(
+            "KnativeServing",
+            "CREATE",
+            object(&json!({"ingress": {"kourier": {"enabled": "yes"}}})),
+            Value::Null,
+        );
+        assert!(validate_before_schema(&early).is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! Informers: four watches that keep the facts about the cluster up to date, storing only what
+//! reviews use.
+
+use std::collections::{HashMap, HashSet};
+use std::future::ready;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
+use knative_operator_shared::label::{GROUP, RELEASES_CONFIG_MAP, VERSION};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde::Deserialize;
+
+use crate::cluster_facts::{ClusterFacts, Name};
+
+/// Updates `facts` until the task ends. Facts stay unknown while a watch fails.
+pub async fn run(client: Client, namespace: String, facts: ClusterFacts) {
+    let resources = futures::future::join_all(Component::ALL.map(|component| resources(&client, component, &facts)));
+    futures::join!(resources, profiles(&client, &facts), catalog(&client, &namespace, &facts));
+}
+
+async fn resources(client: &Client, component: Component, facts: &ClusterFacts) {
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let name = |resource: &DynamicObject| -> Name { (resource.namespace().unwrap_or_default(), resource.name_any()) };
+    // Untyped: an invalid resource must not fail the whole list.
+    let target = |resource: &DynamicObject| {
+        Option::<ClusterProfileReference>::deserialize(&resource.data["spec"]["clusterProfileRef"]).ok()?
+    };
+    let set = |resource: DynamicObject| match resource.metadata.deletion_timestamp {
+        Some(_) => facts.remove_target(component, &name(&resource)),
+        None => facts.set_target(component, name(&resource), target(&resource)),
+    };
+    let mut listed = HashSet::new();
+    watcher(api, watcher::Config::default())
+        .default_backoff()
+        .for_each(|event| {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(resource)) => {
+                    listed.insert(name(&resource));
+                    set(resource);
+                }
+                Ok(Event::InitDone) => facts.retain_targets(component, &std::mem::take(&mut listed)),
+                Ok(Event::Apply(resource)) => set(resource),
+                Ok(Event::Delete(resource)) => facts.remove_target(component, &name(&resource)),
+                Err(error) => tracing::warn!(%component, error = error_text(&error), "watch interrupted"),
+            }
+            ready(())
+        })
+        .await;
+}
+
+async fn profiles(client: &Client, facts: &ClusterFacts) {
+    let name = |p: &ClusterProfile| ClusterProfileReference {
+        name: p.name_any(),
+        namespace: p.namespace().unwrap_or_default(),
+    };
+    let mut listed = HashMap::new();
+    watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
+        .default_backoff()
+        .for_each(|event| {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(profile)) => drop(listed.insert(name(&profile), is_healthy(&profile))),
+                Ok(Event::InitDone) => facts.set_profiles(std::mem::take(&mut listed)),
+                Ok(Event::Apply(profile)) => facts.set_profile(name(&profile), Some(is_healthy(&profile))),
+                Ok(Event::Delete(profile)) => facts.set_profile(name(&profile), None),
+                Err(error) => match &error {
+                    // The kind does not exist, so there are no ClusterProfiles.
+                    watcher::Error::InitialListFailed(kube::Error::Api(status))
+                    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+                        if status.code == 404 =>
+                    {
+                        facts.set_profiles(HashMap::new());
+                    }
+                    other => tracing::warn!(error = error_text(other), "cannot watch ClusterProfiles"),
+                },
+            }
+            ready(())
+        })
+        .await;
+}
+
+fn is_healthy(profile: &ClusterProfile) -> bool {
+    let conditions = profile.status.iter().flat_map(|s| &s.conditions);
+    conditions.into_iter().any(|c| c.type_ == "ControlPlaneHealthy" && c.status == "True")
+}
+
+async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {
+    let config = watcher::Config::default().fields(&format!("metadata.name={RELEASES_CONFIG_MAP}"));
+    let read = |map: &ConfigMap| {
+        let text = map.data.as_ref().and_then(|data| data.get("releases.json"))?;
+        serde_json::from_str(text)
+            .inspect_err(|error| tracing::warn!(%error, "cannot parse {RELEASES_CONFIG_MAP}"))
+            .ok()
+    };
+    watcher(Api::<ConfigMap>::namespaced(client.clone(), namespace), config)
+        .default_backoff()
+        .for_each(|event| {
+            match event {
+                Ok(Event::InitApply(map) | Event::Apply(map)) => facts.set_catalog(read(&map)),
+                Ok(Event::Delete(_)) => facts.set_catalog(None),
+                Ok(Event::Init | Event::InitDone) => {}
+                Err(error) => tracing::warn!(error = error_text(&error), "cannot watch {RELEASES_CONFIG_MAP}"),
+            }
+            ready(())
+        })
+        .await;
+}
