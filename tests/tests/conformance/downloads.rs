@@ -131,7 +131,7 @@ fn failure_names_field_without_secrets() {
     for (path, expected) in [
         ("/missing.yaml?token=query-secret", "the server answered 404 Not Found"),
         ("/forbidden.yaml", "the server answered 403 Forbidden"),
-        ("/broken.yaml", "it is broken: "),
+        ("/broken.yaml", "it can't be parsed: "),
         ("/page", "it can't be parsed: object 1 is not a mapping but a string"),
         ("/empty.yaml", "there is no resource available in the target manifests"),
         (

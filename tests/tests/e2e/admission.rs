@@ -98,8 +98,8 @@ fn invalid_review_is_reported() {
         for (body, expected) in [
             ("", "not JSON"),
             ("{\"kind\":", "not JSON"),
-            ("[]", "no AdmissionReview"),
-            ("{\"kind\":\"AdmissionReview\"}", "no AdmissionReview"),
+            ("[]", "not an AdmissionReview"),
+            ("{\"kind\":\"AdmissionReview\"}", "not an AdmissionReview"),
         ] {
             for path in ["/validate", "/mutate"] {
                 let request = http::Request::post(path)

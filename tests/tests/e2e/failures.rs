@@ -82,7 +82,7 @@ fn failure_has_reason_and_helpful_message() {
                 "unauthorized",
                 Some(product::access(&fleet.spokes[2], "spoke-1")),
                 "RemoteClusterUnauthorized",
-                "refuses the credential",
+                "refused the credential",
             ),
         ];
         for (name, access, ..) in &cases {

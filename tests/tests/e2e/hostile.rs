@@ -143,7 +143,7 @@ fn hostile_spokes_and_plugins_are_reported_and_bounded() {
                 "login",
                 at("gives", &format!("https://u:{TOKEN}@127.0.0.1")),
                 "RemoteClientCreationFailed",
-                "holds a login",
+                "contains a login",
             ),
             ("floods", at("floods", &servers[3].1.url("")), "AccessProviderFailed", "printed more than"),
             (

@@ -72,7 +72,7 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         let mut away = product::access(&spoke, "spoke");
         away[0]["cluster"]["server"] = json!(format!("https://{}", hole.local_addr()?));
         product::status(&hub, "spoke", "True", &away).await?;
-        has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "is being rebuilt").await?;
+        has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterStale", "rebuilding the connection").await?;
         has_condition(&hub, &asked, "TargetClusterResolved", "RemoteClusterUnreachable", "no connection within 5s")
             .await?;
         product::status(&hub, "spoke", "True", &product::access(&spoke, "spoke")).await?;

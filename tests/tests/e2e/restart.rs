@@ -55,7 +55,7 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
         let file = bundle.path().join("knative-serving/1.1.0/2-core.yaml");
         let whole = std::fs::read_to_string(&file)?;
         std::fs::write(&file, format!("{whole}\n---\nkind: [broken\n"))?;
-        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "2-core.yaml is broken").await?;
+        has_condition(&hub, &wanted, "InstallSucceeded", "Error", "2-core.yaml: unclosed bracket").await?;
         std::fs::write(&file, &whole)?;
 
         // Killed as soon as the first Deployment exists, before the Jobs can run.

@@ -122,7 +122,7 @@ fn failing_objects_are_reported_and_stop_no_other() {
         // A failing Job; without it, the installation is complete.
         resource["spec"]["additionalManifests"] = json!([{"URL": "own/failing.yaml"}]);
         apply(&hub, &resource).await?;
-        let said = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to have it run again";
+        let said = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to run it again";
         has_condition(&hub, &resource, "InstallSucceeded", "Error", said.strip_prefix("Job failing").unwrap()).await?;
         resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
         apply(&hub, &resource).await?;

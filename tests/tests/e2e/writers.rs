@@ -23,10 +23,11 @@ async fn get(spoke: &Cluster, [kind, name]: [&str; 2]) -> Result<Value> {
     Ok(serde_json::from_str(&spoke.kubectl(&["get", kind, name, "-n", PLACE, "-o", "json"], "").await?)?)
 }
 
-/// Writes the whole object as `manager`, changed by `change`.
+/// Replaces the whole object as `manager`, changed by `change`, whatever its resource version is by then.
 async fn write(spoke: &Cluster, object: [&str; 2], manager: &str, change: impl Fn(&mut Value)) -> Result<()> {
     let mut written = get(spoke, object).await?;
     change(&mut written);
+    written["metadata"].as_object_mut().ok_or("no metadata")?.remove("resourceVersion");
     let manager = format!("--field-manager={manager}");
     spoke.kubectl(&["replace", "-f", "-", &manager], &written.to_string()).await.map(drop)
 }
