@@ -3,20 +3,20 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Prints how long a step took, and fails as it does.
+# Runs a step, prints its duration, and fails if it fails.
 step = @started=$$(date +%s); echo "==> $(1)"; if $(2); then echo "    $(1): $$(( $$(date +%s) - started )) s"; else echo "    $(1): FAILED after $$(( $$(date +%s) - started )) s"; exit 1; fi
 
 .PHONY: help
-help: ## Lists the tasks.
+help: ## Lists all tasks.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: tools ## The main job, once, for real: hub, spoke, chart, KnativeServing, refusal, repair, deletion.
+demo: tools ## Runs the main scenario: hub, spoke, chart, KnativeServing, refusal, repair, deletion.
 	$(call step,build release binaries,cargo build --release --workspace --quiet --bin knative-operator --bin knative-operator-webhook --bin demo --bin tether)
 	@target/release/demo
 
 .PHONY: test
-test: lint tools ## Everything a contributor needs to be sure.
+test: lint tools ## Runs all checks and tests. Takes about 15 minutes.
 	$(call step,build,cargo build --workspace --quiet)
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
@@ -25,31 +25,31 @@ test: lint tools ## Everything a contributor needs to be sure.
 	@cargo test --workspace --no-fail-fast --test e2e --test texts
 
 .PHONY: lint
-lint: prerequisites ## Formatting, clippy, what is generated, licences and bans.
+lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and bans.
 	$(call step,formatting,cargo fmt --all --check)
 	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
-	$(call step,structure,tests/lint.sh)
+	$(call step,structure and prose,tests/lint.sh)
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
 
 .PHONY: bench
-bench: ## Prints what a release and an installation cost: time, requests, CPU, memory. Takes minutes.
+bench: ## Prints time, requests, CPU and memory of releases and installations. Takes minutes.
 	@cargo build --release --quiet --workspace --bins
 	@cargo bench --quiet -p knative-operator-tests --bench release --bench apply --bench fleet --bench admission
 
 .PHONY: generate
-generate: ## Writes what is generated from the code: the chart's CRDs, and docs/rules.md.
+generate: ## Generates the chart's CRDs and docs/user/rules.md.
 	@cargo build --quiet -p knative-operator
 	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/files/crds/knativeservings.yaml
 	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/files/crds/knativeeventings.yaml
-	@target/debug/knative-operator rules >docs/rules.md
+	@target/debug/knative-operator rules >docs/user/rules.md
 
 .PHONY: cluster
-cluster: tools ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes installs the product, too.
+cluster: tools ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator.
 	@cargo build --quiet --workspace
 	@target/debug/cluster up $(if $(PRODUCT),--product)
 
 .PHONY: cluster-down
-cluster-down: ## Ends them.
+cluster-down: ## Stops the clusters of "make cluster".
 	@target/debug/cluster down
 
 .PHONY: bundle
@@ -64,7 +64,7 @@ dist: ## Builds both binaries statically (musl) into target/dist, for the images
 	@tests/dist.sh $(shell uname -m)
 
 .PHONY: tools
-tools: prerequisites ## Provides the control plane's binaries: cached, downloaded, or built with Go once.
+tools: prerequisites ## Provides the control-plane binaries: cached, downloaded, or built once with Go.
 	$(call step,control plane binaries,tests/tools/install.sh >/dev/null)
 
 .PHONY: prerequisites
@@ -75,5 +75,5 @@ prerequisites:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 
 .PHONY: clean
-clean: ## Removes what was built here. Cached control-plane binaries stay.
+clean: ## Removes build results. Cached control-plane binaries stay.
 	@cargo clean

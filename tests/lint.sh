@@ -1,40 +1,76 @@
 #!/usr/bin/env bash
-# The rules about structure that no compiler knows. docs/architecture.md lists them.
+# Checks structure and prose: what rustfmt and clippy can't check. docs/develop/architecture.md
+# lists the invariants.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-fault=0
-say() { printf '%s\n' "$*" >&2; fault=1; }
+failed=0
+report() { printf '%s\n' "$*" >&2; failed=1; }
 
-# One thought a file.
+# Files stay small.
 while read -r lines file; do
-  [ "$file" = total ] || [ "$lines" -le 400 ] || say "$file has $lines lines: more than one thought?"
+  [ "$file" = total ] || [ "$lines" -le 400 ] || report "$file has $lines lines, more than 400: split it"
 done < <(git ls-files '*.rs' | xargs wc -l)
 
-# What decides is pure: no I/O, no clock, no environment.
-pure=(shared/src operator/src/render operator/src/plan.rs operator/src/health.rs operator/src/kinds.rs operator/src/object.rs
-  operator/src/apply/differ.rs operator/src/apply/inventory.rs operator/src/controller/verdict.rs operator/src/cluster/profile.rs
-  operator/src/leader/election.rs certs/src/plan.rs certs/src/issue.rs webhook/src/review.rs webhook/src/judge.rs)
+# Pure code has no I/O, no clock and no environment.
+pure=(shared/src operator/src/object operator/src/render operator/src/apply/differ.rs
+  operator/src/apply/inventory.rs operator/src/apply/managed_fields.rs operator/src/apply/ownership.rs
+  operator/src/apply/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
+  operator/src/cluster/profile.rs operator/src/leader/share.rs certs/src/rotation.rs certs/src/issue.rs
+  webhook/src/review.rs webhook/src/admission.rs)
+for path in "${pure[@]}"; do [ -e "$path" ] || report "tests/lint.sh: $path does not exist"; done
 if grep -rnE 'tokio::|std::fs|std::env|std::net|SystemTime::now|Timestamp::now|now_utc|Instant::now' "${pure[@]}" --include='*.rs' | grep -vE 'tests?::|let .*start.* = .*Instant::now|env!\('; then
-  say "that is I/O, a clock or the environment where everything is pure"
+  report "pure code must not use I/O, a clock or the environment"
 fi
 if cargo tree --quiet -e normal -p knative-operator-shared --prefix none | grep -E '^(tokio|hyper|rustls|kube-client) '; then
-  say "shared depends on a client or a runtime"
+  report "shared must not depend on a client or a runtime"
 fi
 
-# Every command in a document is run by a test, or the document says why it can't be.
+# Modules of a crate import each other in one direction only; so do its top-level folders.
+for source in operator/src webhook/src shared/src shared/runtime/src certs/src tests/src; do
+  imports=$(git ls-files "$source/*.rs" | grep -vE '/src/bin/|/tests\.rs$' | xargs awk -v root="$source" -f tests/lint/modules.awk)
+  folders=$(awk '{ sub(/::.*/, "", $1); sub(/::.*/, "", $2); if ($1 != $2) print }' <<<"$imports")
+  for edges in "$imports" "$folders"; do
+    circle=$(tsort <<<"$edges" 2>&1 >/dev/null) || report "modules of $source import each other in a circle: $(sed -n 's/^tsort: \([a-z_:]*\)$/\1/p' <<<"$circle" | sort -u | xargs)"
+  done
+done
+
+# Code has at most 120 columns (rustfmt checks that), comments and prose have at most 100.
+while read -r place; do
+  report "$place: comments have at most 100 columns"
+done < <(git ls-files '*.rs' '*.sh' '*.toml' '*Dockerfile' Makefile .ci/run 'charts/*.yaml' ':!charts/*/files/crds/*' |
+  LC_ALL=C xargs awk '{ s = $0; sub(/^ */, "", s); gsub(/[\200-\277]/, "") } s ~ /^(\/\/|# )/ && length($0) > 100 && s !~ /https?:/ { print FILENAME ":" FNR }')
+while read -r place; do
+  report "$place: prose has at most 100 columns"
+done < <(git ls-files '*.md' | LC_ALL=C xargs awk 'FNR == 1 { code = 0 } /^ *```/ { code = !code } { gsub(/[\200-\277]/, "") }
+  !code && length($0) > 100 && !/^\|/ && !/<!--/ && !/https?:/ { print FILENAME ":" FNR }')
+
+# Words: tests/lint/words.txt has the replacements.
+while IFS=$'\t' read -r pattern instead; do
+  case $pattern in '' | '#'*) continue ;; esac
+  if git grep -inwE "($pattern)" -- '*.rs' '*.md' '*.sh' '*.snap' '*.txt' Makefile .ci charts ':!charts/*/files/crds/*' ':!tests/lint/words.txt' ':!tests/tests/conformance/golden' >&2; then
+    report "use other words: $instead"
+  fi
+done <tests/lint/words.txt
+
+# A test runs every command in a document, or the document gives a reason why not.
 while read -r file; do
   run=no
   ! git grep -qF "document(\"$file\")" -- tests/tests/e2e || run=yes
   while read -r line; do
-    say "$file:$line: no test runs these commands; run them in tests/tests/e2e, or say why not: <!-- not run: REASON -->"
+    report "$file:$line: no test runs these commands; run them in tests/tests/e2e, or give a reason: <!-- not run: REASON -->"
   done < <(awk -v run="$run" '
     /^ *```/ { if (open) { open = 0 } else { open = 1; commands = /^ *```(sh|bash|shell|console|zsh)$/; plain = /^ *```$/
         if (commands && before !~ /<!-- not run: .+ -->/ && run == "no") print FNR } }
     open && plain && /^(kubectl|helm|make|cargo|docker|knative-operator) / { print FNR; plain = 0 }
     NF { before = $0 }' "$file")
 done < <(git ls-files '*.md')
-git grep -q '"get", "notes"' -- tests/tests/e2e/documents.rs || say "no test runs the commands in the NOTES.txt of the chart"
+git grep -q '"get", "notes"' -- tests/tests/e2e/documents.rs || report "no test runs the commands in the NOTES.txt of the chart"
 
-# Nothing unfinished, nothing switched off.
-if git grep -nE 'todo!\(|unimplemented!\(|#\[ignore|FIXME|XXX' -- '*.rs'; then say "that is unfinished or switched off"; fi
-exit $fault
+# Links between documents have a target.
+while IFS=: read -r file link; do
+  [ -e "$(dirname "$file")/$link" ] || report "$file: the target of the link $link does not exist"
+done < <(git grep -oE '\]\([^):#]+[)#]' -- '*.md' | sed -E 's/\]\(//; s/[)#]$//')
+
+# No unfinished code, no ignored tests.
+if git grep -nE 'todo!\(|unimplemented!\(|#\[ignore|FIXME|XXX' -- '*.rs'; then report "remove unfinished code and ignored tests"; fi
+exit $failed

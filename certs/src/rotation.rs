@@ -26,7 +26,7 @@ pub enum RotationStep {
     Promote,
     /// Trust the issuing authority only.
     Finish,
-    /// Issue everything anew.
+    /// Issue a new authority and certificate.
     Replace(&'static str),
 }
 

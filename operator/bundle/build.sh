@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Builds a release bundle: Knative's released manifests, in the layout that the operator reads (--releases).
+# Builds a release bundle: Knative's released manifests, in the layout that the operator reads
+# (--releases).
 #
-#   build.sh OUT [VERSION…]     all of releases.lock, or only what belongs to these versions of Serving and Eventing
+#   build.sh OUT [VERSION…]     all of releases.lock, or only these versions of Serving and Eventing
 #
-# Every file is held against its checksum in releases.lock. A run that was interrupted goes on where it was: what is
-# there and right is kept, what is there in part is continued. Exits 1 if anything is missing or wrong in the end.
+# Compares every file with its checksum in releases.lock. After an interruption, run it again: it
+# keeps complete files and continues partial downloads. Exits with 1 if a file is missing or wrong.
 #
-#   BUNDLE_SOURCE   where to download from (default https://github.com)
+#   BUNDLE_SOURCE   URL to download from (default https://github.com)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 [ $# -ge 1 ] || { sed -n '2,10p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2; }
@@ -46,12 +47,13 @@ for row in "${rows[@]}"; do
   target=$out/$place part=$out/$place.part
   printf '[%d/%d] %s' "$number" "${#rows[@]}" "$place"
   if [ "$(sum "$target")" = "$checksum" ]; then
-    echo ": there already"
+    echo ": exists"
     continue
   fi
   mkdir -p "$(dirname "$target")"
-  # What breaks off is continued; a part that is of another file, or can't be continued, is fetched anew, once.
-  for attempt in continue continue anew; do
+  # Continues a partial download. If that fails or the checksum differs, downloads the file again,
+  # once.
+  for attempt in continue continue restart; do
     [ "$attempt" = continue ] || rm -f "$part"
     curl --fail --silent --show-error --location --proto-redir =https,http --retry 3 --retry-connrefused --connect-timeout 10 --max-time 300 \
       --continue-at - --output "$part" "$source/$path" 2>"$part.error" || true
@@ -68,7 +70,7 @@ for row in "${rows[@]}"; do
   fi
 done
 if [ "$failed" -gt 0 ]; then
-  echo "$failed of ${#rows[@]} files are missing in $out; run the same command again to go on" >&2
+  echo "$failed of ${#rows[@]} files are missing in $out; run the same command again to continue" >&2
   exit 1
 fi
 echo "the bundle in $out is complete: ${#rows[@]} files"

@@ -1,5 +1,5 @@
-//! The Knative operator: installs what `KnativeServing` and `KnativeEventing` ask for, on its own cluster or on spokes,
-//! and repairs drift. `docs/develop/architecture.md` has the map.
+//! The Knative operator: installs what `KnativeServing` and `KnativeEventing` ask for, on its own
+//! cluster or on spokes, and repairs drift. `docs/develop/architecture.md` has the map.
 
 mod apply;
 mod cluster;

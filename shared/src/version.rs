@@ -24,7 +24,7 @@ pub enum VersionError {
     )]
     Syntax(String),
     /// The bundle lacks it.
-    #[error("the manifests of the target version {wanted} are not available to this release; available are {}; set spec.version to one of them", list(.available))]
+    #[error("the manifests of the target version {wanted} are not available to this release; available versions: {}; set spec.version to one of them", list(.available))]
     Unavailable {
         /// The requested version.
         wanted: String,
@@ -149,7 +149,8 @@ impl Version {
         if asked.eq_ignore_ascii_case("latest") { Self::resolve(Some(asked), available) } else { asked.parse() }
     }
 
-    /// Whether `self` may follow `installed`: the same minor version or a neighbouring one, up or down.
+    /// Whether `self` may follow `installed`: the same minor version or a neighbouring one, up or
+    /// down.
     pub fn may_follow(&self, installed: Option<&Self>, kind: &'static str) -> Result<(), VersionError> {
         let Some(installed) = installed else { return Ok(()) };
         if installed.number.major != self.number.major {
@@ -210,9 +211,9 @@ mod tests {
         let error = Version::resolve(Some("1.99"), &bundle).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the manifests of the target version 1.99 are not available to this release; available are 1.22.0, 1.22.1; set spec.version to one of them"
+            "the manifests of the target version 1.99 are not available to this release; available versions: 1.22.0, 1.22.1; set spec.version to one of them"
         );
-        assert!(Version::resolve(None, &[]).unwrap_err().to_string().contains("available are none"));
+        assert!(Version::resolve(None, &[]).unwrap_err().to_string().contains("available versions: none"));
         assert!(
             Version::resolve(Some("abc"), &bundle)
                 .unwrap_err()
@@ -225,7 +226,7 @@ mod tests {
     fn only_adjacent_minors_may_follow() {
         let v = |t: &str| t.parse::<Version>().unwrap();
         assert!(v("1.22.1").may_follow(None, "KnativeServing").is_ok());
-        for (installed, target, fine) in [
+        for (installed, target, allowed) in [
             ("1.22.1", "1.22.0", true),
             ("1.22.1", "1.23.0", true),
             ("1.22.1", "1.21.4", true),
@@ -235,7 +236,7 @@ mod tests {
         ] {
             assert_eq!(
                 v(target).may_follow(Some(&v(installed)), "KnativeServing").is_ok(),
-                fine,
+                allowed,
                 "{installed} to {target}"
             );
         }

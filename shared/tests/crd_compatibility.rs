@@ -1,5 +1,6 @@
-//! The CRDs against those of the Go operator (`../shared/crds`): the same field paths, types, required fields, list and
-//! map kinds, patterns and rules. The test says "skipped" where that material is absent.
+//! The CRDs against those of the Go operator (`../shared/crds`): the same field paths, types,
+//! required fields, list and map kinds, patterns and rules. The test says "skipped" where that
+//! material is absent.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // these are tests
 
@@ -11,7 +12,8 @@ use knative_operator_shared::api::Component;
 use knative_operator_shared::crd::definition;
 use serde_json::Value;
 
-/// Ours alone: the documented name of the namespace settings, and a field that Kubernetes 1.37 added to its own type.
+/// Ours alone: the documented name of the namespace settings, and a field that Kubernetes 1.37
+/// added to its own type.
 const ADDED: [&str; 3] = [
     ".spec.namespaceConfiguration",
     ".spec.deployments[].volumeMounts[].bindMountOptions",

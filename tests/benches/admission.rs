@@ -2,7 +2,7 @@
 //! with realistic resources. Prints reviews per second, the server's own time (from its histogram),
 //! and its memory, after each part of BENCH_REVIEWS (default one million) reviews.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::cast_precision_loss)] // this measures
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::cast_precision_loss)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,7 +79,7 @@ async fn run() -> Result<()> {
     println!("one replica on one core, {CONNECTIONS} connections, reviews of {} bytes", body.len());
     println!(
         "{:>9}  {:>9}  {:>12}  {:>8}  {:>8}  {:>10}",
-        "reviews", "a second", "CPU a review", "p50", "p99", "resident"
+        "reviews", "a second", "CPU per review", "p50", "p99", "resident"
     );
     let client =
         Client::builder(TokioExecutor::new()).pool_max_idle_per_host(CONNECTIONS).build(tls::insecure_connector());

@@ -148,18 +148,18 @@ impl Bench {
     /// Waits until metric `name` is 1 for `spokes` resources.
     async fn all_true(&self, spokes: usize, name: &str) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
-        let mut held = 0;
+        let mut count = 0;
         while Instant::now() < deadline {
             if let Ok((200, text)) = http::get(self.product.metrics(), "/metrics").await {
-                held =
+                count =
                     text.lines().filter(|line| line.starts_with(&format!("{name}{{")) && line.ends_with(" 1")).count();
-                if held == spokes {
+                if count == spokes {
                     return Ok(());
                 }
             }
             tokio::time::sleep(Duration::from_millis(if spokes > 100 { 500 } else { 20 })).await;
         }
-        Err(format!("{name} is 1 of {held} resources, not {spokes}, after {LIMIT:?}").into())
+        Err(format!("{name} is 1 of {count} resources, not {spokes}, after {LIMIT:?}").into())
     }
 
     /// Deletes a Deployment on each of `spokes` in turn; returns median and 99th percentile of the
@@ -173,7 +173,7 @@ impl Bench {
             }
             while spoke.back(DEPLOYMENT).is_none() {
                 if deleted.elapsed() > Duration::from_secs(60) {
-                    return Err("a deleted Deployment is not back after a minute".into());
+                    return Err("the operator did not repair the deleted Deployment within a minute".into());
                 }
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }

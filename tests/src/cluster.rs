@@ -1,6 +1,6 @@
 //! A control plane.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,7 +13,6 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::gate::Gate;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::subnet::Subnet;
@@ -262,9 +261,9 @@ impl Cluster {
         &self.subnet
     }
 
-    /// Makes Pods connect to its API server through `gate`.
-    pub fn set_gate(&mut self, gate: &Gate) {
-        self.pod_endpoint = Some((gate.url.clone(), gate.authority.clone()));
+    /// Makes Pods connect to its API server through the proxy at `url` with `authority` (PEM).
+    pub fn set_pod_endpoint(&mut self, url: String, authority: String) {
+        self.pod_endpoint = Some((url, authority));
     }
 
     /// URL and authority (PEM) of its API server for Pods.
@@ -359,55 +358,6 @@ fn http_get(path: &str) -> http::Request<Vec<u8>> {
     let mut request = http::Request::new(Vec::new());
     *request.uri_mut() = path.parse().unwrap();
     request
-}
-
-/// Objects of a cluster, as `Kind.group namespace/name`: everything that can be listed, except for
-/// CRDs and their APIServices, events, Leases, and objects of the API server itself (addresses of
-/// Services).
-pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
-    let discovery = kube::discovery::Discovery::new(client.clone())
-        .exclude(&["events.k8s.io", "coordination.k8s.io"])
-        .run()
-        .await?;
-    let mut objects = BTreeSet::new();
-    for (resource, capabilities) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
-        if !capabilities.supports_operation(kube::discovery::verbs::LIST)
-            || matches!(resource.kind.as_str(), "Event" | "CustomResourceDefinition" | "APIService" | "IPAddress")
-        {
-            continue;
-        }
-        let api: Api<kube::core::PartialObjectMeta<kube::core::DynamicObject>> =
-            Api::all_with(client.clone(), &resource);
-        let listed = loop {
-            match api.list_metadata(&kube::api::ListParams::default()).await {
-                // Its kind was defined a moment ago.
-                Err(kube::Error::Api(status)) if status.code == 429 => {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                }
-                other => break other?,
-            }
-        };
-        for object in listed {
-            let (namespace, name) =
-                (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
-            objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
-        }
-    }
-    Ok(objects)
-}
-
-/// Objects of a cluster that were not there `before`, once the cluster is idle. Dependents of
-/// deleted objects (ReplicaSets, EndpointSlices) are collected by other controllers a moment later,
-/// so no single object can be watched.
-pub async fn left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let left: Vec<String> = objects(&cluster.client()).await?.difference(before).cloned().collect();
-        if left.is_empty() || Instant::now() > deadline {
-            return Ok(left);
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
-    }
 }
 
 /// A client for the kubeconfig at `path`.

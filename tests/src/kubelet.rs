@@ -174,10 +174,10 @@ fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
 /// `BENCH_OPERATOR` names another operator to measure.
 pub fn images(plugins: &Path) -> Result<Images> {
     let operator =
-        std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::sibling("knative-operator"), |other| Ok(other.into()));
+        std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::binary("knative-operator"), |other| Ok(other.into()));
     Ok([
         (OPERATOR_IMAGE.to_owned(), operator?),
-        (WEBHOOK_IMAGE.to_owned(), tools::sibling("knative-operator-webhook")?),
+        (WEBHOOK_IMAGE.to_owned(), tools::binary("knative-operator-webhook")?),
         (PLUGIN_IMAGE.to_owned(), plugins.to_owned()),
     ]
     .into())

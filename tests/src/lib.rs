@@ -5,7 +5,8 @@
 //! Every process is started by [`process`], which stops it when the process that started it ends,
 //! however it ends.
 
-#![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)] // a fixture that can't go on should stop the test
+// A fixture that can't continue should stop the test.
+#![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)]
 
 pub mod cluster;
 pub mod gate;
@@ -22,6 +23,7 @@ pub mod product;
 pub mod proxies;
 pub mod proxy;
 pub mod releases;
+pub mod remaining;
 pub mod sim;
 pub mod subnet;
 pub mod texts;

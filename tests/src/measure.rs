@@ -17,7 +17,8 @@ use crate::cluster::Cluster;
 pub struct Request {
     /// `get`, `list`, `watch`, `create`, `patch`, …
     pub verb: String,
-    /// Resource, with group and subresource where there are some, and name: `deployments.apps/activator`.
+    /// Resource, with group and subresource where there are some, and name:
+    /// `deployments.apps/activator`.
     pub target: String,
     /// Status code of the response.
     pub code: i64,

@@ -35,7 +35,7 @@ impl Process {
         let (pid_file, log) = (dir.join(format!("{name}.pid")), dir.join(format!("{name}.log")));
         let _ = std::fs::remove_file(&pid_file);
         let out = File::options().create(true).append(true).open(&log)?;
-        let mut tether = Command::new(tools::sibling("tether")?)
+        let mut tether = Command::new(tools::binary("tether")?)
             .arg(&pid_file)
             .arg(grace.as_secs().to_string())
             .arg(program)

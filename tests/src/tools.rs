@@ -12,7 +12,7 @@ pub fn project() -> &'static Path {
 }
 
 /// A binary of the workspace, in the folder of the running one.
-pub fn sibling(name: &str) -> Result<PathBuf> {
+pub fn binary(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let found = own.ancestors().skip(1).take(2).map(|dir| dir.join(name)).find(|path| path.is_file());
     found.ok_or_else(|| format!("{name} is not built: run `cargo build --workspace` first").into())

@@ -29,7 +29,8 @@ where
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             let Ok(object) = event else {
-                tokio::time::sleep(Duration::from_millis(200)).await; // the API server is away: ask again until the deadline
+                // The API server is unavailable: retry until the deadline.
+                tokio::time::sleep(Duration::from_millis(200)).await;
                 continue;
             };
             last.clone_from(&object);

@@ -21,12 +21,12 @@ fn fault(text: &str) -> Option<String> {
         }
     }
     // Items of a list may share parts; but no clause occurs twice, and no cause twice in a clause.
-    let mut said = HashSet::new();
+    let mut clauses = HashSet::new();
     for clause in text.split(['\n', ';']).flat_map(|part| part.split(". ")).map(str::trim).filter(|c| is_sentence(c)) {
         let mut causes = HashSet::new();
         let again = clause.split(": ").map(str::trim).find(|cause| is_sentence(cause) && !causes.insert(*cause));
-        if let Some(twice) = again.or((!said.insert(clause)).then_some(clause)) {
-            return Some(format!("says twice: {twice}"));
+        if let Some(twice) = again.or((!clauses.insert(clause)).then_some(clause)) {
+            return Some(format!("repeats: {twice}"));
         }
     }
     None
@@ -100,14 +100,14 @@ fn lines(mut each: impl FnMut(&str, bool)) -> bool {
 
 #[test]
 fn conditions_events_and_logs_are_plain_text() {
-    let (mut counts, mut faults, mut seen) =
+    let (mut counts, mut faults, mut printed) =
         (BTreeMap::<&str, usize>::new(), BTreeMap::<String, (usize, String)>::new(), HashSet::new());
     let found = lines(|line, audit| {
         for (kind, text) in read(line, audit) {
             *counts.entry(kind).or_default() += 1;
             if kind == "condition" && text.len() > 1024 {
                 faults.entry("a condition is longer than 1,024 bytes".to_owned()).or_insert_with(|| (0, text)).0 += 1;
-            } else if seen.insert(text.clone())
+            } else if printed.insert(text.clone())
                 && let Some(fault) = fault(&text)
             {
                 faults.entry(format!("{kind} {fault}")).or_insert_with(|| (0, text)).0 += 1;
@@ -115,8 +115,8 @@ fn conditions_events_and_logs_are_plain_text() {
         }
     });
     eprintln!("read {counts:?}");
-    let told: Vec<_> = faults.iter().map(|(fault, (times, text))| format!("{times} × {fault}\n    {text}")).collect();
-    assert!(told.is_empty(), "{} faults:\n{}", told.len(), told.join("\n"));
+    let lines: Vec<_> = faults.iter().map(|(fault, (times, text))| format!("{times} × {fault}\n    {text}")).collect();
+    assert!(lines.is_empty(), "{} faults:\n{}", lines.len(), lines.join("\n"));
     for kind in ["condition", "event", "log"] {
         assert!(!found || counts.get(kind).is_some_and(|count| *count > 20), "too few of {kind}: {counts:?}");
     }

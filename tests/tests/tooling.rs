@@ -132,10 +132,10 @@ fn bundle_is_built_verified_and_resumed() {
     files.insert("/k/serving/b.yaml".to_owned(), b"tampered".to_vec());
     let server = Server::of(files.clone(), &["/k/serving/a.yaml"]);
     let output = bundle(&out, &lock, &server, &["1.1.0"]);
-    let said = output_text(&output);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("[2/3] knative-serving/1.1.0/2-b.yaml: FAILED: its checksum is"), "{said}");
-    assert!(said.contains("1 of 3 files are missing") && said.contains("run the same command again"), "{said}");
+    let text = output_text(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("[2/3] knative-serving/1.1.0/2-b.yaml: FAILED: its checksum is"), "{text}");
+    assert!(text.contains("1 of 3 files are missing") && text.contains("run the same command again"), "{text}");
     assert_eq!(std::fs::read(out.join(places[0].0)).unwrap(), file(places[0].1));
     assert!(
         server.requested().iter().any(|a| a.starts_with("/k/serving/a.yaml@") && !a.ends_with("@0")),
@@ -148,8 +148,8 @@ fn bundle_is_built_verified_and_resumed() {
     files.insert("/k/serving/b.yaml".to_owned(), file("/k/serving/b.yaml"));
     let server = Server::of(files, &[]);
     let output = bundle(&out, &lock, &server, &["1.1.0"]);
-    let said = output_text(&output);
-    assert!(output.status.success() && said.contains("is complete: 3 files"), "{said}");
+    let text = output_text(&output);
+    assert!(output.status.success() && text.contains("is complete: 3 files"), "{text}");
     assert!(server.requested().iter().all(|a| a.starts_with("/k/serving/b.yaml")), "{:?}", server.requested());
 
     let output = bundle(&out, &lock, &server, &["9.9.9"]);
@@ -234,12 +234,12 @@ fn downloaded_binary_needs_right_checksum() {
 
     let wrong = HashMap::from([(path.clone(), binary), (format!("{path}.sha256"), sha256(b"another").into_bytes())]);
     let output = install("wrong", &Server::of(wrong, &[]));
-    let said = output_text(&output);
+    let text = output_text(&output);
     assert!(
         !output.status.success()
-            && said.contains("does not match its published checksum")
-            && said.contains("install Go"),
-        "{said}"
+            && text.contains("does not match its published checksum")
+            && text.contains("install Go"),
+        "{text}"
     );
 }
 
@@ -249,7 +249,7 @@ fn process_ends_with_its_starter() {
     let (pid_file, ended) = (dir.path().join("pid"), dir.path().join("to-remove"));
     std::fs::create_dir(&ended).unwrap();
     // The shell that starts the tether is killed, so it can't clean up.
-    let tether = knative_operator_tests::tools::sibling("tether").unwrap();
+    let tether = knative_operator_tests::tools::binary("tether").unwrap();
     let script = format!(
         "sleep 600 | TETHER_REMOVE={} {} {} 0 sleep 601",
         ended.display(),
@@ -271,7 +271,7 @@ fn process_ends_with_its_starter() {
     let holder = Command::new("pkill").args(["-KILL", "-x", "-P", &shell.id().to_string(), "sleep"]).status().unwrap();
     assert!(holder.success());
     while Path::new(&format!("/proc/{pid}")).exists() || ended.exists() {
-        within("it lives on, or its folder is still there");
+        within("the process still runs, or its folder still exists");
         std::thread::yield_now();
     }
     let _ = shell.wait();

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Brings the binaries of the test control plane together and prints the folder that holds them.
+# Provides the binaries of the test control plane and prints their folder.
 #
-# Each binary is taken from the first of: $KUBEBUILDER_ASSETS, the cache outside the tree, the official downloads
-# (verified with the checksums published beside them; given up within seconds where they can't be reached), `go build`.
+# Takes each binary from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
+# tree, the official downloads (verified with their published checksums; given up within seconds if
+# they can't be reached), `go build`.
 #
-#   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, then knative-operator)
-#   TOOLS_MIRROR            takes the downloads from this URL, laid out as HOST/PATH, instead
-#   TOOLS_DOWNLOAD=no       builds with Go at once
+#   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, + knative-operator)
+#   TOOLS_MIRROR            a mirror for the downloads, with paths HOST/PATH
+#   TOOLS_DOWNLOAD=no       don't download, build with Go
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
@@ -24,21 +25,22 @@ flock 9
 
 say() { printf '%s\n' "$*" >&2; }
 
-# download HOST/PATH FILE: fetches a file, quickly giving up on a host that can't be reached.
+# download HOST/PATH FILE: downloads a file. Gives up quickly if the host can't be reached.
 download() {
   local url=https://$1
   [ -z "${TOOLS_MIRROR:-}" ] || url=$TOOLS_MIRROR/$1
   curl --fail --silent --show-error --location --connect-timeout 3 --retry 2 --retry-max-time 60 --max-time 300 -o "$2" "$url" 2>/dev/null
 }
 
-# verified HOST/PATH CHECKSUM-HOST/PATH FILE: fetches a file and holds it against its published SHA-256.
+# verified HOST/PATH CHECKSUM-HOST/PATH FILE: downloads a file and compares it with its published
+# SHA-256 checksum.
 verified() {
   download "$1" "$3" && download "$2" "$3.sum" || return 1
   local wanted
   wanted=$(grep -E "(^|[ /])$(basename "$1")\$" "$3.sum" | head -n1 | cut -c1-64 || true)
   [ -n "$wanted" ] || wanted=$(cut -c1-64 <"$3.sum" | head -n1)
   if [ "$wanted" != "$(sha256sum "$3" | cut -c1-64)" ]; then
-    say "$(basename "$1"): the download does not match its published checksum; not used"
+    say "$(basename "$1"): the download does not match its published checksum; ignored"
     return 1
   fi
 }
@@ -67,7 +69,7 @@ official() {
 
 build() {
   local name=$1 out=$2
-  command -v go >/dev/null || { say "$name: not in the cache and not to be downloaded; install Go 1.26 or later to build it"; return 1; }
+  command -v go >/dev/null || { say "$name: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
   local v=k8s.io/component-base/version package module=kubernetes ldflags="-s -w"
   case $name in
   etcd) module=etcd package=go.etcd.io/etcd/server/v3 ;;
@@ -80,7 +82,7 @@ build() {
   (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out" "$package")
 }
 
-# stages: how KWOK plays nodes and pods, as its module ships it.
+# stages: the stages of nodes and Pods in the KWOK module.
 stages() {
   local dir
   [ ! -s "$bin/kwok-stages.yaml" ] || return 0
@@ -91,7 +93,7 @@ stages() {
   mv "$bin/kwok-stages.tmp" "$bin/kwok-stages.yaml"
 }
 
-# profile_crd: the official CRD of ClusterProfile, as its module ships it.
+# profile_crd: the CRD of ClusterProfile in its official module.
 profile_crd() {
   local dir
   [ ! -s "$bin/clusterprofiles.yaml" ] || return 0

@@ -50,7 +50,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Values that name the Go operator's images are told before anything is installed. */}}
+{{/* Refuses values that name images of the Go operator. */}}
 {{- define "knative-operator.checkImages" -}}
 {{- $lines := list }}
 {{- range $part := list "knative_operator" "operator_webhook" }}
@@ -69,7 +69,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Where the webhook's certificates are. */}}
+{{/* The Secret with the webhook's certificates. */}}
 {{- define "knative-operator.certificateSecret" -}}
 {{- $certificates := .Values.knative_operator.operator_webhook.certificates }}
 {{- if and (eq $certificates.source "secret") (not $certificates.secretName) }}
@@ -78,7 +78,7 @@ imagePullSecrets:
 {{- $certificates.secretName | default "operator-webhook-certs" }}
 {{- end }}
 
-{{/* What is wrong with the multicluster values is told before anything is installed. */}}
+{{/* Refuses invalid multicluster values. */}}
 {{- define "knative-operator.checkMulticluster" -}}
 {{- $mc := .Values.knative_operator.multicluster | default dict }}
 {{- if $mc.enabled }}

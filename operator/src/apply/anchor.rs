@@ -34,7 +34,7 @@ pub struct InventoryStore {
 pub enum Contents {
     /// The inventory that was stored before.
     Existing(Inventory),
-    /// The inventory that was stored just now, before anything was applied.
+    /// The inventory that was stored before anything was applied.
     Created(Inventory),
 }
 

@@ -1,8 +1,9 @@
 //! Makes a cluster equal to a plan with as few requests as possible, and repairs drift.
 //!
 //! [`inventory`] lists what was applied, [`observer`] follows the cluster by one [`watch`] per kind
-//! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders
-//! the writes by phase, [`write`] applies one object, [`anchor`] stores the inventory on the cluster, [`remove`] deletes it all.
+//! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders the
+//! writes by phase, [`write`] applies one object, [`anchor`] stores the inventory on the cluster,
+//! [`remove`] deletes it all.
 
 pub mod anchor;
 pub mod differ;

@@ -44,7 +44,7 @@ impl ObservedState {
         self.lock().unserved.insert((group.to_owned(), kind.to_owned()));
     }
 
-    /// Waits until the plan's definition of `kind` is established anew, with another uid than now.
+    /// Waits until the plan's definition of `kind` is established again, with a different uid.
     pub async fn wait_until_defined(&self, kind: &Kind) {
         let (mut established, before) = (self.established.subscribe(), self.lock().established_definition_uid(kind));
         while established.changed().await.is_ok() {
@@ -187,7 +187,7 @@ impl ObservedState {
         records.unserved.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
     }
 
-    /// Wakes up whoever waits in [`Self::changed`].
+    /// Wakes up the waiters in [`Self::changed`].
     pub fn notify(&self) {
         self.changed.notify_one();
     }

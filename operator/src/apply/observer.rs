@@ -61,7 +61,7 @@ impl Observer {
         self.start(WatchTarget { kind: kind.clone(), namespace: namespace.to_owned(), name: String::new() });
     }
 
-    /// Starts the watch of the Namespace `name`, whatever its labels, if there is none.
+    /// Starts the watch of the Namespace `name`, regardless of its labels, if there is none.
     pub fn watch_namespace(&mut self, name: &str) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
         self.start(WatchTarget {
@@ -134,7 +134,7 @@ impl Watch {
                 WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then_some(MIN_WATCH_DURATION),
                 WatchEnd::Expired => {
                     version.clear();
-                    // Restart at once, unless this watch has just been restarted.
+                    // Restart immediately, unless this watch has just been restarted.
                     (!resumed).then_some(MIN_WATCH_DURATION)
                 }
                 WatchEnd::Refused(status) if mode == WatchMode::Streaming && is_unsupported(&status) => {

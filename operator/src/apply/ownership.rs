@@ -1,6 +1,6 @@
 //! Drift detection by field ownership: the API server records the manager of each field
-//! (server-side apply, `metadata.managedFields`). Whoever changes or removes a field takes it from
-//! the operator. Fields that others add are no drift. Pure.
+//! (server-side apply, `metadata.managedFields`). A manager that changes or removes a field takes
+//! it from the operator. Fields that others add are no drift. Pure.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

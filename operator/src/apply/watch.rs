@@ -29,7 +29,8 @@ pub struct WatchTarget {
     pub kind: Kind,
     /// The namespace; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// The name of the only object, whatever its labels; empty for all objects with the labels.
+    /// The name of the only object, regardless of its labels; empty for all objects with the
+    /// labels.
     pub name: String,
 }
 
@@ -50,7 +51,7 @@ pub enum WatchEvent {
 pub enum WatchEnd {
     /// Normally, after its maximum duration: the next watch continues.
     Completed,
-    /// The resourceVersion is too old: the watch has to start anew.
+    /// The resourceVersion is too old: the watch must start again.
     Expired,
     /// The API server refused it.
     Refused(Box<Status>),
@@ -246,9 +247,9 @@ mod tests {
     use super::*;
 
     fn read(lines: &[&str], mut initial: bool) -> (Vec<String>, String, Option<WatchEnd>) {
-        let (mut told, mut version) = (Vec::new(), String::new());
+        let (mut events, mut version) = (Vec::new(), String::new());
         let mut handle = |what: WatchEvent| {
-            told.push(match what {
+            events.push(match what {
                 WatchEvent::InitApply(object) => format!("listed {}", object.metadata.name.unwrap_or_default()),
                 WatchEvent::InitDone(version) => format!("all at {version}"),
                 WatchEvent::Apply(object) => format!("changed {}", object.metadata.name.unwrap_or_default()),
@@ -256,12 +257,12 @@ mod tests {
             });
         };
         let end = lines.iter().find_map(|line| event(line.as_bytes(), &mut initial, &mut version, &mut handle).err());
-        (told, version, end)
+        (events, version, end)
     }
 
     #[test]
     fn watch_begins_with_initial_objects() {
-        let (told, version, end) = read(
+        let (events, version, end) = read(
             &[
                 r#"{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"9"}}}"#,
                 r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"3"}}}"#,
@@ -273,7 +274,7 @@ mod tests {
             ],
             true,
         );
-        assert_eq!(told, ["listed b", "listed a", "all at 12", "changed a", "gone b"]);
+        assert_eq!(events, ["listed b", "listed a", "all at 12", "changed a", "gone b"]);
         assert_eq!((version.as_str(), end.is_none()), ("20", true));
     }
 

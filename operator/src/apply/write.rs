@@ -83,7 +83,7 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
 
 /// Fields that an apply claims.
 enum Claim<'a> {
-    /// All fields, whoever owns them.
+    /// All fields, regardless of their owners.
     All,
     /// All fields; the API server answers with a conflict if another manager owns one with another
     /// value.
@@ -92,8 +92,8 @@ enum Claim<'a> {
     Except(&'a BTreeSet<Path>, Option<String>),
 }
 
-/// Builds the request that applies `item`. Serialized at once, since many requests wait at the same
-/// time.
+/// Builds the request that applies `item`. Serialized immediately, since many requests wait at the
+/// same time.
 fn apply_request(api: &Objects, plan: &Plan, item: &Item, claim: Claim<'_>) -> kube::Result<http::Request<Vec<u8>>> {
     let mut object = plan.object_of(item);
     object["metadata"]["annotations"][DIGEST] = plan.digest(item).to_string().into();

@@ -88,7 +88,7 @@ impl SpokeService {
         Client::new(self.clone(), "default")
     }
 
-    /// Drops the connections; the next request connects anew, over HTTP/2 or HTTP/1.1.
+    /// Drops the connections; the next request opens a new connection, over HTTP/2 or HTTP/1.1.
     pub async fn reconnect(&self, http2: bool) -> Result<(), Unresolved> {
         let cached = self.credentials.current().await?;
         self.pools.store(Arc::new(pools(&self.access, &cached, http2)?));

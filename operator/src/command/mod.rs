@@ -1,5 +1,5 @@
-//! Flags and subcommands: the operator itself (the default), `render`, `lint` and `versions` without a cluster, `diff`
-//! against one.
+//! Flags and subcommands: the operator itself (the default), `render`, `lint` and `versions`
+//! without a cluster, `diff` against one.
 
 mod check;
 mod diff;

@@ -17,7 +17,8 @@ pub struct ReleaseArgs {
     /// Time limit for the download of a manifest from a URL in a spec.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
     pub download_timeout: Duration,
-    /// Minimum Kubernetes version that Knative's components accept, such as v1.34.0. Defaults to their own minimum.
+    /// Minimum Kubernetes version that Knative's components accept, such as v1.34.0. Defaults to
+    /// their own minimum.
     #[arg(long, env = "KUBERNETES_MIN_VERSION", value_name = "VERSION")]
     pub kubernetes_min_version: Option<String>,
 }

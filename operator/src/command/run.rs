@@ -213,8 +213,14 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             () = work => Err(RunError::WatchesEnded),
         }
     };
+    let serve_failed = async {
+        match served.await {
+            Ok(()) => std::future::pending().await,
+            Err(error) => error,
+        }
+    };
     tokio::select! {
         result = lead => result,
-        result = async { let r = served.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(address, e)),
+        error = serve_failed => Err(RunError::Bind(address, error)),
     }
 }

@@ -46,12 +46,24 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
         };
         let delay = [delay, state.throttle.next_due(Instant::now())].into_iter().flatten().min();
         let observed = state.observer.as_ref().map(|(_, observer)| Arc::clone(&observer.observed));
+        let cluster_changed = async {
+            match observed {
+                Some(observed) => observed.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let delay_elapsed = async {
+            match delay {
+                Some(delay) => tokio::time::sleep(delay.max(DEBOUNCE)).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             changed = desired.changed() => if changed.is_err() { return },
             () = cx.stop.cancelled() => return,
             () = trigger.notified() => {}
-            () = async { match observed { Some(observed) => observed.changed().await, None => std::future::pending().await } } => {}
-            () = async { match delay { Some(delay) => tokio::time::sleep(delay.max(DEBOUNCE)).await, None => std::future::pending().await } } => {}
+            () = cluster_changed => {}
+            () = delay_elapsed => {}
         }
         tokio::time::sleep(DEBOUNCE).await;
     }

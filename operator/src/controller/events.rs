@@ -166,8 +166,8 @@ mod tests {
     fn distinct_notes_are_published_up_to_limit() {
         let (mut notes, start) = (RecentNotes::<usize>(Vec::new()), Instant::now());
         let about = |name: &str| ObjectReference { uid: Some(name.to_owned()), ..ObjectReference::default() };
-        let mut told = 0;
-        let mut tell = |name: &str, note: String, after: u64| {
+        let mut recorders = 0;
+        let mut publish = |name: &str, note: String, after: u64| {
             let mut event = Event {
                 type_: EventType::Warning,
                 reason: "Error".into(),
@@ -176,25 +176,25 @@ mod tests {
                 secondary: None,
             };
             let recorder = *notes.recorder(&about(name), &mut event, start + Duration::from_secs(after), || {
-                told += 1;
-                told
+                recorders += 1;
+                recorders
             });
             (recorder, event.note.unwrap_or_default())
         };
         assert_eq!(
             [
-                tell("a", "1".into(), 0).0,
-                tell("a", "2".into(), 0).0,
-                tell("a", "1".into(), 0).0,
-                tell("b", "1".into(), 0).0
+                publish("a", "1".into(), 0).0,
+                publish("a", "2".into(), 0).0,
+                publish("a", "1".into(), 0).0,
+                publish("b", "1".into(), 0).0
             ],
             [1, 2, 1, 3]
         );
-        let many: Vec<_> = (0..20).map(|n| tell("a", format!("n{n}"), 1)).collect();
+        let many: Vec<_> = (0..20).map(|n| publish("a", format!("n{n}"), 1)).collect();
         let last = many.last().cloned().unwrap_or_default();
         assert!(many[7] == (11, "n7".into()) && last.1 == OVERFLOW_NOTE && many[8..].iter().all(|one| *one == last));
-        assert_eq!(tell("b", "5".into(), 1).1, "5");
+        assert_eq!(publish("b", "5".into(), 1).1, "5");
         // Published again after the retention.
-        assert_eq!(tell("a", "n19".into(), 400).1, "n19");
+        assert_eq!(publish("a", "n19".into(), 400).1, "n19");
     }
 }

@@ -1,6 +1,7 @@
 //! Installs a version on a cluster, as far as that is possible in one reconcile.
 //!
-//! Five steps, each with the result of the one before: assemble the release, store the inventory, plan, observe, apply.
+//! Five steps, each with the result of the one before: assemble the release, store the inventory,
+//! plan, observe, apply.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -96,8 +97,8 @@ impl Install<'_> {
         self.cx.library.release(self.resource, &self.version).await.map_err(|e| self.failed(e.to_string()))
     }
 
-    /// Step 2: release → inventory, stored on the cluster before anything is created, so that every object is found
-    /// again whatever happens.
+    /// Step 2: release → inventory, stored on the cluster before anything is created, so that every
+    /// object is found again after a crash.
     async fn store_inventory(
         &self,
         state: &mut ReconcilerState,
@@ -110,14 +111,16 @@ impl Install<'_> {
             return Ok(StoredInventory { uid, inventory, is_new: false });
         }
         let draft = self.render(release, "")?;
-        // The finalizer comes with the first object, so that a resource without installation is deleted immediately.
+        // The finalizer comes with the first object, so that a resource without installation is
+        // deleted immediately.
         let finalizer = add_finalizer(self.cx, self.resource).await;
         finalizer.map_err(|e| self.failed(format!("cannot add the finalizer: {}", error_text(&e))))?;
         let intended = self.intended_inventory(&draft).await;
         let namespace = namespace_manifest(self.resource, &draft);
         let client = &self.cluster.client;
         match self.store.ensure(client, &namespace, intended.clone()).await {
-            // The anchor of a Go operator has no inventory. Its objects exist, and are observed first.
+            // The anchor of a Go operator has no inventory. Its objects exist, and are observed
+            // first.
             Ok((uid, Contents::Existing(stored))) if stored.0.is_empty() => {
                 let written = self.store.store(client, &intended).await;
                 written.map_err(|e| self.failed(error_text(&e)))?;
@@ -155,7 +158,8 @@ impl Install<'_> {
         Ok(Planned { generation, version: self.version.clone(), uid: uid.to_owned(), release, plan })
     }
 
-    /// Step 4: plan → watches of its kinds, and the kinds that neither the plan nor Kubernetes defines.
+    /// Step 4: plan → watches of its kinds, and the kinds that neither the plan nor Kubernetes
+    /// defines.
     async fn observe(&self, state: &mut ReconcilerState, plan: &Plan) -> Kinds {
         let observer = state.observer_on(self.cx.poll_interval, self.cluster, self.resource);
         let mut targets: HashSet<_> =
@@ -244,7 +248,8 @@ impl Install<'_> {
         Box::new(Outcome::failed(self.resource, reason, Requeue::Retry))
     }
 
-    /// Nothing can be applied in a terminating namespace. The operator creates it again once it is gone.
+    /// Nothing can be applied in a terminating namespace. The operator creates it again once it is
+    /// gone.
     fn namespace_terminating(&self) -> Stopped {
         let profile = self.resource.common().cluster_profile_ref.as_ref();
         let cluster = profile.map_or_else(|| "the local cluster".to_owned(), ToString::to_string);
@@ -262,13 +267,14 @@ impl Install<'_> {
         Ok(Plan::new(rendered, &Owner::of(self.resource, anchor)))
     }
 
-    /// The part of `plan` that is applied: the namespace of a spoke is created with the anchor, and never changed.
+    /// The part of `plan` that is applied: the namespace of a spoke is created with the anchor, and
+    /// never changed.
     fn to_apply(&self, plan: Plan) -> Plan {
         if self.store.is_remote() { plan.without_namespaces() } else { plan }
     }
 
-    /// The inventory of a first apply. It includes the objects of another version that the Go operator installed, which
-    /// are pruned, unless the bundle lacks that version.
+    /// The inventory of a first apply. It includes the objects of another version that the Go
+    /// operator installed, which are pruned, unless the bundle lacks that version.
     async fn intended_inventory(&self, draft: &Plan) -> Inventory {
         let is_upgrade = installed_version(self.resource).is_some_and(|v| v != self.version.to_string());
         let mut inventory = if is_upgrade {
@@ -292,8 +298,8 @@ impl Install<'_> {
         }
     }
 
-    /// Publishes an event when the installation of another version starts, once; returns the report to publish if it
-    /// takes long.
+    /// Publishes an event when the installation of another version starts, once; returns the report
+    /// to publish if it takes long.
     fn announce(&self, state: &mut ReconcilerState, plan: &Plan) -> Option<InstallationReport> {
         let (installed, version) = (installed_version(self.resource), self.version.to_string());
         let key = self.generation_and_version();

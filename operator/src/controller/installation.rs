@@ -1,4 +1,5 @@
-//! Applies a plan: writes changed objects, prunes obsolete ones, follows Jobs, and reports what it found.
+//! Applies a plan: writes changed objects, prunes obsolete ones, follows Jobs, and reports what it
+//! found.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -49,12 +50,13 @@ pub struct Installation<'a> {
 }
 
 impl Installation<'_> {
-    /// Makes the cluster equal to the plan; returns what it found. Fails if the inventory can't be stored.
+    /// Makes the cluster equal to the plan; returns what it found. Fails if the inventory can't be
+    /// stored.
     pub async fn apply(&mut self, throttle: &mut Throttle) -> Result<InstallationReport, String> {
         let stored = self.inventory.clone();
         let applied_before = if self.is_new { &Inventory::default() } else { &self.inventory };
         let changes = engine::changes(self.plan, applied_before, self.observed);
-        // Stored before the objects are created, so that they are found again whatever happens.
+        // Stored before the objects are created, so that they are found again after a crash.
         self.inventory.add(changes.iter().map(|(item, _)| *item));
         self.store(&stored).await?;
         let stored = self.inventory.clone();
@@ -101,8 +103,8 @@ impl Installation<'_> {
         Ok(report)
     }
 
-    /// Phases that wait for the Deployments: objects that Knative's webhooks admit, and in an upgrade the Jobs, which
-    /// migrate stored objects for the new Deployments.
+    /// Phases that wait for the Deployments: objects that Knative's webhooks admit, and in an
+    /// upgrade the Jobs, which migrate stored objects for the new Deployments.
     fn deferred_phases(&self, first_install: bool) -> &'static [Phase] {
         match (self.is_available(), first_install) {
             (true, _) => &[],
@@ -147,8 +149,9 @@ impl Installation<'_> {
         apply_events::publish_pruned(&self.cx.events, self.resource, &deleted);
     }
 
-    /// Reports the Jobs and marks completed ones in the inventory; returns whether any is still running. An upgrade
-    /// waits for its Jobs, which migrate stored objects; a first install has none to migrate.
+    /// Reports the Jobs and marks completed ones in the inventory; returns whether any is still
+    /// running. An upgrade waits for its Jobs, which migrate stored objects; a first install has
+    /// none to migrate.
     fn follow_jobs(&mut self, report: &mut InstallationReport) -> bool {
         let mut has_running_jobs = false;
         let is_upgrade = self.installed_version().is_some_and(|installed| installed != self.version);

@@ -1,13 +1,17 @@
-//! One actor per custom resource: it waits for a change, reconciles, publishes the status, and waits again. Actors share
-//! only the [`context::Context`], so a slow or unreachable spoke doesn't delay the others.
+//! One actor per custom resource: it waits for a change, reconciles, publishes the status, and
+//! waits again. Actors share only the [`context::Context`], so a slow or unreachable spoke doesn't
+//! delay the others.
 //!
-//! - [`supervisor`] starts and stops actors; [`desired`] is their input, [`actor`] their loop, [`state`] what they keep.
-//! - [`reconcile`] is one reconcile: [`resolve`] finds the target cluster, [`namespace`] the namespace on it, [`install`]
-//!   makes the cluster equal to the spec in five steps ([`installation`] is the last), [`finalize`] deletes everything.
-//! - [`readiness`] and [`rejections`] describe what was found, [`conditions`] turns it into conditions (pure), [`outcome`]
-//!   adds when to reconcile again, [`status`] publishes it; [`events`] and [`apply_events`] publish events.
-//! - [`registry`] has all custom resources, [`profiles`] the ClusterProfiles, [`render_cache`] rendered objects,
-//!   [`concurrency`] the permits for reconciles.
+//! - [`supervisor`] starts and stops actors; [`desired`] is their input, [`actor`] their loop,
+//!   [`state`] what they keep.
+//! - [`reconcile`] is one reconcile: [`resolve`] finds the target cluster, [`namespace`] the
+//!   namespace on it, [`install`] makes the cluster equal to the spec in five steps
+//!   ([`installation`] is the last), [`finalize`] deletes everything.
+//! - [`readiness`] and [`rejections`] describe what was found, [`conditions`] turns it into
+//!   conditions (pure), [`outcome`] adds when to reconcile again, [`status`] publishes it;
+//!   [`events`] and [`apply_events`] publish events.
+//! - [`registry`] has all custom resources, [`profiles`] the ClusterProfiles, [`render_cache`]
+//!   rendered objects, [`concurrency`] the permits for reconciles.
 
 mod actor;
 mod apply_events;

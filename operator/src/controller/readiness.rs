@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn missing_workload_is_not_available() {
         let (plan, observed) = (plan(), ObservedState::default());
-        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"));
         // Nothing is observed yet, so nothing is reported.
         assert_eq!(report_of(&plan, &observed), InstallationReport::of(Component::Serving));
         for item in plan.items() {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn definition_is_pending_until_deadline() {
         let (plan, observed) = (plan(), ObservedState::default());
-        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"));
         let definition = plan.phase(Phase::Definitions).next().unwrap();
         let until = |deadline: &str| {
             Health::Waiting(Wait { reason: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) })
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn unwatchable_kind_is_reported_while_in_plan() {
         let (plan, observed) = (plan(), ObservedState::default());
-        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "home"));
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"));
         let kind = |api: &str, kind: &str, plural: &str| {
             let gvk = GroupVersionKind::gvk(api, "v1", kind);
             Kind { resource: ApiResource::from_gvk_with_plural(&gvk, plural), namespaced: true }

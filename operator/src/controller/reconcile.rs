@@ -173,7 +173,7 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
     }
 }
 
-/// The cluster is unreachable. Once it is back, everything is observed anew.
+/// The cluster is unreachable. Once it is back, everything is observed again.
 fn unresolved(state: &mut ReconcilerState, failure: ResolveFailure) -> Outcome {
     state.observer = None;
     state.suspect = true;
@@ -184,7 +184,7 @@ fn unresolved(state: &mut ReconcilerState, failure: ResolveFailure) -> Outcome {
 /// Why `resource` can't be installed, until it or another resource changes.
 fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
     // Checks the rules again, for resources that were stored without the webhook. An existing
-    // installation is kept, whatever rules were added later.
+    // installation is kept, regardless of newer rules.
     if resource.status().is_none_or(|s| s.version.is_none()) {
         let violations = rules::validate(resource, &RuleContext::default());
         let violations: Vec<String> = violations.iter().filter(|p| p.is_error()).map(ToString::to_string).collect();

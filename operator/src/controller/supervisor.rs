@@ -66,8 +66,8 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 match change {
                     ShardEvent::Acquired(shard) => {
                         own_shards.insert(shard);
-                        let own: Vec<Desired> = stored.values().filter(|d| leader::shard(d, cx.shards) == shard).cloned().collect();
-                        own.into_iter().for_each(|desired| start(&cx, &mut actors, desired));
+                        let own = stored.values().filter(|d| leader::shard(d, cx.shards) == shard);
+                        own.cloned().for_each(|desired| start(&cx, &mut actors, desired));
                     }
                     ShardEvent::Release(shard, answer) => {
                         own_shards.remove(&shard);

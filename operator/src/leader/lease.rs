@@ -64,8 +64,8 @@ struct Candidate {
 }
 
 /// Holds a fair share of the shards and reports changes, until `stop` (true) or until a Lease is
-/// lost (false). A process that could not renew in time must end at once, as another replica may
-/// take over.
+/// lost (false). A process that could not renew in time must end immediately, as another replica
+/// may take over.
 pub async fn run(
     client: Client,
     settings: Settings,

@@ -40,20 +40,20 @@ impl Shard {
 
 /// The changes that `identity` makes at `now`, given the state of `all` shards.
 pub fn plan_changes(identity: &str, all: &BTreeMap<u32, Shard>, now: Instant) -> ShardChanges {
-    let mut held: BTreeMap<&str, Vec<u32>> = BTreeMap::from([(identity, Vec::new())]);
+    let mut owned: BTreeMap<&str, Vec<u32>> = BTreeMap::from([(identity, Vec::new())]);
     for (shard, state) in all {
         if let Some(holder) = state.holder(now) {
-            held.entry(holder).or_default().push(*shard);
+            owned.entry(holder).or_default().push(*shard);
         }
         // Replicas that request a shard count, too.
         if let Some(wanted) =
             state.wanted.as_deref().filter(|w| !w.is_empty() && now.duration_since(state.since) < GRACE_PERIOD)
         {
-            held.entry(wanted).or_default();
+            owned.entry(wanted).or_default();
         }
     }
-    let (most, least) = (all.len().div_ceil(held.len()), all.len() / held.len());
-    let own = held.get(identity).map_or(0, Vec::len);
+    let (most, least) = (all.len().div_ceil(owned.len()), all.len() / owned.len());
+    let own = owned.get(identity).map_or(0, Vec::len);
     let mut changes = ShardChanges::default();
     for (shard, state) in all {
         let requested_by_other = state.wanted.as_deref().is_some_and(|w| w != identity && !w.is_empty());
@@ -74,7 +74,7 @@ pub fn plan_changes(identity: &str, all: &BTreeMap<u32, Shard>, now: Instant) ->
     }
     let has_requested = all.values().any(|s| s.wanted.as_deref() == Some(identity) && s.holder(now) != Some(identity));
     if changes.acquire.is_empty() && own < least && !has_requested {
-        let largest = held
+        let largest = owned
             .iter()
             .filter(|(who, shards)| **who != identity && shards.len() > least)
             .max_by_key(|(_, shards)| shards.len());

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::digest::Digest;
 use super::identity::{ObjectId, gvk, text};
-use super::kinds::Kind;
+use super::kind::Kind;
 
 /// A shared object in compact form, with its identity, digest and CRD facts at hand.
 #[derive(Clone, Debug)]
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn compact_object_round_trips() {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "b", "namespace": "a"}, "spec": {"n": 1.5, "t": "\"ü\n"}});
-        let packed = CompactObject::new(&object);
-        assert_eq!(packed.parse(), object);
-        assert_eq!((packed.id(), packed.gvk()), (&ObjectId::of(&object), &gvk(&object)));
-        assert!(packed.definition().is_none());
-        assert_eq!(packed.digest(), CompactObject::new(&object).digest());
-        assert_ne!(packed.digest(), CompactObject::new(&json!({"kind": "X"})).digest());
+        let compact = CompactObject::new(&object);
+        assert_eq!(compact.parse(), object);
+        assert_eq!((compact.id(), compact.gvk()), (&ObjectId::of(&object), &gvk(&object)));
+        assert!(compact.definition().is_none());
+        assert_eq!(compact.digest(), CompactObject::new(&object).digest());
+        assert_ne!(compact.digest(), CompactObject::new(&json!({"kind": "X"})).digest());
     }
 
     #[test]
@@ -119,8 +119,8 @@ mod tests {
         let crd = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "xs.g", "labels": {APP_NAME: "knative-serving"}}, "spec": {
             "group": "g", "scope": "Namespaced", "names": {"kind": "X", "plural": "xs"}, "versions": [{"name": "v1"}, {"name": "v2"}],
             "conversion": {"webhook": {"clientConfig": {"service": {"namespace": "n"}}}}}});
-        let packed = CompactObject::new(&crd);
-        let definition = packed.definition().unwrap();
+        let compact = CompactObject::new(&crd);
+        let definition = compact.definition().unwrap();
         assert_eq!(
             (definition.part_of.as_str(), definition.conversion_namespace.as_deref()),
             ("knative-serving", Some("n"))

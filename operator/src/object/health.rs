@@ -174,7 +174,7 @@ fn describe(condition: &Value) -> String {
     }
 }
 
-/// `message` without the generated Pod name: it differs between Deployments and helps nobody.
+/// `message` without the generated Pod name: it differs between Deployments and has no use.
 fn without_pod_name(message: &str) -> Cow<'_, str> {
     let rest = message.strip_prefix("pods \"").and_then(|rest| rest.split_once("\" is forbidden: "));
     rest.map_or(Cow::Borrowed(message), |(_, cause)| Cow::Owned(format!("its Pods are forbidden: {cause}")))
@@ -325,8 +325,8 @@ mod tests {
         let kind = "CustomResourceDefinition";
         let crd = |conditions: Value| json!({"metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": conditions}});
         assert_eq!(health(kind, crd(json!([{"type": "Established", "status": "True"}]))), Some(Health::Ready));
-        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [{"type": "Established", "status": "True"}]}});
-        assert_eq!(message_of(kind, going), TERMINATING);
+        let terminating = json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [{"type": "Established", "status": "True"}]}});
+        assert_eq!(message_of(kind, terminating), TERMINATING);
         let refused = json!([{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": "\"xs\" is already in use"}]);
         assert_eq!(health(kind, crd(refused)), Some(Health::Failed("PluralConflict: \"xs\" is already in use".into())));
         assert_eq!(

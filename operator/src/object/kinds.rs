@@ -6,15 +6,7 @@ use std::collections::HashMap;
 use kube::core::{ApiResource, GroupVersionKind};
 
 use super::compact::CompactObject;
-
-/// How the API server addresses a kind: its resource name and scope.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
-    /// Group, version, kind and resource name.
-    pub resource: ApiResource,
-    /// Whether objects of the kind have a namespace.
-    pub namespaced: bool,
-}
+use super::kind::Kind;
 
 /// Kubernetes kinds that releases use: group, kind, resource name, whether namespaced.
 const BUILT_IN: &[(&str, &str, &str, bool)] = &[

@@ -92,7 +92,9 @@ impl GoOperator {
             tokio::select! {
                 event = events.next() => match event {
                     Some(Ok(Event::Init)) => records.clear(),
-                    Some(Ok(Event::InitApply(lease) | Event::Apply(lease))) => set(&mut records, &lease, Instant::now(), Timestamp::now()),
+                    Some(Ok(Event::InitApply(lease) | Event::Apply(lease))) => {
+                        set(&mut records, &lease, Instant::now(), Timestamp::now());
+                    }
                     Some(Ok(Event::Delete(lease))) => drop(records.remove(&lease.name_any())),
                     Some(Ok(Event::InitDone)) => listed = true,
                     Some(Err(error)) => {
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(until(lease(NAME, "", "2026-01-01T12:00:00Z"), 0), None);
         // An hour old when observed first.
         assert_eq!(until(lease(NAME, "pod", "2026-01-01T11:00:00Z"), 0), Some(0));
-        // Renewed while this process watches, whatever the other clock says.
+        // Renewed while this process watches, regardless of the other clock.
         assert_eq!(until(lease(NAME, "pod", "2026-01-01T11:00:10Z"), 10), Some(70));
         assert_eq!(until(lease(NAME, "pod", "2026-01-01T11:00:10Z"), 20), Some(70));
         assert_eq!(until(lease(NAME, "", "2026-01-01T11:00:10Z"), 30), None);

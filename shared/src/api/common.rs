@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{LocalObjectReference, ResourceClaim};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::LocalObjectReference;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
+use super::workload::{ContainerResources, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
 
 /// The part of the spec that `KnativeServing` and `KnativeEventing` share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -137,25 +136,6 @@ pub struct ManifestSource {
     /// URL or path; `${VERSION}` is replaced with the version.
     #[serde(rename = "URL")]
     pub url: String,
-}
-
-/// Resource requirements of one container, by its name.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ContainerResources {
-    /// Name of the container.
-    pub container: String,
-    /// Maximum resources of the container.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "BTreeMap<String, Quantity>")]
-    pub limits: BTreeMap<String, Value>,
-    /// Minimum resources of the container.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(with = "BTreeMap<String, Quantity>")]
-    pub requests: BTreeMap<String, Value>,
-    /// Claims of dynamic resources.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(with = "Vec<ResourceClaim>")]
-    pub claims: Vec<Value>,
 }
 
 /// Status of a component.

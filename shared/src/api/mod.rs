@@ -11,11 +11,13 @@ mod workload;
 
 pub use cluster_profile::{AccessProvider, ClusterProfile, ClusterProfileSpec, ClusterProfileStatus};
 pub use common::{
-    ClusterProfileReference, CommonSpec, Condition, ContainerResources, HighAvailability, KnativeStatus,
-    ManifestSource, NamespaceConfiguration, Registry,
+    ClusterProfileReference, CommonSpec, Condition, HighAvailability, KnativeStatus, ManifestSource,
+    NamespaceConfiguration, Registry,
 };
 pub use component::{Component, Knative};
 pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};
 pub use ingress::{IngressConfigs, IstioGateway, IstioIngress, IstioServer, IstioTlsMode, KourierIngress};
 pub use serving::{CustomCerts, KnativeServing, KnativeServingSpec};
-pub use workload::{ContainerEnv, ContainerProbe, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
+pub use workload::{
+    ContainerEnv, ContainerProbe, ContainerResources, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride,
+};

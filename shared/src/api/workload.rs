@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Affinity, EnvVar, Toleration, TopologySpreadConstraint, VolumeMount};
+use k8s_openapi::api::core::v1::{Affinity, EnvVar, ResourceClaim, Toleration, TopologySpreadConstraint, VolumeMount};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::common::ContainerResources;
 
 /// Overrides of a Deployment, StatefulSet or Job. Values of Kubernetes types are kept as given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -146,4 +145,23 @@ pub struct PodDisruptionBudgetOverride {
     /// Has no effect; for compatibility with the Go operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_pod_eviction_policy: Option<String>,
+}
+
+/// Resource requirements of one container, by its name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerResources {
+    /// Name of the container.
+    pub container: String,
+    /// Maximum resources of the container.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, Quantity>")]
+    pub limits: BTreeMap<String, Value>,
+    /// Minimum resources of the container.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(with = "BTreeMap<String, Quantity>")]
+    pub requests: BTreeMap<String, Value>,
+    /// Claims of dynamic resources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<ResourceClaim>")]
+    pub claims: Vec<Value>,
 }

@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn values_are_parsed_as_in_knative() {
-        for (kind, fine, bad) in [
+        for (kind, valid, bad) in [
             (
                 Duration,
                 &["30s", "1h30m", "1.5h", "0", "-2m", "100ms", ".5h", "1.h"][..],
@@ -261,7 +261,7 @@ mod tests {
             (IntegerOrDisabled, &["disabled", "5"], &["-5", "none"]),
             (Quantity, &["400m", "1"], &["much", ""]),
         ] {
-            for value in fine {
+            for value in valid {
                 assert_eq!(mismatch(kind, value), None, "{kind:?} {value}");
             }
             for value in bad {

@@ -93,7 +93,7 @@ fn url_error(url: &str) -> Option<(String, &'static str)> {
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let name = host.split(':').next().unwrap_or_default();
-        let fine = !rest.contains(char::is_whitespace) && (host.starts_with('[') || !name.is_empty());
-        (!fine).then(|| ("is not a URL".to_owned(), FIX))
+        let is_url = !rest.contains(char::is_whitespace) && (host.starts_with('[') || !name.is_empty());
+        (!is_url).then(|| ("is not a URL".to_owned(), FIX))
     })
 }

@@ -240,8 +240,8 @@ pub fn autoscaler_of(workload: &str) -> &str {
     }
 }
 
-/// A ConfigMap's name without `config-`. The Go operator removes seven characters, whatever they
-/// are: `kourier-bootstrap` is also `-bootstrap`.
+/// A ConfigMap's name without `config-`. The Go operator removes seven characters, regardless of
+/// what they are: `kourier-bootstrap` is also `-bootstrap`.
 pub fn short(name: &str) -> Option<&str> {
     name.get("config-".len()..)
 }

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn quantities_follow_kubernetes_grammar() {
-        for fine in [
+        for valid in [
             json!(1),
             json!(0.5),
             json!("1"),
@@ -131,7 +131,7 @@ mod tests {
             json!("3E"),
             json!("+2u"),
         ] {
-            assert!(amount(&fine).is_some(), "{fine}");
+            assert!(amount(&valid).is_some(), "{valid}");
         }
         for wrong in [
             json!(""),

@@ -63,7 +63,8 @@ pub fn config_key(text: &str) -> Option<&'static str> {
         .then_some("must consist of letters, digits, '-', '_' and '.', and have at most 253 characters")
 }
 
-/// An image reference (`github.com/distribution/reference`): a path of lower case components, an optional tag and an optional digest.
+/// An image reference (`github.com/distribution/reference`): a path of lower case components, an
+/// optional tag and an optional digest.
 pub fn image(text: &str) -> Option<&'static str> {
     const INVALID: Option<&str> = Some(
         "must be an image reference such as registry.example/path/name:tag or registry.example/path/name@sha256:…",

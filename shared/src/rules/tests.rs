@@ -171,8 +171,8 @@ fn unknown_name_is_reported_with_nearest() {
         let reported: Vec<_> = validate(&serving(&spec), &context).iter().map(ToString::to_string).collect();
         assert_eq!(reported, [expected]);
     }
-    let fine = json!({"workloads": [{"name": "mt-broker-filter", "replicas": 2}], "registry": {"override": {"QUEUE_IMAGE": "a/b", "activator/activator": "a/b"}}});
-    assert!(validate(&serving(&fine), &context).is_empty());
+    let correct = json!({"workloads": [{"name": "mt-broker-filter", "replicas": 2}], "registry": {"override": {"QUEUE_IMAGE": "a/b", "activator/activator": "a/b"}}});
+    assert!(validate(&serving(&correct), &context).is_empty());
 }
 
 /// Any value: known fields with values of any type, nested.

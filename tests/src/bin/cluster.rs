@@ -122,7 +122,7 @@ async fn hold(product: bool) -> Result<()> {
         Ok(path)
     };
     let (hub_config, spoke_config) = (kubeconfig(&hub)?, kubeconfig(&spoke)?);
-    let mut told = format!(
+    let mut text = format!(
         "kubectl --kubeconfig {}   # the hub\nkubectl --kubeconfig {}   # the spoke\nkubectl and helm: {}\n",
         hub_config.display(),
         spoke_config.display(),
@@ -140,12 +140,12 @@ async fn hold(product: bool) -> Result<()> {
             product::FLEET,
             running.operator.dir.display(),
         );
-        told.push_str(&product);
+        text.push_str(&product);
         Some(running)
     } else {
         None
     };
-    std::fs::write(folder.join("ready.new"), told)?;
+    std::fs::write(folder.join("ready.new"), text)?;
     std::fs::rename(folder.join("ready.new"), folder.join("ready"))?;
     terminate.recv().await;
     Ok(())

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::Deployment;
 use knative_operator_shared::api::{Condition, KnativeServing};
-use knative_operator_tests::cluster::{Cluster, left, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::remaining::{objects, remaining};
 use knative_operator_tests::{Result, releases, wait};
 use kube::api::DeleteParams;
 use kube::runtime::watcher::watch_object;
@@ -112,7 +113,7 @@ async fn run(summary: &mut Summary) -> Result<()> {
     summary.step("delete a Deployment on the spoke, which the operator repairs", repaired(&spoke)).await?;
     let delete = async { hub.kubectl(&["delete", "knativeserving", NAME, "-n", NAMESPACE], "").await };
     summary.step("kubectl delete the KnativeServing, which empties the spoke", delete).await?;
-    summary.left = summary.step("list the remaining objects", left(&spoke, &before)).await?;
+    summary.left = summary.step("list the remaining objects", remaining(&spoke, &before)).await?;
     if !summary.left.is_empty() {
         return Err(format!("left behind: {:?}", summary.left).into());
     }
@@ -166,7 +167,7 @@ async fn refused(hub: &Cluster) -> Result<String> {
         hub.kubectl(&["patch", "knativeserving", NAME, "-n", NAMESPACE, "--type=merge", "-p", &patch], "").await;
     match outcome {
         Ok(_) => Err("the change was not refused".into()),
-        Err(said) if said.to_string().contains("cannot be changed after creation") => Ok(said.to_string()),
+        Err(error) if error.to_string().contains("cannot be changed after creation") => Ok(error.to_string()),
         Err(other) => Err(other),
     }
 }

@@ -53,7 +53,7 @@ fn run() -> ExitCode {
     let mut ending: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
-            let _ = kill_process_group(group, Signal::KILL); // whatever it left behind
+            let _ = kill_process_group(group, Signal::KILL); // remaining children
             return ExitCode::from(u8::try_from(status.code().unwrap_or(137)).unwrap_or(1));
         }
         match ending {

@@ -13,7 +13,7 @@ mod store;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 
 use crate::Result;
 use crate::pki::Authority;
-use store::Store;
+use store::{Store, lock};
 
 /// A fleet of simulated spokes. Dropping it stops them.
 pub struct Sim {
@@ -181,8 +181,4 @@ impl Drop for Connection {
             self.spokes[number].open.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

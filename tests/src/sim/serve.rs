@@ -132,7 +132,7 @@ fn watch(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Respons
                     ));
                 }
                 Ok(Ok(_)) => {}
-                // Too slow: the client has to start anew.
+                // Too slow: the client has to start again.
                 Ok(Err(broadcast::error::RecvError::Lagged(_) | broadcast::error::RecvError::Closed)) | Err(_) => {
                     return None;
                 }

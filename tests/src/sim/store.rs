@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 
-use super::{lock, status};
+use super::status;
 
 /// Creation time of all objects.
 const NOW: &str = "2026-01-01T00:00:00Z";
@@ -227,4 +227,8 @@ fn fields(value: &Value) -> Value {
         }
         _ => Value::Object(Map::new()),
     }
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

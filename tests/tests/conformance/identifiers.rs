@@ -1,6 +1,6 @@
-//! The identifiers that users rely on: flags, metrics and their labels, condition types and reasons, annotations and
-//! labels, rule identifiers, Helm values. A renamed identifier breaks somebody's alerts, scripts or values file, so
-//! the snapshot changes only on purpose.
+//! The identifiers that users rely on: flags, metrics and their labels, condition types and
+//! reasons, annotations and labels, rule identifiers, Helm values. A renamed identifier breaks
+//! somebody's alerts, scripts or values file, so the snapshot changes only on purpose.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -107,12 +107,12 @@ fn identifiers_that_users_rely_on_do_not_change() {
     });
 
     let mut options = Vec::new();
-    let binary = tools::sibling("knative-operator").unwrap();
+    let binary = tools::binary("knative-operator").unwrap();
     options.extend(flags("knative-operator", &mut Command::new(&binary)));
     for command in ["render", "lint", "diff", "check", "versions", "rules", "crds"] {
         options.extend(flags(&format!("knative-operator {command}"), Command::new(&binary).arg(command)));
     }
-    let webhook = tools::sibling("knative-operator-webhook").unwrap();
+    let webhook = tools::binary("knative-operator-webhook").unwrap();
     options.extend(flags("knative-operator-webhook", &mut Command::new(webhook)));
 
     let rules = String::from_utf8(operator(&["rules"]).stdout).unwrap();

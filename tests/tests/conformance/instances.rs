@@ -29,7 +29,7 @@ fn try_instance(component: Component, object: &Value, released: &[CompactObject]
     let resource = rules::parse(component, object).map_err(|problem| format!("not read: {problem}"))?;
     let problems = rules::validate_change(&resource, None, &RuleContext::default());
     if let Some(problem) = problems.iter().find(|problem| problem.rule == &rules::READABLE) {
-        return Err(format!("judged unreadable: {problem}"));
+        return Err(format!("reported as unreadable: {problem}"));
     }
     if let Some(problem) = problems.iter().find(|problem| problem.field.is_empty() || problem.message.is_empty()) {
         return Err(format!("a problem without field or message: {problem:?}"));

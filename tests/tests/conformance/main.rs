@@ -21,7 +21,7 @@ fn operator(arguments: &[&str]) -> Output {
 
 /// `knative-operator` without its environment variables.
 fn command() -> Command {
-    let mut command = Command::new(tools::sibling("knative-operator").unwrap());
+    let mut command = Command::new(tools::binary("knative-operator").unwrap());
     for variable in ["KO_DATA_PATH", "KUBERNETES_MIN_VERSION", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         command.env_remove(variable);
     }

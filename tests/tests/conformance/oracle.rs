@@ -42,10 +42,10 @@ fn rendered_objects_equal_go_operators() {
     let compare = shared.join("oracle/compare.py");
     let output =
         Command::new("python3").arg(compare).arg(shared.join("oracle/expected")).arg(rendered.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let different: Vec<_> = said.lines().filter(|l| !l.starts_with("ok")).collect();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let different: Vec<_> = text.lines().filter(|l| !l.starts_with("ok")).collect();
     assert!(
-        output.status.success() && said.ends_with(&format!("{count} of {count} cases equal\n")),
+        output.status.success() && text.ends_with(&format!("{count} of {count} cases equal\n")),
         "{}",
         different.join("\n")
     );

@@ -7,9 +7,9 @@ use super::{operator, outcome, render, serving, small};
 
 #[test]
 fn documented_rules_are_up_to_date() {
-    let file = knative_operator_tests::tools::project().join("docs/rules.md");
-    let told = outcome(&operator(&["rules"])).unwrap();
-    assert_eq!(std::fs::read_to_string(file).unwrap(), told, "docs/rules.md is stale: run `make generate`");
+    let file = knative_operator_tests::tools::project().join("docs/user/rules.md");
+    let text = outcome(&operator(&["rules"])).unwrap();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text, "docs/user/rules.md is stale: run `make generate`");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn bundle_error_has_file_and_line() {
     std::fs::remove_dir_all(&release).unwrap();
     let error = outcome(&operator(&arguments)).unwrap_err();
     assert!(
-        error.contains("spec.version: the manifests of the target version latest are not available to this release; available are none"),
+        error.contains("spec.version: the manifests of the target version latest are not available to this release; available versions: none"),
         "{error}"
     );
     let error = outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", "/nowhere"])).unwrap_err();
@@ -125,14 +125,14 @@ fn unknown_names_are_reported_with_nearest() {
     let spec = "{workloads: [{name: contoller}], services: [{name: webhok}], registry: {override: {kontroller: x}}, confg: {}, replica: 1}";
     let file = serving(directory.path(), spec);
     let output = operator(&["render", "-f", file.to_str().unwrap(), "--releases", small().to_str().unwrap()]);
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
     for expected in [
         "warning: KnativeServing serving: spec.workloads[0].name: the release has no workload called \"contoller\"; the nearest is \"controller\"\n",
         "warning: KnativeServing serving: spec.services[0].name: the release has no Service called \"webhok\"; the nearest is \"webhook\"\n",
         "warning: KnativeServing serving: spec.registry.override.kontroller: the release has no container, workload/container, environment variable or cached image called \"kontroller\"; the nearest is \"controller\"\n",
         "warning: KnativeServing serving: spec.replica: unknown field; the API server drops it\n",
     ] {
-        assert!(told.contains(expected), "{told}");
+        assert!(text.contains(expected), "{text}");
     }
     assert!(outcome(&output).unwrap().starts_with("---\napiVersion: v1\nkind: Namespace\n"));
 }

@@ -64,12 +64,12 @@ fn hostile_requests_get_right_status_soon() {
         );
         let review =
             |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "request": {"uid": "1"}}).to_string();
-        let told = tokio::task::spawn_blocking(move || -> Result<Vec<(&'static str, String, Duration)>> {
-            let mut told = Vec::new();
+        let answers = tokio::task::spawn_blocking(move || -> Result<Vec<(&'static str, String, Duration)>> {
+            let mut answers = Vec::new();
             let mut ask = |what, body: &[u8], length| -> Result<()> {
                 let started = Instant::now();
                 let answer = post(address, body, length)?;
-                told.push((what, answer, started.elapsed()));
+                answers.push((what, answer, started.elapsed()));
                 Ok(())
             };
             ask("empty", b"", 0)?;
@@ -80,15 +80,15 @@ fn hostile_requests_get_right_status_soon() {
             ask("wrong version", old.as_bytes(), old.len())?;
             let other = review("admission.k8s.io/v1", "TokenReview");
             ask("wrong kind", other.as_bytes(), other.len())?;
-            ask("said to be gigantic", b"{", 1 << 40)?;
-            ask("never all of it", b"{", 1000)?;
-            Ok(told)
+            ask("huge Content-Length", b"{", 1 << 40)?;
+            ask("incomplete body", b"{", 1000)?;
+            Ok(answers)
         })
         .await??;
-        for (what, answer, took) in &told {
+        for (what, answer, took) in &answers {
             let expected = match *what {
-                "said to be gigantic" => "HTTP/1.1 413",
-                "never all of it" => "HTTP/1.1 408",
+                "huge Content-Length" => "HTTP/1.1 413",
+                "incomplete body" => "HTTP/1.1 408",
                 _ => "HTTP/1.1 400",
             };
             assert!(answer.starts_with(expected), "{what}: {answer}");

@@ -53,9 +53,9 @@ fn cluster_profile_ref_is_immutable() {
                 // Manifests that do not exist: nothing is installed.
                 let stored = resource(component, "admission", name, profile, nothing_to_install());
                 apply(hub, &stored).await?;
-                let said = refusal(hub, &stored, &patch).await;
-                assert!(said.contains("spec.clusterProfileRef") && said.contains(expected), "{said}");
-                assert!(said.contains("delete it, wait until it is gone, and create it again"), "{said}");
+                let output = refusal(hub, &stored, &patch).await;
+                assert!(output.contains("spec.clusterProfileRef") && output.contains(expected), "{output}");
+                assert!(output.contains("delete it, wait until it is gone, and create it again"), "{output}");
 
                 // Changes of metadata and of other fields are admitted.
                 hub.kubectl(&["label", component.kind(), name, "-n", "admission", "a=b"], "").await?;
@@ -77,11 +77,11 @@ fn cluster_profile_ref_is_immutable() {
             }
         }
         let both = json!({"namespace": {"labels": {"a": "1"}}, "namespaceConfiguration": {"labels": {"a": "2"}}});
-        let said = apply(hub, &resource(Component::Serving, "admission", "both", Some("nowhere"), both))
+        let output = apply(hub, &resource(Component::Serving, "admission", "both", Some("nowhere"), both))
             .await
             .unwrap_err()
             .to_string();
-        assert!(said.contains("spec.namespaceConfiguration") && said.contains("remove spec.namespace"), "{said}");
+        assert!(output.contains("spec.namespaceConfiguration") && output.contains("remove spec.namespace"), "{output}");
         Ok(())
     });
 }

@@ -77,7 +77,7 @@ fn rapid_changes_get_no_conflict_and_a_status() {
         };
         status(&hub, &serving("1.1.0"), INSTALL, "upgraded", upgraded).await?;
         let upgrade = statuses().await?;
-        eprintln!("writes of the status: install {install}, ten rows of three changes {rows}, upgrade {upgrade}");
+        eprintln!("writes of the status: install {install}, ten series of three changes {rows}, upgrade {upgrade}");
         assert!(install <= 6 && upgrade <= 6 && rows <= 30, "install {install}, rows {rows}, upgrade {upgrade}");
         let stored: Value = serde_json::from_str(
             &hub.kubectl(&["get", "knativeserving", "knative-serving", "-n", "knative-serving", "-o", "json"], "")

@@ -12,10 +12,11 @@ use std::time::Instant;
 
 use knative_operator_shared::api::KnativeStatus;
 use knative_operator_shared::label::DIGEST;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::gate::{Gate, Trap, When};
 use knative_operator_tests::measure::{self, Audit};
 use knative_operator_tests::product::{self, NAMESPACE, Product, values};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, releases};
 use kube::api::ListParams;
 use kube::core::DynamicObject;
@@ -36,8 +37,8 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
             tokio::try_join!(Cluster::hub("crash"), Cluster::spoke("crashed"), Cluster::spoke("calm"))?;
         let trap = Arc::new(Trap::default());
         let gates = (Gate::open(&hub, &trap).await?, Gate::open(&spoke, &trap).await?);
-        hub.set_gate(&gates.0);
-        spoke.set_gate(&gates.1);
+        hub.set_pod_endpoint(gates.0.url.clone(), gates.0.authority.clone());
+        spoke.set_pod_endpoint(gates.1.url.clone(), gates.1.authority.clone());
         let plugins = tempfile::tempdir()?;
         let product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
         let mut lives = Lives { hub, product, trap };

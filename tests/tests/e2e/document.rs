@@ -110,7 +110,7 @@ impl Shell {
         symlink(tools::project().join("charts"), path.join("charts"))?;
         std::fs::create_dir(path.join("bin"))?;
         symlink(tools::control_plane("kubectl")?, path.join("bin/kubectl"))?;
-        symlink(tools::sibling("knative-operator")?, path.join("bin/knative-operator"))?;
+        symlink(tools::binary("knative-operator")?, path.join("bin/knative-operator"))?;
         std::fs::write(path.join("bin/helm"), helm(path)?)?;
         std::fs::set_permissions(path.join("bin/helm"), PermissionsExt::from_mode(0o755))?;
         for pipe in ["installed", "started"] {

@@ -38,7 +38,7 @@ async fn follow(
 }
 
 #[test]
-fn commands_of_the_readme_and_the_release_notes_work() {
+fn commands_of_the_readme_and_of_install_upgrade_and_release_work() {
     run(async {
         let (hub, releases) = (Cluster::hub("readme").await?, releases::small());
         let mut shell = Shell::new(&[("hub", &hub)], &product::bundled(&hub))?;
@@ -64,7 +64,13 @@ fn commands_of_the_readme_and_the_release_notes_work() {
         let mut product = None;
         follow(&mut shell, &hub, &releases, &mut product, &readme).await?;
         ready(&hub, &resource(Component::Serving, "knative-serving", "knative-serving", None, json!({}))).await?;
-        follow(&mut shell, &hub, &releases, &mut product, &document("docs/release.md")?).await?;
+        for blocks in [
+            document("docs/user/install.md")?,
+            document("docs/operate/upgrade.md")?,
+            document("docs/develop/release.md")?,
+        ] {
+            follow(&mut shell, &hub, &releases, &mut product, &blocks).await?;
+        }
         assert!(product.is_some(), "nothing was installed");
         Ok(())
     });

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::measure::Audit;
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, product, wait};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -203,7 +204,7 @@ async fn edited(kind: &str, one: &Installed) -> Result<Duration> {
     let right = wait::until(&one.api, &one.name, REPAIR, "repaired", |o| o.is_some_and(same)).await?;
     let took = started.elapsed();
     let extra = right.and_then(|o| o.annotations().get("example.com/extra").cloned());
-    assert_eq!(extra.as_deref(), Some("mine"), "{kind} {}: what somebody added is gone", one.name);
+    assert_eq!(extra.as_deref(), Some("mine"), "{kind} {}: an added field is gone", one.name);
     Ok(took)
 }
 
@@ -245,7 +246,7 @@ async fn redefined(
     definition.api.delete(name, &DeleteParams::background()).await?;
     let refused = format!("failed to apply CustomResourceDefinition {name}: ");
     has_condition(hub, serving, "InstallSucceeded", "Error", &refused).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await; // so that whoever asks for images asks less often
+    tokio::time::sleep(Duration::from_secs(2)).await; // so that the clients that list images retry less often
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
         spoke.kubectl(&["delete", kind, "no-images"], "").await?;
     }
@@ -272,7 +273,7 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
             wait::until(&maps, name, Duration::from_secs(600), "repaired", repaired).await?;
         }
     };
-    let told = async {
+    let reported = async {
         let events = Api::<Event>::namespaced(hub.client(), "drift");
         let named = |e: &Event| {
             let message = e.message.as_deref().unwrap_or_default();
@@ -280,7 +281,7 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
                 && message.contains("knative-serving/config-network")
                 && message.contains("hostile-controller")
         };
-        wait::until_all(&events, "", Duration::from_secs(60), "told in an event who fights over what", |all| {
+        wait::until_all(&events, "", Duration::from_secs(60), "DriftFight with object and manager", |all| {
             all.iter().any(named)
         })
         .await
@@ -289,7 +290,7 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     let mut fight = fight;
     tokio::select! {
         ended = &mut fight => return ended,
-        told = told => drop(told?),
+        reported = reported => drop(reported?),
     }
     // From then on the operator backs off for the rest of the minute.
     let _ = tokio::time::timeout(Duration::from_secs(5), &mut fight).await;

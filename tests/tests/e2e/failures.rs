@@ -107,11 +107,11 @@ fn failure_has_reason_and_helpful_message() {
                 .await
                 .map_err(|e| format!("{name}: {e}"))?;
             // Ready repeats the reason, and the other conditions don't claim success.
-            let told = status(hub, &asking(name), Duration::from_secs(5), "told", |_| true).await?;
-            assert_eq!(condition(&told, "Ready").and_then(|c| c.reason.as_deref()), Some(*reason), "{name}");
+            let reported = status(hub, &asking(name), Duration::from_secs(5), "present", |_| true).await?;
+            assert_eq!(condition(&reported, "Ready").and_then(|c| c.reason.as_deref()), Some(*reason), "{name}");
             assert!(
-                told.conditions.iter().all(|c| c.status != "True" || c.type_ == "VersionMigrationEligible"),
-                "{name}: {told:#?}"
+                reported.conditions.iter().all(|c| c.status != "True" || c.type_ == "VersionMigrationEligible"),
+                "{name}: {reported:#?}"
             );
         }
         // Each failure is in an event, too.
@@ -131,9 +131,9 @@ fn failure_has_reason_and_helpful_message() {
         for (name, _, reason, _) in &cases {
             assert!(events.contains(&format!("{name}={reason} ")), "no event {reason} about {name}: {events}");
         }
-        // No credential is published, whatever a plugin prints.
-        let told = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
-        assert!(!told.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));
+        // No credential is published, regardless of what a plugin prints.
+        let output = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
+        assert!(!output.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));
         // The failures cause occasional checks only, no hot loop.
         let passes = |log: &str| log.matches("\"reason\":\"AccessProviderFailed\"").count();
         assert!(passes(&fleet.product.operator.process.log()) <= 2 * cases.len(), "events repeat");

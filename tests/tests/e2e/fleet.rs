@@ -63,15 +63,15 @@ async fn repaired(sim: &Sim, spokes: std::ops::Range<usize>, pods: &[&Pod]) -> R
     assert!(gone, "there is no Deployment to delete");
     let away = || spokes.clone().filter(|n| sim.spoke(*n).back(DEPLOYMENT).is_none()).collect::<Vec<_>>();
     until("repaired everywhere", async || Ok(away().is_empty())).await.map_err(|error| {
-        let mut told = format!("{error}: missing on {:?}", away());
+        let mut message = format!("{error}: missing on {:?}", away());
         for (pod, number) in pods.iter().flat_map(|pod| away().into_iter().map(move |n| (pod, n))) {
             let log = pod.process.log();
             let about = |l: &&str| l.contains(&format!("spoke-{number}\"")) || l.contains("watch");
             let about: Vec<_> = log.lines().filter(about).collect();
             let last = about[about.len().saturating_sub(40)..].join("\n");
-            let _ = write!(told, "\n{} of spoke-{number}:\n{last}", pod.address);
+            let _ = write!(message, "\n{} of spoke-{number}:\n{last}", pod.address);
         }
-        told.into()
+        message.into()
     })
 }
 
@@ -100,7 +100,7 @@ fn unreachable_spokes_delay_no_other() {
             has_condition(&hub, &serving(number), "TargetClusterResolved", reason, "").await?;
         }
         eprintln!(
-            "repaired on {REACHABLE} spokes beside {UNREACHABLE} dead ones after {:.1?}",
+            "repaired on {REACHABLE} spokes next to {UNREACHABLE} unreachable ones after {:.1?}",
             repaired(&sim, 0..REACHABLE, &[&product.operator]).await?
         );
         // An idle fleet sends no requests, and has at most two connections per spoke.
@@ -132,16 +132,18 @@ fn replicas_share_fleet_and_take_over() {
             ready(&hub, &serving(number)).await?;
         }
         let shards = async |pod: &Pod| metric(pod, "knative_operator_shards_held").await;
-        assert_eq!(shards(&product.operator).await?, SHARDS, "the first replica has all of them");
+        assert_eq!(shards(&product.operator).await?, SHARDS, "the first replica has all shards");
 
         // A second replica gets half of the shards.
         let mut second = product.another_operator(&hub).await?;
         let halves =
             async || Ok((shards(&product.operator).await?, shards(&second).await?) == (SHARDS / 2, SHARDS / 2));
-        eprintln!("shared after {:.1?}", until("shared", halves).await?);
+        eprintln!("balanced after {:.1?}", until("shared", halves).await?);
         let resolved = async |pod: &Pod| metric(pod, "knative_operator_target_cluster_resolved").await;
-        until("all looked after", async || Ok(resolved(&product.operator).await? + resolved(&second).await? == SPOKES))
-            .await?;
+        until("all spokes managed", async || {
+            Ok(resolved(&product.operator).await? + resolved(&second).await? == SPOKES)
+        })
+        .await?;
         repaired(&sim, 0..SPOKES, &[&product.operator, &second]).await?;
 
         // It is killed: its spokes are managed again.
@@ -161,7 +163,7 @@ fn replicas_share_fleet_and_take_over() {
         product.operator.process.signal(Signal::TERM)?;
         assert_eq!(product.operator.process.wait()?, 0);
         let given = until("given back", async || Ok(shards(&third).await? == SHARDS)).await?;
-        eprintln!("given back after {given:.1?}");
+        eprintln!("released after {given:.1?}");
         repaired(&sim, 0..SPOKES, &[&third]).await?;
         // No spoke has two managers: each has at most two connections, once those of its previous
         // owner are closed.

@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_shared::api::Component;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{releases, tools};
 use kube::Api;
 use kube::api::ListParams;
@@ -24,7 +25,7 @@ fn commands_of_the_multicluster_guide_work() {
         std::os::unix::fs::symlink(tools::control_plane("secretreader-plugin")?, image.join("plugin-binary"))?;
         let crd = tools::control_plane("clusterprofiles.yaml")?.display().to_string();
         let minor = releases.serving.rsplit_once('.').map_or("", |(minor, _)| minor);
-        let mut all = document("docs/multicluster.md")?;
+        let mut all = document("docs/user/multicluster.md")?;
         for block in &mut all {
             let url = block
                 .script
@@ -85,7 +86,7 @@ fn commands_of_the_multicluster_guide_work() {
             gone(&hub, &resource).await?;
         }
         let events = Api::<Event>::namespaced(hub.client(), "knative-serving").list(&ListParams::default()).await?;
-        assert!(events.iter().any(|e| e.reason.as_deref() == Some("Orphaned")), "no event tells of it");
+        assert!(events.iter().any(|e| e.reason.as_deref() == Some("Orphaned")), "there is no event about it");
         Ok(())
     });
 }

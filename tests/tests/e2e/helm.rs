@@ -7,8 +7,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::Component;
-use knative_operator_tests::cluster::{Cluster, left, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
+use knative_operator_tests::remaining::{objects, remaining};
 use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
 
@@ -98,9 +99,9 @@ fn every_combination_of_toggles_is_valid() {
         }
         let mut tried = 0;
         for object in &all {
-            let (well, told) =
+            let (accepted, output) =
                 hub.kubectl_output(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
-            assert!(well && !told.contains("Warning"), "{told}\n{object}");
+            assert!(accepted && !output.contains("Warning"), "{output}\n{object}");
             tried += 1;
         }
         eprintln!("{} combinations, {tried} different objects", combinations.len());
@@ -117,8 +118,9 @@ fn every_combination_of_toggles_is_valid() {
             }
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "restricted"}, "spec": pod});
             pod["spec"]["serviceAccountName"] = Value::Null;
-            let (well, told) = hub.kubectl_output(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).await;
-            assert!(well || told.contains("error looking up service account"), "{told}");
+            let (accepted, output) =
+                hub.kubectl_output(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).await;
+            assert!(accepted || output.contains("error looking up service account"), "{output}");
         }
         Ok(())
     });
@@ -158,7 +160,7 @@ fn chart_installs_upgrades_rolls_back_and_uninstalls() {
             if now == there && now.contains(&format!("ServiceAccount. {NAMESPACE}/default")) {
                 break;
             }
-            assert!(begun.elapsed() < INSTALL, "the control plane is never done");
+            assert!(begun.elapsed() < INSTALL, "the control plane did not finish");
             there = now;
         }
         let common = ["-n", NAMESPACE, "--wait", "--timeout", "2m"];
@@ -180,10 +182,10 @@ fn chart_installs_upgrades_rolls_back_and_uninstalls() {
         hub.helm(&["uninstall", "knative-operator", "-n", NAMESPACE, "--wait"]).await?;
         // The garbage collector deletes dependents a little later.
         let started = Instant::now();
-        let mut rest = left(&hub, &there).await?;
+        let mut rest = remaining(&hub, &there).await?;
         while !rest.is_empty() && started.elapsed() < INSTALL {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            rest = left(&hub, &there).await?;
+            rest = remaining(&hub, &there).await?;
         }
         assert!(rest.is_empty(), "left behind: {rest:#?}");
         hub.kubectl(
@@ -198,9 +200,9 @@ fn chart_installs_upgrades_rolls_back_and_uninstalls() {
 /// Alerts and dashboard use metrics that `product` exports.
 async fn check_monitoring(product: &Product) -> Result<()> {
     let (webhook, _) = product.webhook.as_ref().ok_or("no webhook")?;
-    let mut told = String::new();
+    let mut output = String::new();
     for pod in [&product.operator, webhook] {
-        told += &http::get((pod.address, 9090).into(), "/metrics").await?.1;
+        output += &http::get((pod.address, 9090).into(), "/metrics").await?.1;
     }
     let folder = tools::project().join("charts/knative-operator/files");
     let asked: String =
@@ -214,7 +216,7 @@ async fn check_monitoring(product: &Product) -> Result<()> {
     assert!(metrics.len() > 12, "{metrics:?}");
     for metric in metrics {
         let family = ["_bucket", "_total"].iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
-        assert!(told.contains(&format!("# TYPE {family} ")), "nobody tells {metric}");
+        assert!(output.contains(&format!("# TYPE {family} ")), "no process has the metric {metric}");
     }
     Ok(())
 }

@@ -200,7 +200,7 @@ async fn check_no_credential(hub: &Cluster, product: &Product) -> Result<()> {
     let log = product.operator.process.log();
     assert!(log.contains("\"TRACE\""), "the log is not at level trace");
     let encoded = BASE64_STANDARD.encode(TOKEN);
-    for (what, text) in [("the log", &log), ("what is stored", &stored), ("the metrics", &metrics)] {
+    for (what, text) in [("the log", &log), ("the stored object", &stored), ("the metrics", &metrics)] {
         for secret in [TOKEN, JWT, &encoded] {
             if let Some(line) = text.lines().find(|line| line.contains(secret)) {
                 return Err(format!("a credential is in {what}: {line}").into());

@@ -36,7 +36,7 @@ impl Load {
     pub fn start(client: &Client, namespace: &str, rate: u32) -> Self {
         let (stop, done, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)), Arc::default());
         let api: Api<KnativeServing> = Api::namespaced(client.clone(), namespace);
-        let (ended, counted, told): (_, _, Arc<Mutex<Vec<String>>>) =
+        let (ended, counted, errors): (_, _, Arc<Mutex<Vec<String>>>) =
             (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&refused));
         let object = resource(
             Component::Serving,
@@ -50,11 +50,12 @@ impl Load {
             let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
             while !ended.load(Ordering::Relaxed) {
                 tick.tick().await;
-                let (api, object, done, told) = (api.clone(), object.clone(), Arc::clone(&counted), Arc::clone(&told));
+                let (api, object, done, errors) =
+                    (api.clone(), object.clone(), Arc::clone(&counted), Arc::clone(&errors));
                 tokio::spawn(async move {
                     match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await {
                         Ok(_) => drop(done.fetch_add(1, Ordering::Relaxed)),
-                        Err(error) => told.lock().unwrap().push(error.to_string()),
+                        Err(error) => errors.lock().unwrap().push(error.to_string()),
                     }
                 });
             }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{Product, values};
 use knative_operator_tests::releases;
+use knative_operator_tests::remaining::objects;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 

@@ -94,7 +94,7 @@ knative_operator:
 /// The only block below `heading` in docs/user/migration.md.
 fn block(heading: &str) -> Result<String> {
     let mut found: Vec<Block> =
-        document("docs/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
+        document("docs/user/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
     if found.len() == 1 {
         Ok(found.remove(0).script)
     } else {
@@ -104,7 +104,7 @@ fn block(heading: &str) -> Result<String> {
 
 #[test]
 fn every_block_of_migration_guide_is_run() {
-    let headings: Vec<_> = document("docs/migration.md").unwrap().into_iter().map(|block| block.heading).collect();
+    let headings: Vec<_> = document("docs/user/migration.md").unwrap().into_iter().map(|block| block.heading).collect();
     let run = [
         "Before you begin",
         "Upgrade a Helm release",
@@ -207,8 +207,8 @@ fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
             assert_eq!(conversions(&hub).await?, ["None", "None"]);
             // From now on the webhook validates.
             let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
-            let (well, said) = hub.kubectl_output(&["apply", "-f", "-"], &broken.to_string()).await;
-            assert!(!well && said.contains("is not a version"), "{said}");
+            let (accepted, output) = hub.kubectl_output(&["apply", "-f", "-"], &broken.to_string()).await;
+            assert!(!accepted && output.contains("is not a version"), "{output}");
 
             // Back: the Go operator's objects as before, nothing of this operator in the way.
             shell.run(&block("After helm upgrade")?, nothing_installed).await?;

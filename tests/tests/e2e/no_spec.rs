@@ -8,9 +8,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::Result;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{Product, values};
 use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::tools;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ fn resources_without_spec_are_admitted_and_installed() {
         for component in Component::ALL {
             let file = hub.dir().join("bare.json");
             std::fs::write(&file, bare(component, None).to_string())?;
-            let mut diff = tokio::process::Command::new(tools::sibling("knative-operator")?);
+            let mut diff = tokio::process::Command::new(tools::binary("knative-operator")?);
             diff.args(["diff", "--kubeconfig", &kubeconfig, "--kubernetes-min-version", "v1.25.0", "--releases"])
                 .arg(&releases.dir)
                 .arg("-f")
@@ -92,19 +93,19 @@ fn resources_without_spec_are_admitted_and_installed() {
             for component in Component::ALL {
                 // kubectl reads before it writes; a status update may come in between.
                 let object = bare(component, forms.clone()).to_string();
-                let mut said = (false, "the object has been modified".to_owned());
-                while !said.0 && said.1.contains("the object has been modified") {
-                    said = hub.kubectl_output(&["replace", "-f", "-"], &object).await;
+                let mut output = (false, "the object has been modified".to_owned());
+                while !output.0 && output.1.contains("the object has been modified") {
+                    output = hub.kubectl_output(&["replace", "-f", "-"], &object).await;
                 }
-                assert!(said.0, "{}", said.1);
+                assert!(output.0, "{}", output.1);
             }
         }
         ready(&hub, &serving).await?;
         assert_eq!(deployments.get("controller").await?.metadata.generation, before);
         // A target can't be added to a resource without spec, nor removed with its spec.
         let targeted = bare(Component::Serving, Some(json!({"clusterProfileRef": {"name": "a", "namespace": "b"}})));
-        let (well, said) = hub.kubectl_output(&["replace", "-f", "-"], &targeted.to_string()).await;
-        assert!(!well && said.contains("clusterProfileRef"), "{said}");
+        let (accepted, output) = hub.kubectl_output(&["replace", "-f", "-"], &targeted.to_string()).await;
+        assert!(!accepted && output.contains("clusterProfileRef"), "{output}");
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
         }
@@ -135,8 +136,8 @@ fn resources_without_spec_stored_before_webhook_are_installed() {
         }
         // The definition's own rule applies without a webhook.
         let targeted = bare(Component::Serving, Some(json!({"clusterProfileRef": {"name": "a", "namespace": "b"}})));
-        let (well, said) = hub.kubectl_output(&["replace", "-f", "-"], &targeted.to_string()).await;
-        assert!(!well && said.contains("cannot be added or removed after creation"), "{said}");
+        let (accepted, output) = hub.kubectl_output(&["replace", "-f", "-"], &targeted.to_string()).await;
+        assert!(!accepted && output.contains("cannot be added or removed after creation"), "{output}");
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
         }
@@ -200,14 +201,14 @@ fn invalid_resource_is_reported_and_its_installation_stays() {
             )
             .await?;
             has_condition(&hub, &broken, "Ready", "Unreadable", "The installation stays unchanged").await?;
-            let told = hub
+            let output = hub
                 .kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "")
                 .await?;
-            assert!(told.contains("Unreadable"), "{told}");
+            assert!(output.contains("Unreadable"), "{output}");
             let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
             assert!(
                 !deployments.list(&kube::api::ListParams::default()).await?.items.is_empty(),
-                "what was installed is gone"
+                "the installation was deleted"
             );
             // It recovers, becomes invalid again, and can be deleted.
             apply(&hub, &readable).await?;

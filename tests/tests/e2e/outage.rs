@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{KnativeServing, KnativeStatus};
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, http, releases, wait};
 use kube::Api;
 use serde_json::{Value, json};
@@ -29,23 +30,23 @@ fn outages_of_webhook_and_spoke_are_reported() {
         product.webhook = None;
         hub.kubectl(&["label", "knativeserving", "ks", "-n", "outage", "a=b"], "").await?;
         let patch = r#"{"spec":{"config":{"network":{"a":"b"}}}}"#;
-        let said = hub
+        let output = hub
             .kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", patch], "")
             .await
             .unwrap_err()
             .to_string();
-        assert!(said.contains("failed calling webhook"), "{said}");
+        assert!(output.contains("failed calling webhook"), "{output}");
 
         // Its API server stops: no condition that can't be verified is True.
         spoke.stop_apiserver();
         let died = Instant::now();
         has_condition(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "is unreachable").await?;
-        eprintln!("seen after {:.1?}", died.elapsed());
-        let told = status(&hub, &wanted, Duration::from_secs(15), "told", |_| true).await?;
+        eprintln!("detected after {:.1?}", died.elapsed());
+        let reported = status(&hub, &wanted, Duration::from_secs(15), "present", |_| true).await?;
         for type_ in ["Ready", "InstallSucceeded", "DeploymentsAvailable"] {
-            assert_ne!(condition(&told, type_).map(|c| c.status.as_str()), Some("True"), "{type_}");
+            assert_ne!(condition(&reported, type_).map(|c| c.status.as_str()), Some("True"), "{type_}");
         }
-        assert_eq!(told.version.as_deref(), Some(releases.serving), "what was installed last is still told");
+        assert_eq!(reported.version.as_deref(), Some(releases.serving), "the status keeps the installed version");
 
         // It is back: the conditions are True again, without unnecessary writes.
         let repairs = |log: &str| log.matches("\"DriftRepaired\"").count();
@@ -53,7 +54,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
         spoke.start_apiserver().await?;
         let returned = Instant::now();
         ready(&hub, &wanted).await?;
-        eprintln!("true again after {:.1?}", returned.elapsed());
+        eprintln!("resolved again after {:.1?}", returned.elapsed());
         assert_eq!(repairs(&product.operator.process.log()), repaired);
 
         // Its token is revoked, and replaced in the Secret: the next request to the spoke notices.
@@ -91,7 +92,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
             .to_string();
         assert!(refused.contains("unknown value \"forget\"; set it to \"orphan\""), "{refused}");
         hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
-        wait::until(&resources, "ks", Duration::from_secs(60), "let go", |s| s.is_none()).await?;
+        wait::until(&resources, "ks", Duration::from_secs(60), "deleted", |s| s.is_none()).await?;
         let events = hub.kubectl(&["get", "events", "-n", "outage", "-o", "yaml"], "").await?;
         assert!(events.contains("reason: Orphaned") && events.contains("Left on the cluster"), "{events}");
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
@@ -125,7 +126,7 @@ async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
         };
         status(hub, wanted, Duration::from_secs(3), "refused", seen).await.is_err()
     } {
-        assert!(times < 20, "a token that was revoked is never refused");
+        assert!(times < 20, "the API server still accepts a revoked token");
     }
     spoke.kubectl(&["create", "serviceaccount", "knative-hub", "-n", "kube-system"], "").await?;
     let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;

@@ -84,7 +84,7 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
 
     let place = serving["metadata"]["namespace"].as_str().unwrap_or_default();
     let events = Api::<Event>::namespaced(hub.client(), place).list(&ListParams::default()).await?;
-    let mut told: Vec<_> = events
+    let mut notes: Vec<_> = events
         .iter()
         .filter(|e| e.reason.as_deref() == Some("OverrideIgnored"))
         .filter_map(|e| e.message.clone())
@@ -93,8 +93,8 @@ pub async fn check(hub: &Cluster, spoke: &Cluster, serving: &Value) -> Result<()
     let expected = ignored.map(|(at, name, near)| {
         format!("spec.workloads[{at}].name: the release has no workload called \"{name}\"; the nearest is \"{near}\"")
     });
-    told.sort();
-    assert_eq!(told, expected);
+    notes.sort();
+    assert_eq!(notes, expected);
 
     let mut back = serving.clone();
     back["spec"].as_object_mut().map(|spec| spec.remove("workloads"));

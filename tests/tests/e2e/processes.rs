@@ -21,7 +21,7 @@ fn operator(dir: &Path, name: &str, address: &str, kubeconfig: &Path, arguments:
     ];
     let environment = environment.map(|(k, v)| (k.to_owned(), v));
     let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-    Process::start(name, dir, &tools::sibling("knative-operator")?, &arguments, &environment, Duration::from_secs(10))
+    Process::start(name, dir, &tools::binary("knative-operator")?, &arguments, &environment, Duration::from_secs(10))
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
         };
         let (one, two) = (start("one", 64)?, start("two", 65)?);
         let lease =
-            wait::until(&leases, "knative-operator", Duration::from_secs(30), "held", |l| !holder(l).is_empty())
+            wait::until(&leases, "knative-operator", Duration::from_secs(30), "acquired", |l| !holder(l).is_empty())
                 .await?;
         let first = holder(lease.as_ref());
         let (mut leader, other) = if first == "one" { (one, two) } else { (two, one) };

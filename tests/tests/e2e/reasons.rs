@@ -27,7 +27,7 @@ async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {
 }
 
 /// Waits for an event with each reason.
-async fn told(hub: &Cluster, reasons: &[&str]) -> Result<()> {
+async fn has_events(hub: &Cluster, reasons: &[&str]) -> Result<()> {
     let events = hub.kubectl(&["get", "events", "-n", "reasons", "-o", "jsonpath={.items[*].reason}"], "").await?;
     match reasons.iter().find(|reason| !events.split(' ').any(|r| r == **reason)) {
         Some(missing) => Err(format!("no event {missing}: {events}").into()),
@@ -146,7 +146,7 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         .await?;
         product::profile(&hub, "spoke", &product::access(&spoke, "spoke")).await?;
         resolved(&hub, &asked).await?;
-        told(
+        has_events(
             &hub,
             &[
                 "AccessProviderNotConfigured",
@@ -185,7 +185,7 @@ async fn invalid(product: &Product) -> Result<()> {
     let deadline = tokio::time::Instant::now() + LIMIT;
     while !http::get(product.metrics(), "/metrics").await?.1.contains("knative_operator_provider_file_valid 0") {
         if tokio::time::Instant::now() > deadline {
-            return Err("the provider file is said to be valid".into());
+            return Err("the metric reports a valid provider file".into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
 use knative_operator_shared::api::Component;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, product, tools, wait};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -118,7 +119,7 @@ fn both_kinds_install_on_spoke_are_repaired_and_leave_only_crds() {
 
         let asked = Instant::now();
         tokio::try_join!(delete(hub, &serving), delete(hub, &eventing))?;
-        eprintln!("both were gone after {:.1?}", asked.elapsed());
+        eprintln!("both uninstalled after {:.1?}", asked.elapsed());
         // Endpoints, ReplicaSets and similar objects are deleted by their own controllers a moment
         // later.
         nothing_left(spoke, &before).await
@@ -130,7 +131,7 @@ fn check_diff(spoke: &Cluster, serving: &Value, releases: &Path) -> Result<()> {
     let file = spoke.dir().join("planned.json");
     let diff = |resource: &Value| -> Result<(Option<i32>, String)> {
         std::fs::write(&file, resource.to_string())?;
-        let mut command = Command::new(tools::sibling("knative-operator")?);
+        let mut command = Command::new(tools::binary("knative-operator")?);
         command.args(["diff", "--kubernetes-min-version=v1.25.0", "--color=never", "-f"]).arg(&file);
         let output = command.arg("--kubeconfig").arg(spoke.kubeconfig()).arg("--releases").arg(releases).output()?;
         Ok((output.status.code(), String::from_utf8(output.stdout)? + &String::from_utf8(output.stderr)?))
@@ -189,21 +190,21 @@ fn two_resources_install_on_two_spokes() {
         overrides::check(hub, &fleet.spokes[2], &second).await?;
 
         // A second resource for the same spoke is not installed, and names the first.
-        let mut rival = serving("two", "rival", Some("spoke-1"), &fleet.releases);
-        let refused = apply(hub, &rival).await.unwrap_err().to_string();
+        let mut competitor = serving("two", "competitor", Some("spoke-1"), &fleet.releases);
+        let refused = apply(hub, &competitor).await.unwrap_err().to_string();
         assert!(
             refused.contains("ClusterProfile fleet-system/spoke-1 already has a KnativeServing: two/ks-1"),
             "{refused}"
         );
-        rival["metadata"]["annotations"] = json!({"operator.knative.dev/shared-target": "true"});
-        apply(hub, &rival).await?;
-        let told = status(hub, &rival, Duration::from_secs(30), "refused", |s| {
+        competitor["metadata"]["annotations"] = json!({"operator.knative.dev/shared-target": "true"});
+        apply(hub, &competitor).await?;
+        let reported = status(hub, &competitor, Duration::from_secs(30), "refused", |s| {
             condition(s, "InstallSucceeded").is_some_and(|c| c.status == "False")
         })
         .await?;
-        let message = condition(&told, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default();
+        let message = condition(&reported, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default();
         assert!(message.contains("KnativeServing two/ks-1 is older and installed on the same cluster"), "{message}");
-        delete(hub, &rival).await?;
+        delete(hub, &competitor).await?;
         let still = ready(hub, &first).await?;
         assert_eq!(still.version.as_deref(), Some(fleet.releases.serving));
 

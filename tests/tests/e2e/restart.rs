@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use knative_operator_shared::api::Component;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
 use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, wait};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -60,7 +61,7 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
 
         // Killed as soon as the first Deployment exists, before the Jobs can run.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
-        wait::until_all(&deployments, "", Duration::from_secs(60), "one Deployment there", |d| !d.is_empty()).await?;
+        wait::until_all(&deployments, "", Duration::from_secs(60), "one Deployment exists", |d| !d.is_empty()).await?;
         product.restart_operator(&hub, Signal::KILL).await?;
         ready(&hub, &wanted).await?;
         let jobs = Api::<k8s_openapi::api::batch::v1::Job>::namespaced(spoke.client(), "knative-serving")
@@ -79,13 +80,13 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
             for (name, profile, patch, _) in changes() {
                 let stored = resource(component, "restart", name, profile, json!({"version": "0.0.1"}));
                 apply(&hub, &stored).await?;
-                let said = refusal(&hub, &stored, &patch).await;
+                let output = refusal(&hub, &stored, &patch).await;
                 let expected = if name == "changed" {
                     "spec.clusterProfileRef is immutable"
                 } else {
                     "spec.clusterProfileRef cannot be added or removed after creation"
                 };
-                assert!(said.contains(expected), "{said}");
+                assert!(output.contains(expected), "{output}");
                 delete(&hub, &stored).await?;
             }
         }

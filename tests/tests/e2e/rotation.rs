@@ -174,7 +174,7 @@ fn rotation_and_replacement_fail_no_admission() {
         }
         eprintln!("{} admissions while the Secret was lost three times, none failed", load.end().await?);
         let took = wiped(&hub).await?;
-        eprintln!("a wiped caBundle is back after {took:.1?}");
+        eprintln!("an erased caBundle is restored after {took:.1?}");
         assert!(took < Duration::from_secs(2), "only after {took:?}");
         Ok(())
     });
@@ -209,8 +209,8 @@ fn provided_certificates_are_served_and_followed() {
             json!({"high-availability": {"replicas": 0}}),
         )
         .to_string();
-        let (_, said) = hub.kubectl_output(&["apply", "-f", "-"], &bad).await;
-        assert!(said.contains("spec.high-availability.replicas: 0 is less than 1"), "{said}");
+        let (_, output) = hub.kubectl_output(&["apply", "-f", "-"], &bad).await;
+        assert!(output.contains("spec.high-availability.replicas: 0 is less than 1"), "{output}");
         // Another certificate is served without a restart, and its authority injected.
         let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
         let reloads = metric(pod, "webhook_certificate_reloads_total").await?;
@@ -220,10 +220,10 @@ fn provided_certificates_are_served_and_followed() {
             assert!(started.elapsed() < Duration::from_secs(20), "{}", pod.process.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        let mut said = String::new();
-        while !said.contains("spec.high-availability.replicas") {
-            assert!(started.elapsed() < Duration::from_secs(20), "{said}");
-            said = hub.kubectl_output(&["apply", "-f", "-"], &bad).await.1;
+        let mut output = String::new();
+        while !output.contains("spec.high-availability.replicas") {
+            assert!(started.elapsed() < Duration::from_secs(20), "{output}");
+            output = hub.kubectl_output(&["apply", "-f", "-"], &bad).await.1;
         }
         Ok(())
     });
@@ -233,10 +233,10 @@ fn provided_certificates_are_served_and_followed() {
 /// answer.
 async fn end(pod: &mut Pod) -> Result<()> {
     pod.process.signal(Signal::TERM)?;
-    let mut told = false;
+    let mut not_ready = false;
     while pod.process.ended().is_none() {
-        told |= http::get((pod.address, 9090).into(), "/readyz").await.is_ok_and(|(code, _)| code == 503);
+        not_ready |= http::get((pod.address, 9090).into(), "/readyz").await.is_ok_and(|(code, _)| code == 503);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    if told { Ok(()) } else { Err("it never said that it wants no more".into()) }
+    if not_ready { Ok(()) } else { Err("the stopping Pod never reported not ready".into()) }
 }

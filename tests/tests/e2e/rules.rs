@@ -72,7 +72,7 @@ async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)>
         )
         .await?;
     }
-    let told = match example.after {
+    let output = match example.after {
         Some(after) => hub.kubectl_output(&["apply", "-f", "-"], &example.object(after).to_string()).await,
         None => hub.kubectl_output(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
     };
@@ -80,7 +80,7 @@ async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)>
         ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
     let _ = hub.kubectl(&unprotect, "").await;
     hub.kubectl(&["delete", example.component.plural(), "example", "-n", "rules", "--ignore-not-found"], "").await?;
-    Ok(told)
+    Ok(output)
 }
 
 #[test]
@@ -92,10 +92,10 @@ fn every_rule_is_enforced_at_apply() {
         let mut product = Product::install(&hub, &releases, product::values(&[]), root.path()).await?;
         // The operator publishes the catalog and stops then, since nothing is to be installed.
         let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
-        let told = |map: Option<&ConfigMap>| {
+        let published = |map: Option<&ConfigMap>| {
             map.is_some_and(|m| m.data.as_ref().is_some_and(|d| d.contains_key("releases.json")))
         };
-        wait::until(&maps, RELEASES_CONFIG_MAP, INSTALL, "told", told).await?;
+        wait::until(&maps, RELEASES_CONFIG_MAP, INSTALL, "published", published).await?;
         product.stop_operator(Signal::TERM)?;
         namespace(&hub, "rules").await?;
         namespace(&hub, FLEET).await?;
@@ -137,16 +137,16 @@ fn every_rule_is_enforced_at_apply() {
 
         let mut book = String::new();
         for rule in ALL {
-            let ((kept, fine), (broken, told)) =
+            let ((valid_accepted, valid_output), (invalid_accepted, output)) =
                 (try_example(&hub, &rule.valid).await?, try_example(&hub, &rule.invalid).await?);
-            assert!(kept, "{}: what keeps it is refused: {fine}", rule.id);
-            assert_eq!(broken, rule.severity == Severity::Warning, "{}: {told}", rule.id);
+            assert!(valid_accepted, "{}: the valid example is refused: {valid_output}", rule.id);
+            assert_eq!(invalid_accepted, rule.severity == Severity::Warning, "{}: {output}", rule.id);
             if rule.severity == Severity::Warning {
-                assert!(told.contains("Warning: "), "{}: {told}", rule.id);
+                assert!(output.contains("Warning: "), "{}: {output}", rule.id);
             }
             // The common parts of both outputs are not about the rule.
-            let about: Vec<_> = told.lines().filter(|line| !fine.contains(line)).collect();
-            writeln!(book, "# {}\n{}\n", rule.id, about.join("\n"))?;
+            let lines: Vec<_> = output.lines().filter(|line| !valid_output.contains(line)).collect();
+            writeln!(book, "# {}\n{}\n", rule.id, lines.join("\n"))?;
         }
         insta::assert_snapshot!("rules", book);
 
@@ -154,9 +154,9 @@ fn every_rule_is_enforced_at_apply() {
         let bad = Example::serving("").object(
             r#"{"version": "x", "high-availability": {"replicas": 0}, "workloads": [{"name": ""}], "ingress": {}}"#,
         );
-        let (_, told) = hub.kubectl_output(&["apply", "-f", "-"], &bad.to_string()).await;
+        let (_, output) = hub.kubectl_output(&["apply", "-f", "-"], &bad.to_string()).await;
         for field in ["spec.version", "spec.high-availability.replicas", "spec.workloads[0].name", "spec.ingress"] {
-            assert!(told.contains(&format!("* {field}: ")), "{told}");
+            assert!(output.contains(&format!("* {field}: ")), "{output}");
         }
         // Missing fields of a source get defaults; a second apply changes nothing.
         let source = Example::eventing("").object(r#"{"source": {"kafka": {"enabled": true}}}"#).to_string();

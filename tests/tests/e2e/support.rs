@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
-use knative_operator_tests::cluster::{Cluster, left};
+use knative_operator_tests::cluster::Cluster;
 pub use knative_operator_tests::kubelet::script;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::remaining::remaining;
 use knative_operator_tests::{Result, wait};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -135,7 +136,7 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
     // Polled: nothing reports when the policy takes effect.
     while !matches!(cluster.kubectl(&["create", "-f", "-", "--dry-run=server"], &example.to_string()).await, Err(e) if e.to_string().contains(policy))
     {
-        assert!(started.elapsed() < Duration::from_secs(30), "the policy {policy} is not in force");
+        assert!(started.elapsed() < Duration::from_secs(30), "the policy {policy} has no effect yet");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
@@ -173,7 +174,7 @@ pub fn condition<'a>(status: &'a KnativeStatus, type_: &str) -> Option<&'a Condi
 
 /// Checks that `cluster` has no objects that were not there `before`.
 pub async fn nothing_left(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
-    let left = left(cluster, before).await?;
+    let left = remaining(cluster, before).await?;
     if left.is_empty() { Ok(()) } else { Err(format!("left behind: {left:#?}").into()) }
 }
 

@@ -10,8 +10,9 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
 use knative_operator_shared::api::{KnativeServing, KnativeStatus};
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::tools::project;
 use knative_operator_tests::{Result, releases, wait};
 use kube::api::ListParams;
@@ -172,7 +173,7 @@ fn installation_in_own_namespace_stays_there() {
         assert_eq!(uids(&Api::<Pod>::all(client.clone())).await?, pods, "pods were restarted");
         assert!(Api::<Namespace>::all(client.clone()).get_opt("knative-serving").await?.is_none());
         let events = Api::<Event>::namespaced(hub.client(), "team").list(&ListParams::default()).await?;
-        assert!(events.iter().any(|e| e.reason.as_deref() == Some("NamespaceKept")), "nobody is told");
+        assert!(events.iter().any(|e| e.reason.as_deref() == Some("NamespaceKept")), "there is no event NamespaceKept");
 
         // Deleted right after a restart, the installation is removed from there, including the
         // namespace.

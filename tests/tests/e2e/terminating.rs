@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_shared::api::Component;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::measure::Audit;
 use knative_operator_tests::product::{self, Product, SPOKE_USER, values};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, releases};
 use kube::Api;
 use serde_json::json;
@@ -34,14 +35,14 @@ fn deleted_namespace_is_reported_and_restored() {
         ready(&hub, &serving).await?;
 
         // A finalizer keeps it terminating for as long as the test needs.
-        let held = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "namespace": PLACE, "finalizers": ["example.com/hold"]}});
-        apply(&spoke, &held).await?;
+        let retained = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "retained", "namespace": PLACE, "finalizers": ["example.com/hold"]}});
+        apply(&spoke, &retained).await?;
         let (old, deleted) = (uid(&spoke).await?, Instant::now());
         spoke.kubectl(&["delete", "namespace", PLACE, "--wait=false"], "").await?;
         let unready =
             |s: &knative_operator_shared::api::KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status != "True");
-        status(&hub, &serving, Duration::from_secs(30), "anything but Ready", unready).await?;
-        eprintln!("told after {:?}", deleted.elapsed());
+        status(&hub, &serving, Duration::from_secs(30), "not Ready", unready).await?;
+        eprintln!("reported after {:?}", deleted.elapsed());
         let words = "namespace knative-serving on fleet-system/spoke is being deleted; waiting";
         let waits = |s: &knative_operator_shared::api::KnativeStatus| {
             condition(s, "InstallSucceeded").is_some_and(|c| {
@@ -55,10 +56,10 @@ fn deleted_namespace_is_reported_and_restored() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let tried = audit.take()?.iter().filter(|request| request.writes()).count();
         assert!(tried <= 3, "{tried} writes while the namespace terminates");
-        let told = status(&hub, &serving, Duration::from_secs(1), "still waiting", waits).await?;
+        let reported = status(&hub, &serving, Duration::from_secs(1), "still waiting", waits).await?;
         assert!(
-            told.conditions.iter().all(|c| !c.message.as_deref().unwrap_or_default().contains("forbidden")),
-            "{told:?}"
+            reported.conditions.iter().all(|c| !c.message.as_deref().unwrap_or_default().contains("forbidden")),
+            "{reported:?}"
         );
 
         let released = Instant::now();
@@ -67,7 +68,7 @@ fn deleted_namespace_is_reported_and_restored() {
                 &[
                     "patch",
                     "configmap",
-                    "held",
+                    "retained",
                     "-n",
                     PLACE,
                     "--type=merge",

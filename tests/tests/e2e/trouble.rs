@@ -8,10 +8,11 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Service};
 use knative_operator_shared::api::Condition;
-use knative_operator_tests::cluster::{Cluster, objects};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::measure::{Audit, Request};
 use knative_operator_tests::product::{self, NAMESPACE, Product, values};
 use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, wait};
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
@@ -61,12 +62,12 @@ fn failing_objects_are_reported_and_stop_no_other() {
         let before = objects(&spoke.client()).await?;
 
         // A conflicting CRD name, an existing ConfigMap, and a quota.
-        let rival = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pictures.caching.internal.knative.dev"},
+        let foreign = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "pictures.caching.internal.knative.dev"},
             "spec": {"group": "caching.internal.knative.dev", "scope": "Namespaced", "names": {"kind": "Image", "plural": "pictures", "singular": "picture"},
             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
         let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": "knative-serving"}, "spec": {"hard": {"count/secrets": "0"}}});
         let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-network", "namespace": "knative-serving"}, "data": {"ingress-class": "theirs", "other": "theirs"}});
-        for object in [&rival, &quota, &theirs] {
+        for object in [&foreign, &quota, &theirs] {
             apply(&spoke, object).await?;
         }
         spoke
@@ -113,7 +114,7 @@ fn failing_objects_are_reported_and_stop_no_other() {
 
         // It recovers with the causes.
         delete(&spoke, &quota).await?;
-        delete(&spoke, &rival).await?;
+        delete(&spoke, &foreign).await?;
         spoke
             .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", "no-defaults"], "")
             .await?;
@@ -122,8 +123,9 @@ fn failing_objects_are_reported_and_stop_no_other() {
         // A failing Job; without it, the installation is complete.
         resource["spec"]["additionalManifests"] = json!([{"URL": "own/failing.yaml"}]);
         apply(&hub, &resource).await?;
-        let said = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to run it again";
-        has_condition(&hub, &resource, "InstallSucceeded", "Error", said.strip_prefix("Job failing").unwrap()).await?;
+        let message = "Job failing-serving-1.1.0 failed: DeadlineExceeded: Job was active longer than specified deadline; delete it to run it again";
+        has_condition(&hub, &resource, "InstallSucceeded", "Error", message.strip_prefix("Job failing").unwrap())
+            .await?;
         resource["spec"].as_object_mut().map(|s| s.remove("additionalManifests"));
         apply(&hub, &resource).await?;
         let jobs = Api::<Job>::namespaced(spoke.client(), "knative-serving");
@@ -186,10 +188,10 @@ async fn adopted(hub: &Cluster) -> Result<()> {
         e.reason.as_deref() == Some("Adopted")
             && message.contains("ConfigMap knative-serving/config-network (managed by \"kubectl-client-side-apply\")")
     };
-    let told =
-        wait::until_all(&events, "", Duration::from_secs(30), "told what was adopted", |all| all.iter().any(named))
+    let adopted =
+        wait::until_all(&events, "", Duration::from_secs(30), "Adopted with the objects", |all| all.iter().any(named))
             .await?;
-    assert_eq!(told.iter().filter(|e| e.reason.as_deref() == Some("Adopted")).count(), 1);
+    assert_eq!(adopted.iter().filter(|e| e.reason.as_deref() == Some("Adopted")).count(), 1);
     Ok(())
 }
 

@@ -21,13 +21,13 @@ const RESOLVED: Duration = Duration::from_secs(60);
 pub fn providers() -> Vec<Value> {
     let mut beta = provider("beta");
     beta["execConfig"]["apiVersion"] = json!("client.authentication.k8s.io/v1beta1");
-    let mut told = provider("told");
-    told["execConfig"]["args"] = json!(["--own"]);
-    told["execConfig"]["env"] = json!([{"name": "OWN", "value": "own"}]);
-    told["profileSourcedEnvVarsPolicy"] = json!("AppendIfNotExists");
+    let mut configured = provider("configured");
+    configured["execConfig"]["args"] = json!(["--own"]);
+    configured["execConfig"]["env"] = json!([{"name": "OWN", "value": "own"}]);
+    configured["profileSourcedEnvVarsPolicy"] = json!("AppendIfNotExists");
     let kubeconfig = json!({"name": "kubeconfig-secretreader", "execConfig": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/official/kubeconfig-secretreader-plugin", "provideClusterInfo": true}});
-    vec![beta, told, kubeconfig, provider("certificate"), json!({"name": "builtin", "builtin": "secretreader"})]
+    vec![beta, configured, kubeconfig, provider("certificate"), json!({"name": "builtin", "builtin": "secretreader"})]
 }
 
 /// A resource for `profile` with a version that the bundle lacks: its cluster is resolved, nothing
@@ -52,10 +52,10 @@ fn each_way_connects_to_spoke() {
         let (certificate, key) = (read("admin.crt")?, read("admin.key")?);
 
         // Plugins: the older version; a short-lived certificate; one that checks its input.
-        let said = |name: &str, text: &str| {
+        let print_script = |name: &str, text: &str| {
             script(&fleet.plugins.join(name), &format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n"))
         };
-        said("beta", &credential("v1beta1", &json!({"token": token})))?;
+        print_script("beta", &credential("v1beta1", &json!({"token": token})))?;
         let renewed = "date -u -d '+6 seconds' +%Y-%m-%dT%H:%M:%SZ";
         let identity = credential(
             "v1",
@@ -70,8 +70,8 @@ fn each_way_connects_to_spoke() {
         let checks = r#"[ "$*" = "--own" ] || { echo "args: $*" >&2; exit 1; }
 [ "$OWN $THEIRS" = "own theirs" ] || { echo "env: $OWN $THEIRS" >&2; exit 1; }
 case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: no config" >&2; exit 1;; esac"#;
-        let told = credential("v1", &json!({"token": token}));
-        script(&fleet.plugins.join("told"), &format!("#!/bin/sh\n{checks}\ncat <<'END'\n{told}\nEND\n"))?;
+        let credential = credential("v1", &json!({"token": token}));
+        script(&fleet.plugins.join("configured"), &format!("#!/bin/sh\n{checks}\ncat <<'END'\n{credential}\nEND\n"))?;
 
         // Secrets: a kubeconfig for the official plugin, a token for the built-in provider.
         let config =
@@ -114,8 +114,8 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
             ),
             ("builtin", base("builtin", &|c| extension(c, json!({"clusterName": "ways-token"})))),
             (
-                "told",
-                base("told", &|c| {
+                "configured",
+                base("configured", &|c| {
                     extension(c, json!({"region": "eu"}));
                     // (additional-args is a list, which the official CRD doesn't admit.)
                     let name = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
@@ -160,7 +160,7 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
         }
         assert!(
             proxies.0.passed() > 0 && proxies.1.passed() > 0 && proxies.2.passed() > 0,
-            "something went past the proxies"
+            "a connection bypassed the proxies"
         );
         let events = hub.kubectl(&["get", "events", "-n", "ways", "-o", "yaml"], "").await?;
         assert!(events.contains("insecure-skip-tls-verify is set in ClusterProfile fleet-system/insecure"), "{events}");
@@ -178,10 +178,10 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
             "proxy authorization required",
         )
         .await?;
-        let told = hub.kubectl(&["get", "knativeserving,events", "-n", "ways", "-o", "yaml"], "").await?;
+        let output = hub.kubectl(&["get", "knativeserving,events", "-n", "ways", "-o", "yaml"], "").await?;
         let log = fleet.product.operator.process.log();
         for secret in ["s3cret", token.as_str()] {
-            assert!(!told.contains(secret) && !log.contains(secret), "a secret is told");
+            assert!(!output.contains(secret) && !log.contains(secret), "a secret is published");
         }
         for (name, _) in &cases {
             delete(hub, &asking(name)).await?;

@@ -23,7 +23,7 @@ async fn get(spoke: &Cluster, [kind, name]: [&str; 2]) -> Result<Value> {
     Ok(serde_json::from_str(&spoke.kubectl(&["get", kind, name, "-n", PLACE, "-o", "json"], "").await?)?)
 }
 
-/// Replaces the whole object as `manager`, changed by `change`, whatever its resource version is by then.
+/// Replaces the whole object as `manager`, changed by `change`, regardless of its resource version.
 async fn write(spoke: &Cluster, object: [&str; 2], manager: &str, change: impl Fn(&mut Value)) -> Result<()> {
     let mut written = get(spoke, object).await?;
     change(&mut written);
@@ -81,7 +81,8 @@ pub async fn adapter(spoke: &Cluster) -> Result<(Value, Value)> {
 async fn play(spoke: &Cluster) -> Result<()> {
     play_adapter(spoke).await?;
     let uid = get(spoke, ["namespace", PLACE]).await?["metadata"]["uid"].clone();
-    // knative/pkg: webhook/resourcesemantics/{validation,defaulting}, webhook/configmaps, webhook/psbinding.
+    // knative/pkg: webhook/resourcesemantics/{validation,defaulting}, webhook/configmaps,
+    // webhook/psbinding.
     let webhook = |mutating: bool, bindings: bool| {
         let uid = uid.clone();
         move |configuration: &mut Value| {
@@ -175,7 +176,7 @@ fn fields_of_knative_controllers_stay_over_restart_change_and_upgrade() {
     run(async {
         let releases = releases::best();
         if !releases.real {
-            eprintln!("skipped: Knative's releases are not there");
+            eprintln!("skipped: Knative's releases are missing (../shared/releases)");
             return Ok(());
         }
         let (hub, spoke, plugins) =
@@ -196,7 +197,7 @@ fn fields_of_knative_controllers_stay_over_restart_change_and_upgrade() {
         assert_eq!(repairs(&mut audit).await?, [""; 0], "repaired");
         assert_eq!((rollouts(&spoke).await?, state(&spoke).await?), (before + 1, expected.clone()));
 
-        // A restart observes everything anew.
+        // A restart observes everything again.
         product.restart_operator(&hub, rustix::process::Signal::KILL).await?;
         assert_eq!(repairs(&mut audit).await?, [""; 0], "repaired after a restart");
 

@@ -1,0 +1,57 @@
+//! Objects of a cluster, and those that remain after a deletion.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use kube::api::ListParams;
+use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::discovery::{ApiGroup, Discovery, verbs};
+use kube::{Api, Client};
+
+use crate::Result;
+use crate::cluster::Cluster;
+
+/// Objects of a cluster, as `Kind.group namespace/name`: everything that can be listed, except for
+/// CRDs and their APIServices, events, Leases, and objects of the API server itself (addresses of
+/// Services).
+pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
+    let discovery = Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
+    let mut objects = BTreeSet::new();
+    for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::recommended_resources) {
+        if !capabilities.supports_operation(verbs::LIST)
+            || matches!(resource.kind.as_str(), "Event" | "CustomResourceDefinition" | "APIService" | "IPAddress")
+        {
+            continue;
+        }
+        let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
+        let listed = loop {
+            match api.list_metadata(&ListParams::default()).await {
+                // Its kind was defined a moment ago.
+                Err(kube::Error::Api(status)) if status.code == 429 => {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+                other => break other?,
+            }
+        };
+        for object in listed {
+            let (namespace, name) =
+                (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
+            objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
+        }
+    }
+    Ok(objects)
+}
+
+/// Objects of a cluster that were not there `before`, once the cluster is idle. Dependents of
+/// deleted objects (ReplicaSets, EndpointSlices) are collected by other controllers a moment later,
+/// so no single object can be watched.
+pub async fn remaining(cluster: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let left: Vec<String> = objects(&cluster.client()).await?.difference(before).cloned().collect();
+        if left.is_empty() || Instant::now() > deadline {
+            return Ok(left);
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
