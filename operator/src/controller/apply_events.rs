@@ -52,7 +52,7 @@ pub fn publish_pruned(events: &Events, resource: &Knative, deleted: &[ObjectId])
 fn describe(drift: Option<&Drift>) -> String {
     let Some(Drift { manager, field }) = drift else { return "it was deleted".to_owned() };
     let field = field.as_ref().map_or_else(|| "it".to_owned(), |field| format!("field {field}"));
-    let manager = manager.as_ref().map(|manager| format!(" by \"{manager}\"")).unwrap_or_default();
+    let manager = manager.as_ref().map(|manager| format!(" by {manager}")).unwrap_or_default();
     format!("{field} was changed{manager}")
 }
 
@@ -73,12 +73,9 @@ mod tests {
             describe(Some(&Drift { manager: manager.map(str::to_owned), field: field.map(str::to_owned) }))
         };
         let cases = [
-            (
-                drift(Some("kubectl-scale"), Some("spec.replicas")),
-                r#"field spec.replicas was changed by "kubectl-scale""#,
-            ),
+            (drift(Some("kubectl-scale"), Some("spec.replicas")), "field spec.replicas was changed by kubectl-scale"),
             (drift(None, Some("spec.replicas")), "field spec.replicas was changed"),
-            (drift(Some("kubectl"), None), r#"it was changed by "kubectl""#),
+            (drift(Some("kubectl"), None), "it was changed by kubectl"),
             (describe(None), "it was deleted"),
         ];
         for (described, expected) in cases {
