@@ -37,7 +37,9 @@ bench: ## Prints time, requests, CPU and memory of releases and installations. T
 	@cargo bench --quiet -p knative-operator-tests --bench release --bench apply --bench fleet --bench admission
 
 .PHONY: generate
-generate: ## Generates the chart's CRDs and docs/user/rules.md.
+generate: tools ## Generates the chart's CRDs, docs/user/rules.md, and the table of merge keys.
+	@cargo run --quiet -p knative-operator-tests --bin patch-schema >target/schema.json
+	@mv target/schema.json shared/src/patch/schema.json
 	@cargo build --quiet -p knative-operator
 	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/files/crds/knativeservings.yaml
 	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/files/crds/knativeeventings.yaml

@@ -2,8 +2,8 @@
 //!
 //! [`api`] has the custom resources, [`crd`] their CustomResourceDefinitions, [`condition`] and
 //! [`reason`] the status, [`version`] Knative versions and their order, [`rules`] the validation,
-//! [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits of
-//! messages.
+//! [`patch`] the patches of `spec.patches`, [`name`] and [`label`] the names that users and other
+//! tools rely on, [`text`] the limits of messages, [`yaml`] YAML as Kubernetes reads it.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
@@ -13,7 +13,9 @@ pub mod crd;
 pub mod defaults;
 pub mod label;
 pub mod name;
+pub mod patch;
 pub mod reason;
 pub mod rules;
 pub mod text;
 pub mod version;
+pub mod yaml;

@@ -24,6 +24,12 @@ pub fn clip(text: &str, most: usize) -> String {
     format!("{}{ELLIPSIS}", kept.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '(')))
 }
 
+/// The name among `known` that is most similar to `name`.
+pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let similarity = |k: &str| strsim::jaro_winkler(k, name);
+    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
-//! The CRDs against those of the Go operator (`../shared/crds`): the same field paths, types,
-//! required fields, list and map kinds, patterns and rules. The test says "skipped" where that
-//! material is absent.
+//! The CRDs against those of the Go operator (`../shared/crds`, and `../shared/patches/crds` with
+//! `spec.patches`): the same field paths, types, required fields, list and map kinds, patterns and
+//! rules. The test says "skipped" where that material is absent.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // these are tests
 
@@ -49,7 +49,14 @@ fn paths(crd: &Value) -> BTreeMap<String, Value> {
 
 #[test]
 fn schema_equals_the_go_operators() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/crds");
+    // The release without spec.patches.
+    compare("crds", &[ADDED.as_slice(), &[".spec.patches"]].concat());
+    compare("patches/crds", &ADDED);
+}
+
+/// Compares with the CRDs in `../shared/FOLDER`, which lack the fields `added`.
+fn compare(folder: &str, added: &[&str]) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder);
     if !dir.is_dir() {
         // Not through `eprintln!`, which a passing test swallows.
         let _ = writeln!(std::io::stderr(), "skipped: {} is not there", dir.display());
@@ -69,9 +76,14 @@ fn schema_equals_the_go_operators() {
                 Some(_) => {}
             }
         }
-        let extra = ours.keys().filter(|p| !theirs.contains_key(*p) && !ADDED.iter().any(|a| p.starts_with(a)));
+        let extra = ours.keys().filter(|p| !theirs.contains_key(*p) && !added.iter().any(|a| p.starts_with(a)));
         differences.extend(extra.map(|p| format!("extra {p}")));
-        assert!(differences.is_empty(), "{component}: {} differences\n{}", differences.len(), differences.join("\n"));
+        assert!(
+            differences.is_empty(),
+            "{folder}: {component}: {} differences\n{}",
+            differences.len(),
+            differences.join("\n")
+        );
     }
 }
 

@@ -17,6 +17,7 @@ pub mod instances;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod measure;
+pub mod patch_schema;
 pub mod pki;
 pub mod process;
 pub mod product;

@@ -20,7 +20,7 @@ mod served;
 mod takeover;
 pub mod target;
 pub mod throttle;
-mod watch;
+pub mod watch;
 mod write;
 
 use kube::Api;

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use super::differ::Observation;
 pub use super::records::Drift;
 use super::records::{ObservedObject, Records, hash_uid};
+use super::watch::WatchTarget;
 use crate::object::health::{Health, TERMINATING};
 use crate::object::{Id, Kind, ObjectId};
 use crate::render::plan::{CRD, Plan};
@@ -167,13 +168,19 @@ impl ObservedState {
     /// Records a list of `kind` in `namespace` (empty for cluster-scoped kinds) at resourceVersion
     /// `listed_at`, with the objects in `present`. Objects that were written later may be missing;
     /// the watch that follows reports them.
-    pub fn record_list(&self, kind: &Kind, namespace: &str, present: &HashSet<Id>, listed_at: u64) {
+    pub fn record_list(&self, selection: &WatchTarget, present: &HashSet<Id>, listed_at: u64) {
         let mut records = self.lock();
+        let WatchTarget { kind, namespace, name } = selection;
         let (group, kind) = (&kind.resource.group, &kind.resource.kind);
-        let is_other_kind = |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != namespace;
+        let unlabelled = records.plan.as_ref().map(|plan| plan.unlabelled().clone()).unwrap_or_default();
+        let is_selected = |id: &ObjectId| if name.is_empty() { !unlabelled.contains(id) } else { id.name == *name };
+        let is_other =
+            |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != *namespace || !is_selected(id);
         let is_later = |have: &ObservedObject| have.unconfirmed && have.version > listed_at;
-        records.objects.retain(|id, have| is_other_kind(id) || present.contains(&**id) || is_later(have));
-        records.listed_at.insert((group.clone(), kind.clone(), namespace.to_owned()), listed_at);
+        records.objects.retain(|id, have| is_other(id) || present.contains(&**id) || is_later(have));
+        if name.is_empty() || kind == "Namespace" {
+            records.listed_at.insert((group.clone(), kind.clone(), namespace.clone()), listed_at);
+        }
         records.unserved.remove(&(group.clone(), kind.clone()));
         records.unwatchable.remove(&(group.clone(), kind.clone()));
     }
@@ -185,6 +192,12 @@ impl ObservedState {
         let is_other_kind = |id: &ObjectId| id.group != kind.resource.group || id.kind != kind.resource.kind;
         records.objects.retain(|id, have| is_other_kind(id) || have.unconfirmed);
         records.unserved.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
+    }
+
+    /// Whether the plan's object `id` lacks the label that selects a component's objects, so that
+    /// only the watch of its name reports it.
+    pub fn is_unlabelled(&self, id: &Id) -> bool {
+        self.lock().plan.as_ref().is_some_and(|plan| plan.unlabelled().contains(id))
     }
 
     /// Wakes up the waiters in [`Self::changed`].
@@ -270,7 +283,7 @@ mod tests {
         let kind =
             Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true };
         let (listed_at, none) = (
-            |at| observed_state.record_list(&kind, "a", &HashSet::new(), at),
+            |at| observed_state.record_list(&WatchTarget::labelled(kind.clone(), "a"), &HashSet::new(), at),
             Observation::Missing { was_present: true },
         );
         observed_state.lock().store = Some(id());

@@ -57,18 +57,18 @@ impl Observer {
 
     /// Starts the watch of `kind`, if there is none: in `namespace`, if the kind is namespaced.
     pub fn watch(&mut self, kind: &Kind, namespace: &str) {
-        let namespace = if kind.namespaced { namespace } else { "" };
-        self.start(WatchTarget { kind: kind.clone(), namespace: namespace.to_owned(), name: String::new() });
+        self.start(WatchTarget::labelled(kind.clone(), namespace));
     }
 
     /// Starts the watch of the Namespace `name`, regardless of its labels, if there is none.
     pub fn watch_namespace(&mut self, name: &str) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
-        self.start(WatchTarget {
-            kind: Kind { resource, namespaced: false },
-            namespace: String::new(),
-            name: name.to_owned(),
-        });
+        self.watch_one(&Kind { resource, namespaced: false }, "", name);
+    }
+
+    /// Starts the watch of one object of `kind`, regardless of its labels, if there is none.
+    pub fn watch_one(&mut self, kind: &Kind, namespace: &str, name: &str) {
+        self.start(WatchTarget { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() });
     }
 
     fn start(&mut self, target: WatchTarget) {
@@ -211,6 +211,11 @@ impl Watch {
         if mode == WatchMode::Polling { WatchMode::Streaming } else { mode }
     }
 
+    /// Whether another watch reports the object.
+    fn is_of_another(&self, id: &Id) -> bool {
+        self.target.name.is_empty() && self.observed.is_unlabelled(id)
+    }
+
     fn handle(&self, listing: &mut Option<HashSet<Id>>, event: WatchEvent) {
         let kind = &self.target.kind;
         let of = |meta: &ObjectMeta| Id {
@@ -236,8 +241,10 @@ impl Watch {
                 return;
             }
             WatchEvent::InitDone(version) => {
-                self.observed.record_list(kind, &self.target.namespace, &listing.take().unwrap_or_default(), version);
+                self.observed.record_list(&self.target, &listing.take().unwrap_or_default(), version);
             }
+            // An object that loses the label leaves the selection of the watch, but still exists.
+            WatchEvent::Apply(object) | WatchEvent::Delete(object) if self.is_of_another(&of(&object.metadata)) => {}
             WatchEvent::Apply(object) => {
                 self.observed.record_event(&of(&object.metadata), &object.metadata, health(&object), false);
             }

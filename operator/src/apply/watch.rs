@@ -34,6 +34,14 @@ pub struct WatchTarget {
     pub name: String,
 }
 
+impl WatchTarget {
+    /// The objects of `kind` with the labels: in `namespace`, if the kind is namespaced.
+    pub fn labelled(kind: Kind, namespace: &str) -> Self {
+        let namespace = if kind.namespaced { namespace.to_owned() } else { String::new() };
+        Self { kind, namespace, name: String::new() }
+    }
+}
+
 /// An event of a watch, with the names of kube-rs.
 pub enum WatchEvent {
     /// An initial object.

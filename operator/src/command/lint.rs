@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
+use knative_operator_shared::api::Knative;
 use knative_operator_shared::rules::{self, RuleContext, Violation};
 
-use super::input::Input;
-use super::output::print;
+use super::input::{Input, InputError};
+use super::output::{self, print};
 use super::read;
 use crate::release::Bundle;
+use crate::render::RenderError;
 use crate::startup::catalog;
 
 /// Flags of `lint`.
@@ -33,7 +35,11 @@ pub fn run(args: &LintArgs) -> ExitCode {
     let (mut text, mut refused) = (String::new(), 0);
     for document in &documents {
         let violations = match &document.resource {
-            Ok(resource) => rules::validate(resource, &surroundings),
+            Ok(resource) => {
+                let mut violations = rules::validate(resource, &surroundings);
+                violations.extend(patch_violation(&args.input, resource, &violations));
+                violations
+            }
             Err(violation) => vec![violation.clone()],
         };
         text.extend(document.warnings.iter().map(|warning| format!("warning: {}: {warning}\n", document.what)));
@@ -49,6 +55,18 @@ pub fn run(args: &LintArgs) -> ExitCode {
     text += &summary;
     print(&text);
     if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The violation of the first patch that can't be applied, unless `violations` has one of a patch.
+fn patch_violation(input: &Input, resource: &Knative, violations: &[Violation]) -> Option<Violation> {
+    let has_violation = violations.iter().any(|violation| violation.field.starts_with("spec.patches["));
+    if resource.common().patches.is_empty() || has_violation {
+        return None;
+    }
+    match output::runtime().ok()?.block_on(input.render(resource)) {
+        Err(InputError::Render(RenderError::Patch(violation))) => Some(violation),
+        _ => None,
+    }
 }
 
 fn line(what: &str, violation: &Violation) -> String {

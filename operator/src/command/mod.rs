@@ -27,7 +27,7 @@ use self::render::RenderArgs;
 use self::run::RunArgs;
 use self::versions::VersionsArgs;
 
-use crate::object::yaml;
+use knative_operator_shared::yaml;
 
 /// Installs Knative Serving and Eventing on this cluster or on spokes, and repairs drift.
 #[derive(Debug, Parser)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::input::Input;
 use super::output::{self, CommandOutput, Output, finish};
-use crate::object::yaml;
+use knative_operator_shared::yaml;
 
 /// Flags of `render`.
 #[derive(Clone, Debug, clap::Args)]

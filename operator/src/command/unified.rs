@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
-use crate::object::yaml;
+use knative_operator_shared::yaml;
 
 /// Metadata that the API server writes.
 const SERVER_FIELDS: [&str; 6] =

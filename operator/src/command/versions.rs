@@ -9,8 +9,8 @@ use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::output::{CommandOutput, Output, finish};
-use crate::object::yaml;
 use crate::release::{Bundle, ReleaseError};
+use knative_operator_shared::yaml;
 
 /// Flags of `versions`.
 #[derive(Clone, Debug, clap::Args)]

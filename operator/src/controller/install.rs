@@ -177,6 +177,14 @@ impl Install<'_> {
                 None => observer.observed.mark_unserved(&gvk.group, &gvk.kind),
             }
         }
+        for id in plan.unlabelled() {
+            let kind = plan
+                .get(id)
+                .and_then(|item| plan.kinds().get(&item.gvk).or_else(|| observer.discovered.get(&item.gvk)));
+            if let Some(kind) = kind {
+                observer.watch_one(&kind, &id.namespace, &id.name);
+            }
+        }
         observer.discovered.clone()
     }
 

@@ -65,6 +65,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::apply::watch::WatchTarget;
     use crate::object::CompactObject;
     use crate::object::Owner;
     use crate::object::{Kind, ObjectId};
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(report_of(&plan, &observed), InstallationReport::of(Component::Serving));
         for item in plan.items() {
             let resource = ApiResource::from_gvk(&item.gvk);
-            observed.record_list(&Kind { resource, namespaced: true }, "", &HashSet::new(), 0);
+            observed.record_list(&WatchTarget::labelled(Kind { resource, namespaced: true }, ""), &HashSet::new(), 0);
         }
         let names: Vec<_> =
             report_of(&plan, &observed).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
@@ -154,7 +155,8 @@ mod tests {
         observed.record_unwatchable(&kind("networking.istio.io", "Gateway", "gateways"), "no");
         let message = "cannot watch deployments.apps, so their state is unknown: no";
         assert_eq!(report_of(&plan, &observed).failures, [message]);
-        observed.record_list(&kind("apps", "Deployment", "deployments"), "", &HashSet::new(), 0);
+        let deployments = WatchTarget::labelled(kind("apps", "Deployment", "deployments"), "");
+        observed.record_list(&deployments, &HashSet::new(), 0);
         assert_eq!(report_of(&plan, &observed).failures.len(), 0);
     }
 }

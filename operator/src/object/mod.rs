@@ -8,7 +8,6 @@ mod kind;
 pub mod kinds;
 pub mod owner;
 mod resource_key;
-pub mod yaml;
 
 pub use compact::CompactObject;
 pub use digest::Digest;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use knative_operator_shared::api::{CommonSpec, IngressConfigs, Knative, ManifestSource, SourceConfigs};
+use knative_operator_shared::api::{CommonSpec, Component, Knative, ManifestSource};
 use knative_operator_shared::label::APP_VERSION;
 use knative_operator_shared::version::Version;
 
@@ -130,20 +130,11 @@ impl Library {
 /// Directories of the ingresses or sources that `resource` enables, with the fields that enable
 /// them.
 fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(String, PathBuf)> {
-    let (field, family, enabled) = match resource {
-        // Without an ingress, Istio is the default, as with the Go operator.
-        Knative::Serving(serving) => (
-            "spec.ingress",
-            "ingress",
-            serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled),
-        ),
-        Knative::Eventing(eventing) => (
-            "spec.source",
-            "eventing-source",
-            eventing.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default(),
-        ),
+    let (field, family) = match resource.component() {
+        Component::Serving => ("spec.ingress", "ingress"),
+        Component::Eventing => ("spec.source", "eventing-source"),
     };
-    enabled.into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
+    resource.extras().into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
 }
 
 /// Fails if an object's version label has another minor version than `version`.

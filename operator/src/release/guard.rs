@@ -10,8 +10,7 @@ use super::bundle::{Bundle, ReleaseError};
 /// Directory of the guard, if `resource` enables it: 0.6 for Serving 1.20 to 1.23, the newest in
 /// the bundle for others.
 pub fn directory(bundle: &Bundle, resource: &Knative, version: &Version) -> Result<Option<PathBuf>, ReleaseError> {
-    let Knative::Serving(serving) = resource else { return Ok(None) };
-    if !serving.spec.security.as_ref().is_some_and(|s| s.security_guard.enabled) {
+    if !resource.has_guard() {
         return Ok(None);
     }
     if !version.at_least(1, 8) {

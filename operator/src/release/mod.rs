@@ -14,7 +14,7 @@ mod parse;
 mod source;
 
 pub use assemble::{Library, Release};
-pub use bundle::{Bundle, ReleaseError};
+pub use bundle::{Bundle, Objects, ReleaseError};
 pub use choose::{VersionSelectionError, select_version};
 pub use download::{DownloadError, Downloads, DownloadsError};
 pub use parse::objects as parse;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::yaml;
+use knative_operator_shared::yaml;
 
 /// Objects in `text`, a stream of YAML documents. Empty documents are skipped, Lists are flattened.
 pub fn objects(text: &str) -> Result<Vec<Value>, String> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::context::Context;
 use crate::object::text;
-use crate::object::yaml;
+use knative_operator_shared::yaml;
 
 const NAME: &str = "knative-local-gateway";
 

@@ -25,6 +25,7 @@ mod min_version;
 mod names;
 mod namespace;
 mod owner;
+mod patches;
 pub mod plan;
 mod pod;
 mod probes;
@@ -39,6 +40,7 @@ mod tls;
 mod workloads;
 
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::rules::Violation;
 use knative_operator_shared::version::Version;
 use serde_json::Value;
 
@@ -47,7 +49,7 @@ use context::Context;
 use plan::Rendered;
 
 pub use context::Settings;
-pub use names::names;
+pub use names::{identities, names};
 pub use namespace::apply_namespace_settings;
 
 /// Changes one object of the release; the error names the field of the spec.
@@ -86,10 +88,18 @@ const TRANSFORMS: &[Transform] = &[
 
 /// Why a spec can't be rendered.
 #[derive(Debug, thiserror::Error)]
-#[error("{object}: {why}")]
-pub struct RenderError {
-    object: String,
-    why: String,
+pub enum RenderError {
+    /// A transform failed.
+    #[error("{object}: {why}")]
+    Transform {
+        /// The object.
+        object: String,
+        /// The reason.
+        why: String,
+    },
+    /// A patch of the spec can't be applied.
+    #[error("{0}")]
+    Patch(Violation),
 }
 
 /// Renders `resource` from `released`, the objects of its release, and removes duplicates. The
@@ -105,7 +115,9 @@ pub fn objects<'o>(
     let context = Context { resource, version, namespace: resource.target_namespace(), kinds: &kinds, settings };
     let wanted = released.filter(|o| tls::is_wanted(o, &context));
     let objects = wanted.map(|object| apply_transforms(object, &context)).collect::<Result<_, _>>()?;
-    Ok(Rendered::new(replicas::leave_to_autoscalers(dedupe::deduplicate(objects))))
+    let objects = replicas::leave_to_autoscalers(dedupe::deduplicate(objects));
+    let patched = patches::apply(objects, &context).map_err(RenderError::Patch)?;
+    Ok(Rendered::new(patched.objects).with_exceptions(patched.unowned, patched.unlabelled))
 }
 
 /// `released` after all transforms.
@@ -115,7 +127,8 @@ fn apply_transforms(released: &CompactObject, cx: &Context<'_>) -> Result<Compac
     }
     let mut object = released.parse();
     for transform in TRANSFORMS {
-        transform(&mut object, cx).map_err(|why| RenderError { object: ObjectId::of(&object).to_string(), why })?;
+        transform(&mut object, cx)
+            .map_err(|why| RenderError::Transform { object: ObjectId::of(&object).to_string(), why })?;
     }
     Ok(CompactObject::new(&object))
 }

@@ -1,9 +1,11 @@
 //! Names in a release that a spec may refer to.
 
-use knative_operator_shared::rules::{Container, ReleaseNames, Workload};
+use knative_operator_shared::api::Component;
+use knative_operator_shared::rules::{Container, Identities, ReleaseNames, VERSION_PLACEHOLDER, Workload};
 use serde_json::Value;
 
 use super::autoscaling::{is_autoscaled, is_autoscaler};
+use super::jobs;
 use super::pod::{CONTAINERS, is_workload};
 use super::workloads;
 use crate::object::CompactObject;
@@ -14,6 +16,20 @@ pub fn names<'o>(objects: impl Iterator<Item = &'o CompactObject>) -> ReleaseNam
     let mut names = ReleaseNames::default();
     objects.filter(|o| o.definition().is_none()).for_each(|object| add(&mut names, &object.parse()));
     names
+}
+
+/// The identities of `objects`, a part of a release of `component`.
+pub fn identities<'o>(component: Component, objects: impl Iterator<Item = &'o CompactObject>) -> Identities {
+    let mut identities = Identities::new();
+    for object in objects {
+        let (gvk, id) = (object.gvk(), object.id());
+        let name = match gvk.kind.as_str() {
+            "Job" => jobs::name(&object.parse(), component, VERSION_PLACEHOLDER),
+            _ => id.name.clone(),
+        };
+        identities.entry(format!("{} {}", gvk.api_version(), gvk.kind)).or_default().insert(name);
+    }
+    identities
 }
 
 fn add(names: &mut ReleaseNames, object: &Value) {

@@ -1,6 +1,6 @@
 //! Desired objects of an installation, in phases. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::core::GroupVersionKind;
@@ -113,6 +113,8 @@ pub struct Rendered {
     items: Vec<Item>,
     positions: HashMap<ObjectId, usize>,
     kinds: Kinds,
+    unowned: HashSet<ObjectId>,
+    unlabelled: HashSet<ObjectId>,
 }
 
 impl Rendered {
@@ -122,7 +124,15 @@ impl Rendered {
         let mut items: Vec<Item> = objects.into_iter().map(Item::new).collect();
         items.sort_by_key(Item::phase);
         let positions = items.iter().enumerate().map(|(position, item)| (item.id.clone(), position)).collect();
-        Self { items, positions, kinds }
+        Self { items, positions, kinds, unowned: HashSet::new(), unlabelled: HashSet::new() }
+    }
+
+    /// The same objects, of which `unowned` get no owner reference, and `unlabelled` lack the label
+    /// that selects a component's objects.
+    #[must_use]
+    pub fn with_exceptions(mut self, unowned: HashSet<ObjectId>, unlabelled: HashSet<ObjectId>) -> Self {
+        (self.unowned, self.unlabelled) = (unowned, unlabelled);
+        self
     }
 }
 
@@ -180,7 +190,15 @@ impl Plan {
     /// The owner reference of `item`, if its namespace is the owner's.
     fn owner(&self, item: &Item) -> Option<&str> {
         let (owner, namespace) = &*self.owner;
-        (!item.id.namespace.is_empty() && item.id.namespace == *namespace).then_some(owner.as_str())
+        let is_owned = !item.id.namespace.is_empty()
+            && item.id.namespace == *namespace
+            && !self.rendered.unowned.contains(&item.id);
+        is_owned.then_some(owner.as_str())
+    }
+
+    /// The objects without the label that selects a component's objects.
+    pub fn unlabelled(&self) -> &HashSet<ObjectId> {
+        &self.rendered.unlabelled
     }
 
     /// Digest of the object of `item` as it is applied.

@@ -194,6 +194,36 @@ proptest! {
     }
 
     #[test]
+    fn patches_change_only_their_targets(
+        serving in any::<bool>(), index in any::<prop::sample::Index>(), type_ in select(vec!["json", "merge", "strategic"]), content in junk(),
+        deletes in any::<bool>(), pointer in select(vec!["/metadata/labels/a", "/spec", "/data", "/spec/template/spec/containers"]),
+    ) {
+        let component = if serving { Component::Serving } else { Component::Eventing };
+        let released = released(component);
+        let render = |spec: Value| rendered(&resource(component, component.canonical(), &spec), &released);
+        let before = render(json!({})).unwrap();
+        let object = index.get(&before);
+        let content = match type_ {
+            "json" => json!([{"op": "add", "path": pointer, "value": content}]),
+            _ if deletes => json!({"$patch": "delete"}),
+            _ => json!({"spec": content}),
+        };
+        let patch = json!({
+            "target": {"apiVersion": object["apiVersion"], "kind": object["kind"], "name": object["metadata"]["name"]},
+            "patch": {"type": type_, "content": content.to_string()},
+        });
+        if let Ok(once) = render(json!({"patches": [patch]})) {
+            let others = |objects: &[Value]| {
+                objects.iter().filter(|o| ["apiVersion", "kind"].iter().any(|k| o[*k] != object[*k]) || o["metadata"]["name"] != object["metadata"]["name"]).cloned().collect::<Vec<_>>()
+            };
+            prop_assert_eq!(others(&once), others(&before));
+            if content.get("$patch").is_none() {
+                prop_assert_eq!(once, render(json!({"patches": [patch, patch]})).unwrap());
+            }
+        }
+    }
+
+    #[test]
     fn released_objects_cause_no_panic(
         kind in select(vec!["Deployment", "Job", "Service", "ConfigMap", "Namespace", "RoleBinding", "ClusterRole", "HorizontalPodAutoscaler",
             "PodDisruptionBudget", "CustomResourceDefinition", "ValidatingWebhookConfiguration", "Gateway", "Image", "StatefulSet"]),

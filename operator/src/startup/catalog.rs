@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP};
-use knative_operator_shared::rules::{Catalog, ReleaseNames};
+use knative_operator_shared::rules::{Catalog, GUARD, ReleaseNames};
 use knative_operator_shared::version::Version;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::release::{Bundle, ReleaseError};
+use crate::release::{Bundle, Objects, ReleaseError};
 use crate::render;
 
 /// Annotation with the fingerprint of the bundle that the ConfigMap describes.
@@ -78,13 +78,18 @@ fn names(bundle: &Bundle, component: Component, version: &Version) -> Result<Rel
         Component::Eventing => "eventing-source",
     };
     let extras = bundle.extras(family).into_iter().filter(|(v, _)| v.same_minor(version)).flat_map(|(_, names)| names);
-    let mut directories = vec![bundle.release(component, version)];
-    directories.extend(extras.map(|name| bundle.extra(family, version, &name)));
+    let mut directories = vec![(String::new(), bundle.release(component, version))];
+    directories.extend(extras.map(|name| (name.clone(), bundle.extra(family, version, &name))));
     if component == Component::Serving {
-        directories.extend(bundle.newest_guard().ok().map(|guard| bundle.root().join("security-guard").join(guard)));
+        let guard = bundle.newest_guard().map(|guard| bundle.root().join(GUARD).join(guard));
+        directories.extend(guard.ok().map(|directory| (GUARD.to_owned(), directory)));
     }
-    let objects = directories.iter().map(|directory| bundle.objects(directory)).collect::<Result<Vec<_>, _>>()?;
-    Ok(render::names(objects.iter().flat_map(|part| part.iter())))
+    let parts = directories.into_iter().map(|(part, directory)| Ok((part, bundle.objects(&directory)?)));
+    let parts = parts.collect::<Result<Vec<_>, ReleaseError>>()?;
+    let mut names = render::names(parts.iter().flat_map(|(_, objects)| objects.iter()));
+    let identities = |objects: &Objects| render::identities(component, objects.iter());
+    names.objects = parts.iter().map(|(part, objects)| (part.clone(), identities(objects))).collect();
+    Ok(names)
 }
 
 /// A fingerprint of the bundle at `root` and the version of the operator.

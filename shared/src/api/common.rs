@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::patch::ResourcePatch;
 use super::workload::{ContainerResources, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride};
 
 /// The part of the spec that `KnativeServing` and `KnativeEventing` share.
@@ -75,6 +76,11 @@ pub struct CommonSpec {
     /// Overrides of PodDisruptionBudgets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_disruption_budgets: Vec<PodDisruptionBudgetOverride>,
+
+    /// Patches of objects, for settings that no other field has. The operator applies them in
+    /// order, after all other settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<ResourcePatch>,
 }
 
 /// Reference to a ClusterProfile (KEP-4322).

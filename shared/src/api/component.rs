@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{CommonSpec, KnativeEventing, KnativeServing, KnativeStatus};
+use super::{CommonSpec, IngressConfigs, KnativeEventing, KnativeServing, KnativeStatus, SourceConfigs};
 use crate::label::INSTALLED_IN;
 
 /// A component of Knative.
@@ -131,6 +131,23 @@ impl Knative {
     /// Its namespace; empty only before it is stored.
     pub fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Directory names, in the bundle, of the ingresses or sources that it installs.
+    pub fn extras(&self) -> Vec<&'static str> {
+        match self {
+            // Without an ingress, Istio is the default, as with the Go operator.
+            Self::Serving(s) => s.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled),
+            Self::Eventing(e) => e.spec.source.as_ref().map(SourceConfigs::enabled).unwrap_or_default(),
+        }
+    }
+
+    /// Whether it installs the security guard.
+    pub fn has_guard(&self) -> bool {
+        match self {
+            Self::Serving(s) => s.spec.security.as_ref().is_some_and(|security| security.security_guard.enabled),
+            Self::Eventing(_) => false,
+        }
     }
 
     /// Whether it is terminating.

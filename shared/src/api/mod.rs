@@ -6,6 +6,7 @@ pub mod common;
 mod component;
 mod eventing;
 mod ingress;
+mod patch;
 mod serving;
 mod workload;
 
@@ -17,6 +18,7 @@ pub use common::{
 pub use component::{Component, Knative};
 pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};
 pub use ingress::{IngressConfigs, IstioGateway, IstioIngress, IstioServer, IstioTlsMode, KourierIngress};
+pub use patch::{Patch, PatchTarget, PatchType, ResourcePatch};
 pub use serving::{CustomCerts, KnativeServing, KnativeServingSpec};
 pub use workload::{
     ContainerEnv, ContainerProbe, ContainerResources, PodDisruptionBudgetOverride, ServiceOverride, WorkloadOverride,

@@ -3,7 +3,8 @@
 use super::rule::Rule;
 use super::{
     availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names,
-    namespace, parse, pod, probes, protected, quantity, reference, registry, target, unreachable, version, workloads,
+    namespace, parse, patches, pod, probes, protected, quantity, reference, registry, target, unreachable, version,
+    workloads,
 };
 
 /// All rules, by subject.
@@ -60,6 +61,8 @@ pub static ALL: &[&Rule] = &[
     &config::KEY,
     &config::VALUE,
     &config::TWICE,
+    &patches::CONTENT,
+    &patches::TARGET,
     &certificates::CUSTOM,
     &eventing::SELECTION,
     &eventing::BROKER,

@@ -54,7 +54,19 @@ pub struct ReleaseNames {
     pub configs: BTreeMap<String, BTreeSet<String>>,
     /// Images of Knative's image cache.
     pub images: BTreeSet<String>,
+    /// Identities of the objects, by part: empty for the release itself, the name of an ingress or
+    /// source, or [`GUARD`].
+    #[serde(default)]
+    pub objects: BTreeMap<String, Identities>,
 }
+
+/// Names of objects by API version and kind, such as `apps/v1 Deployment`.
+pub type Identities = BTreeMap<String, BTreeSet<String>>;
+
+/// The part of a release with the security guard.
+pub const GUARD: &str = "security-guard";
+/// Stands for the version in the name of a Job.
+pub const VERSION_PLACEHOLDER: &str = "${VERSION}";
 
 /// A workload of a release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +97,7 @@ impl Catalog {
     }
 }
 
-impl RuleContext<'_> {
+impl<'a> RuleContext<'a> {
     /// The version that `resource` asks for, if the operator has it.
     pub fn version(&self, resource: &Knative) -> Option<Version> {
         let common = resource.common();
@@ -95,7 +107,7 @@ impl RuleContext<'_> {
 
     /// Names in the release that `resource` asks for, if known, and if it has no manifests of its
     /// own.
-    pub fn names(&self, resource: &Knative) -> Option<&ReleaseNames> {
+    pub fn names(&self, resource: &Knative) -> Option<&'a ReleaseNames> {
         let releases = self.catalog.filter(|_| resource.common().additional_manifests.is_empty())?;
         releases.names.get(resource.component().kind())?.get(&self.version(resource)?.minor())
     }

@@ -1,7 +1,7 @@
 //! `spec.ingress`, and the ingress class in `config-network`.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use crate::api::{CommonSpec, IngressConfigs, Knative};
+use crate::api::{CommonSpec, Knative};
 
 /// Number of ingresses.
 pub static ONE: Rule = Rule {
@@ -62,8 +62,7 @@ fn class(common: &CommonSpec) -> Option<(String, &str)> {
 pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let Knative::Serving(serving) = resource else { return };
     let class = class(&serving.spec.common);
-    // Istio is the default.
-    let enabled = serving.spec.ingress.as_ref().map_or_else(|| vec!["istio"], IngressConfigs::enabled);
+    let enabled = resource.extras();
     match (enabled.as_slice(), &class) {
         ([], None) => {
             let fix = format!(

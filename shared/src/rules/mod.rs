@@ -18,6 +18,7 @@ mod meta;
 mod names;
 mod namespace;
 mod parse;
+mod patches;
 mod pod;
 mod probes;
 mod protected;
@@ -33,9 +34,12 @@ mod version;
 mod workloads;
 
 pub use all::{ALL, ALWAYS_ENFORCED, REQUIRED_TO_RENDER};
-pub use context::{Catalog, Container, Profile, ReleaseNames, RuleContext, Workload};
+pub use context::{
+    Catalog, Container, GUARD, Identities, Profile, ReleaseNames, RuleContext, VERSION_PLACEHOLDER, Workload,
+};
 pub use names::{autoscaler_of, short};
 pub use parse::{READABLE, drop_nulls, parse, parse_partially};
+pub use patches::violation as patch_violation;
 pub use protected::validate_deletion;
 pub use rule::{Example, Rule, Severity, Violation};
 pub use validate::{validate, validate_change};

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::context::{ReleaseNames, Workload};
 use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::{CommonSpec, ContainerProbe, Knative, WorkloadOverride};
+use crate::text::nearest;
 
 /// Declares a rule about a name.
 macro_rules! name {
@@ -249,11 +250,6 @@ pub fn short(name: &str) -> Option<&str> {
 /// Whether a spec may refer to the ConfigMap `name` as `given`.
 fn matches_config_map(name: &str, given: &str) -> bool {
     name == given || short(name) == Some(given)
-}
-
-fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let similarity = |k: &str| strsim::jaro_winkler(k, name);
-    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
 }
 
 fn unknown<'k>(

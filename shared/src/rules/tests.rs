@@ -36,6 +36,13 @@ fn catalog() -> Catalog {
             ("config-autoscaler".to_owned(), set(&["stable-window"])),
         ]),
         images: set(&["queue-proxy"]),
+        objects: BTreeMap::from([(
+            String::new(),
+            BTreeMap::from([
+                ("apps/v1 Deployment".to_owned(), set(&["activator", "webhook"])),
+                ("v1 Service".to_owned(), set(&["activator-service", "autoscaler"])),
+            ]),
+        )]),
     };
     let of = |kind: &str| {
         (kind.to_owned(), BTreeMap::from([("1.22".to_owned(), names.clone()), ("1.23".to_owned(), names.clone())]))

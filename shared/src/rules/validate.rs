@@ -4,7 +4,7 @@ use super::context::RuleContext;
 use super::rule::Violation;
 use super::{
     availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta,
-    namespace, pod, probes, quantity, reference, registry, target, unreachable, version, workloads,
+    namespace, patches, pod, probes, quantity, reference, registry, target, unreachable, version, workloads,
 };
 use crate::api::Knative;
 
@@ -52,6 +52,7 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     certificates::check(resource, &mut violations);
     eventing::check(resource, &mut violations);
     namespace::check(resource, &mut violations);
+    patches::check(resource, context, &mut violations);
     unreachable::check(resource, &mut violations);
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));

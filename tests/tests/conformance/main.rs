@@ -7,6 +7,7 @@ mod golden;
 mod identifiers;
 mod instances;
 mod oracle;
+mod patches;
 mod refusals;
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,13 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|e| e.to_string())
 }
 
+/// Parses the document in `text` with the booleans of YAML 1.1: `y`, `yes`, `on`, `n`, `no` and
+/// `off` are booleans, as in the Go operator's patches. The error names the line.
+pub fn parse_with_all_booleans<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let options = serde_saphyr::options! { strict_booleans: false, with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
+}
+
 /// Parses all documents in the stream `text`; the error names the line.
 pub fn parse_all<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, String> {
     serde_saphyr::from_multiple_with_options(text, options()).map_err(|e| e.to_string())
@@ -70,6 +77,15 @@ mod tests {
             "|"
         ]);
         assert_eq!(parse::<Value>(&write(&awkward).unwrap()).unwrap(), awkward);
+    }
+
+    #[test]
+    fn booleans_of_yaml_1_1() {
+        let value = parse_with_all_booleans::<Value>("{a: [y, Yes, on, true, n, NO, off], b: ['y', yellow], y: 1}");
+        assert_eq!(
+            value.unwrap(),
+            json!({"a": [true, true, true, true, false, false, false], "b": ["y", "yellow"], "y": 1})
+        );
     }
 
     #[test]
