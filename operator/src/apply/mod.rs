@@ -20,6 +20,7 @@ mod served;
 mod takeover;
 pub mod target;
 pub mod throttle;
+pub mod update_strategy;
 pub mod watch;
 mod write;
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::managed_fields::Path;
 use super::takeover::takeover_patch;
 use super::target::Target;
-use super::{Objects, api, preserve, resolve_kind, served};
+use super::{Objects, api, preserve, resolve_kind, served, update_strategy};
 use crate::render::plan::{Item, Plan};
 
 /// Attempts of a write within one reconcile, if the server asks for a retry.
@@ -41,7 +41,7 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
         served::wait_until_established(target, &kind).await?;
     }
     let started = Instant::now();
-    let mut attempts = 0;
+    let (mut attempts, mut has_claimed_rolling_update) = (0, false);
     let mut go_operator_fields = target.observed.has_go_operator_fields(&item.id);
     loop {
         attempts += 1;
@@ -63,6 +63,13 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
             Err(error) if served::is_not_served(&error) => {
                 attempts -= 1;
                 served::wait_until_served(target.client, &kind, started).await?;
+            }
+            Err(error) if is_invalid(&error) && !has_claimed_rolling_update => {
+                has_claimed_rolling_update = true;
+                let claim = rolling_update_request(&api, target.plan, item).ok_or_else(|| error_text(&error))?;
+                let claimed =
+                    target.client.request::<PartialObjectMeta<DynamicObject>>(claim.map_err(|e| error_text(&e))?);
+                claimed.await.map_err(|_| error_text(&error))?;
             }
             Err(error) => {
                 let Some(delay) = retry_delay(&error).filter(|_| attempts < MAX_ATTEMPTS) else {
@@ -108,6 +115,15 @@ fn apply_request(api: &Objects, plan: &Plan, item: &Item, claim: Claim<'_>) -> k
         .map_err(kube::Error::BuildRequest)
 }
 
+/// Builds the request that claims `rollingUpdate`, if the update strategy of `item` needs that.
+fn rolling_update_request(api: &Objects, plan: &Plan, item: &Item) -> Option<kube::Result<http::Request<Vec<u8>>>> {
+    let object = update_strategy::claiming_rolling_update(&plan.object_of(item))?;
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let request =
+        kube::core::Request::new(api.resource_url()).patch_metadata(&item.id.name, &params, &Patch::Apply(&object));
+    Some(request.map_err(kube::Error::BuildRequest))
+}
+
 /// Builds the request that applies `item` without the fields that Knative's controllers wrote. The
 /// operator gives up its ownership first: an apply without an owned field removes that field.
 async fn request_without_others_fields(
@@ -137,6 +153,11 @@ fn retry_delay(error: &kube::Error) -> Option<Duration> {
         }
         _ => None,
     }
+}
+
+/// Whether the API server refused the object because it would be invalid.
+fn is_invalid(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 422)
 }
 
 /// Whether `error` means that the cluster can't be reached, rather than being an answer of its API

@@ -17,7 +17,7 @@ use super::output;
 use super::unified::{diff, without_noise};
 use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::Inventory;
-use crate::apply::{self, differ, preserve, remove};
+use crate::apply::{self, differ, preserve, remove, update_strategy};
 use crate::controller::status::metadata_api;
 use crate::object::{Kind, ObjectId};
 use crate::render::plan::{Item, Plan};
@@ -205,8 +205,16 @@ impl Target<'_> {
             serde_json::from_value(live["metadata"].clone()).map_err(|e| knative_operator_runtime::error_text(&e))?;
         preserve::copy_fields(&mut object, &mut live, &preserve::others_fields(&item.id.kind, &meta));
         let params = PatchParams { dry_run: true, ..PatchParams::apply(FIELD_MANAGER).force() };
-        let after = self.api(&kind, &item.id).patch(&item.id.name, &params, &Patch::Apply(&object)).await;
+        let api = self.api(&kind, &item.id);
+        let apply = async |object: &Value| api.patch(&item.id.name, &params, &Patch::Apply(object)).await;
+        let after = match (apply(&object).await, update_strategy::claiming_rolling_update(&object)) {
+            // The operator applies such an object in two steps.
+            (Err(kube::Error::Api(status)), Some(claiming)) if status.code == 422 => {
+                apply(&claiming).await.map(|after| update_strategy::with_strategy_of(json!(after), &object))
+            }
+            (after, _) => after.map(|after| json!(after)),
+        };
         let after = after.map_err(|e| knative_operator_runtime::error_text(&e))?;
-        Ok((Some(without_noise(&live)), Some(without_noise(&json!(after)))))
+        Ok((Some(without_noise(&live)), Some(without_noise(&after))))
     }
 }

@@ -29,7 +29,7 @@ fn render(args: &RenderArgs) -> Result<CommandOutput, String> {
     let mut objects: Vec<Value> = Vec::new();
     for resource in &resources {
         let (plan, own_warnings) = runtime.block_on(args.input.plan(resource, ""))?;
-        objects.extend(plan.items().iter().map(|item| plan.object_of(item)));
+        objects.extend(plan.items().iter().map(|item| plan.rendered_object_of(item)));
         warnings.extend(own_warnings);
     }
     Ok(CommandOutput { text: print(&objects, args.output)?, warnings })

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use knative_operator_shared::patch::remove_directives;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
@@ -179,6 +180,17 @@ impl Plan {
 
     /// The object of `item` as it is applied, with its owner reference.
     pub fn object_of(&self, item: &Item) -> Value {
+        let mut object = self.rendered_object_of(item);
+        // Where an object lacks a map, a patch leaves its directives in the object, as in the Go
+        // operator. An API server refuses them.
+        if item.object.text().contains("\"$") {
+            remove_directives(&mut object);
+        }
+        object
+    }
+
+    /// The object of `item` as the Go operator renders it, with its owner reference.
+    pub fn rendered_object_of(&self, item: &Item) -> Value {
         let mut object = item.object.parse();
         if let Some(owner) = self.owner(item) {
             let owner: Value = serde_json::from_str(owner).unwrap_or_default();

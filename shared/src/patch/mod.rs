@@ -11,11 +11,13 @@ pub mod target;
 #[cfg(test)]
 mod tests;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::api::{Component, PatchTarget, PatchType, ResourcePatch};
 use crate::yaml;
 use schema::Schema;
+
+pub use strategic::remove_directives;
 
 /// Paths of the fields that identify an object.
 const IDENTITY: [&str; 4] = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"];
@@ -133,19 +135,25 @@ impl Document {
         Ok(Self::Strategic(content, schema))
     }
 
-    /// Checks that each directive has an effect. The Go operator leaves such directives in the
-    /// object, so [`Document::parse`] accepts them.
+    /// Checks for content that Kubernetes refuses or drops, though the Go operator, and so
+    /// [`Document::parse`], accepts it.
     ///
     /// # Errors
     ///
-    /// If a list without a merge key has a directive.
-    pub fn check_effect(&self) -> Result<(), PatchError> {
-        match self {
-            Self::Strategic(content, schema) => {
-                check::directives_have_effect(content, *schema).map_err(PatchError::content)
-            }
-            _ => Ok(()),
+    /// If a list without a merge key has a directive, or a value that must be a string is not one.
+    pub fn check_content(&self, target: &PatchTarget) -> Result<(), PatchError> {
+        if Schema::of(&target.api_version, &target.kind).is_none() {
+            return Ok(());
         }
+        let checked = match self {
+            Self::Strategic(content, schema) => {
+                check::directives_have_effect(content, *schema).and_then(|()| check::strings_in(content, &target.kind))
+            }
+            Self::Merge(content) | Self::Replace(content) => check::strings_in(content, &target.kind),
+            Self::Json(operations) => check::strings_in_operations(&json!(operations), &target.kind),
+            Self::Delete => Ok(()),
+        };
+        checked.map_err(PatchError::content)
     }
 
     /// A mapping must not contain another identity than that of the target.

@@ -274,6 +274,22 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
+/// Removes the directives that a patch left in `value`.
+pub fn remove_directives(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            let is_directive = |key: &str| {
+                [DIRECTIVE, RETAIN_KEYS].contains(&key)
+                    || [DELETE_FROM_LIST, ELEMENT_ORDER].iter().any(|d| key.starts_with(d))
+            };
+            object.retain(|key, _| !is_directive(key));
+            object.values_mut().for_each(remove_directives);
+        }
+        Value::Array(list) => list.iter_mut().for_each(remove_directives),
+        _ => {}
+    }
+}
+
 /// `value` without nulls in its maps.
 pub fn without_nulls(value: Value) -> Value {
     match value {

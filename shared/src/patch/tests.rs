@@ -179,15 +179,78 @@ fn kind_without_schema_has_no_strategic_merge_patch() {
 }
 
 #[test]
-fn directive_without_effect_is_found() {
-    let object = deployment(&json!({}));
-    let check = |content: &str| {
-        Document::parse(&patch(&object, PatchType::Strategic, content), Component::Serving)
-            .and_then(|document| document.check_effect())
+fn content_that_kubernetes_refuses_is_found() {
+    use PatchType::{Json, Merge, Strategic};
+    let check = |kind: &str, type_: PatchType, content: &str| {
+        let api_version = if kind == "Deployment" { "apps/v1" } else { "v1" };
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+        let patch = patch(&object, type_, content);
+        Document::parse(&patch, Component::Serving)
+            .and_then(|document| document.check_content(&patch.target))
+            .map_err(|error| error.reason)
     };
-    let error = check("spec: {template: {spec: {tolerations: [{$patch: replace}]}}}").unwrap_err();
-    assert!(error.reason.contains("$patch has no effect in tolerations"), "{}", error.reason);
-    assert!(check("spec: {template: {spec: {containers: [{$patch: replace}]}}}").is_ok());
+    for (kind, type_, content, expected) in [
+        (
+            "Deployment",
+            Strategic,
+            "spec: {template: {spec: {tolerations: [{$patch: replace}]}}}",
+            "$patch has no effect in tolerations",
+        ),
+        (
+            "Deployment",
+            Merge,
+            "metadata: {annotations: {a/b: y}}",
+            "metadata.annotations.a/b is a boolean: YAML reads y, yes",
+        ),
+        (
+            "Deployment",
+            Strategic,
+            "spec: {template: {spec: {containers: [{name: a, env: [{name: A, value: 1}]}]}}}",
+            "spec.template.spec.containers[0].env[0].value is a number; quote the value",
+        ),
+        (
+            "Deployment",
+            Json,
+            "[{op: add, path: /spec/template/metadata/labels/a~1b, value: on}]",
+            "spec.template.metadata.labels.a/b is a boolean",
+        ),
+        (
+            "Deployment",
+            Json,
+            "[{op: add, path: /spec/template/spec/containers/0/env/-, value: {name: A, value: true}}]",
+            "env[0].value is a boolean",
+        ),
+        ("ConfigMap", Merge, "data: {a: 1}", "data.a is a number"),
+        ("ConfigMap", Strategic, "{$patch: replace, data: {a: {}}}", "data.a is no string"),
+    ] {
+        let reason = check(kind, type_, content).unwrap_err();
+        assert!(reason.contains(expected), "{content}: {reason}");
+    }
+    for (kind, type_, content) in [
+        ("Deployment", Strategic, "spec: {template: {spec: {containers: [{$patch: replace}]}}}"),
+        ("Deployment", Merge, "metadata: {annotations: {a: 'y', b: null}}"),
+        (
+            "Deployment",
+            Json,
+            "[{op: remove, path: /metadata/labels/a}, {op: add, path: /metadata/labels, value: {a: b}}]",
+        ),
+        ("ConfigMap", Strategic, "data: {$patch: replace, a: b, c: null, $retainKeys: [a]}"),
+        // Kinds of others may have any structure.
+        ("Thing", Merge, "labels: {a: 1}"),
+    ] {
+        assert_eq!(check(kind, type_, content), Ok(()), "{content}");
+    }
+}
+
+#[test]
+fn directives_are_removed() {
+    let object = deployment(&json!({}));
+    // Kubernetes keeps directives of a map that the object lacks.
+    let content = "spec: {strategy: {$retainKeys: [type], type: Recreate}}";
+    let mut result = patched(&object, PatchType::Strategic, content).unwrap();
+    assert_eq!(result["spec"]["strategy"], json!({"$retainKeys": ["type"], "type": "Recreate"}));
+    remove_directives(&mut result);
+    assert_eq!(result["spec"]["strategy"], json!({"type": "Recreate"}));
 }
 
 #[test]

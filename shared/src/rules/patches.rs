@@ -12,7 +12,7 @@ use crate::patch::{Document, PatchError};
 pub static CONTENT: Rule = Rule {
     id: "patch-invalid",
     severity: Severity::Error,
-    requirement: "A patch has the shape of its type, uses directives and merge keys correctly, keeps the identity of its target, and deletes no CustomResourceDefinition, Namespace, or required Deployment.",
+    requirement: "A patch has the shape of its type, uses directives and merge keys correctly, sets strings where Kubernetes requires them, keeps the identity of its target, and deletes no CustomResourceDefinition, Namespace, or required Deployment.",
     valid: Example::serving(
         r#"{"patches": [{"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "activator"}, "patch": {"type": "strategic", "content": "spec: {template: {spec: {containers: [{name: activator, tty: true}]}}}"}}]}"#,
     ),
@@ -46,7 +46,7 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
         let mut record = |error: PatchError| violations.push(violation(index, patch, &error));
         let document = Document::parse(patch, resource.component());
         let is_deletion = matches!(document, Ok(Document::Delete));
-        if let Err(error) = document.and_then(|document| document.check_effect()) {
+        if let Err(error) = document.and_then(|document| document.check_content(&patch.target)) {
             record(error);
         }
         let Some(candidates) = &candidates else { continue };

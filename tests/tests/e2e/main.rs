@@ -23,6 +23,7 @@ mod migration;
 mod no_spec;
 mod outage;
 mod overrides;
+mod patch_cases;
 mod patches;
 mod processes;
 mod reasons;

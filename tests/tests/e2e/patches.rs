@@ -178,6 +178,7 @@ fn invalid_patch_is_refused_at_apply() {
             ("$patch in json", vec![activator("json", "[{op: add, path: /spec, value: {$patch: delete}}]")]),
             ("unknown directive", vec![activator("strategic", "spec: {$patch: explode}")]),
             ("no effect", vec![activator("strategic", "spec: {template: {spec: {tolerations: [{$patch: replace}]}}}")]),
+            ("no string", vec![activator("merge", "metadata: {annotations: {a: yes}}")]),
             ("merge key", vec![activator("strategic", "spec: {template: {spec: {containers: [{image: a}]}}}")]),
             ("no YAML", vec![activator("merge", "spec: [")]),
             ("wrong shape", vec![activator("json", "spec: {}"), activator("strategic", "[]")]),
@@ -250,6 +251,17 @@ fn patched_objects_are_repaired_and_failed_patch_changes_nothing() {
         until(&maps, "config-network", "repaired", repaired).await?;
         hub.kubectl(&["delete", "configmap", "config-defaults", "-n", PLACE], "").await?;
         until(&maps, "config-defaults", "back", |map| map.is_some()).await?;
+
+        // The API server set `rollingUpdate`, which it refuses for another strategy.
+        let strategy = |d: Option<&Deployment>| d?.spec.strategy.as_ref()?.type_.clone();
+        let mut recreated = patched.clone();
+        let recreate = patch("apps/v1/Deployment", "controller", "merge", "spec: {strategy: {type: Recreate}}");
+        recreated["spec"]["patches"].as_array_mut().unwrap().push(recreate);
+        apply(&hub, &recreated).await?;
+        until(&deployments, "controller", "recreated", |d| strategy(d).as_deref() == Some("Recreate")).await?;
+        apply(&hub, &patched).await?;
+        until(&deployments, "controller", "rolling", |d| strategy(d).as_deref() == Some("RollingUpdate")).await?;
+        ready(&hub, &patched).await?;
 
         // The webhook does not know the contents of objects. Nothing changes.
         let mut failed = patched.clone();
