@@ -15,6 +15,7 @@ use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
+use knative_operator_tests::patches;
 use knative_operator_tests::releases::{self, Releases};
 use serde_json::json;
 
@@ -48,7 +49,9 @@ impl Case {
 
 fn main() {
     knative_operator_runtime::install_crypto();
-    let Releases { dir, serving, eventing, .. } = releases::best();
+    let releases = releases::best();
+    let patched = json!({"ingress": {"kourier": {"enabled": true}}, "patches": patches::twenty(&releases)});
+    let Releases { dir, serving, eventing, .. } = releases;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime starts");
     let everything = json!({
@@ -66,6 +69,7 @@ fn main() {
         Case::new("Serving with Kourier, everything overridden", Component::Serving, serving, &overridden),
         Case::new("Eventing", Component::Eventing, eventing, &json!({})),
         Case::new("Eventing, everything overridden", Component::Eventing, eventing, &everything),
+        Case::new("Serving with Kourier, twenty patches", Component::Serving, serving, &patched),
     ];
 
     println!("releases: {}", dir.display());

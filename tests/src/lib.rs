@@ -18,6 +18,7 @@ pub mod kubeconfig;
 pub mod kubelet;
 pub mod measure;
 pub mod patch_schema;
+pub mod patches;
 pub mod pki;
 pub mod process;
 pub mod product;
