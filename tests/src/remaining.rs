@@ -12,8 +12,9 @@ use crate::Result;
 use crate::cluster::Cluster;
 
 /// Objects of a cluster, as `Kind.group namespace/name`: everything that can be listed, except for
-/// CRDs and their APIServices, events, Leases, and objects of the API server itself (addresses of
-/// Services).
+/// CRDs and their APIServices, events, Leases, objects of the API server itself (addresses of
+/// Services), and those that Kubernetes creates in each namespace, sometimes in one that was just
+/// deleted.
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
     let mut objects = BTreeSet::new();
@@ -36,6 +37,12 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
         for object in listed {
             let (namespace, name) =
                 (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
+            if matches!(
+                (resource.kind.as_str(), name.as_str()),
+                ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default")
+            ) {
+                continue;
+            }
             objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
         }
     }

@@ -261,7 +261,7 @@ fn helm_install_takes_ownership_of_kubectl_objects() {
             };
             for component in Component::ALL {
                 let name = format!("{}.operator.knative.dev", component.plural());
-                wait::until(&Api::all(hub.client()), &name, Duration::from_secs(20), "without conversion", strategy)
+                wait::until(&Api::all(hub.client()), &name, Duration::from_secs(60), "without conversion", strategy)
                     .await?;
             }
             // The readiness of Pods is checked once this webhook answers.
