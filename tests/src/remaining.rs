@@ -12,9 +12,8 @@ use crate::Result;
 use crate::cluster::Cluster;
 
 /// Objects of a cluster, as `Kind.group namespace/name`: everything that can be listed, except for
-/// CRDs and their APIServices, events, Leases, objects of the API server itself (addresses of
-/// Services), and those that Kubernetes creates in each namespace, sometimes in one that was just
-/// deleted.
+/// CRDs and their APIServices, events, Leases, and objects of the API server itself (addresses of
+/// Services).
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
     let mut objects = BTreeSet::new();
@@ -37,17 +36,15 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
         for object in listed {
             let (namespace, name) =
                 (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
-            if matches!(
-                (resource.kind.as_str(), name.as_str()),
-                ("ConfigMap", "kube-root-ca.crt") | ("ServiceAccount", "default")
-            ) {
-                continue;
-            }
             objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
         }
     }
     Ok(objects)
 }
+
+/// Names of the objects that Kubernetes creates in each namespace, sometimes in one that was just
+/// deleted.
+const OF_EACH_NAMESPACE: [(&str, &str); 2] = [("ConfigMap. ", "/kube-root-ca.crt"), ("ServiceAccount. ", "/default")];
 
 /// Objects of a cluster that were not there `before`, once the cluster is idle. Dependents of
 /// deleted objects (ReplicaSets, EndpointSlices) are collected by other controllers a moment later,
@@ -55,7 +52,11 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
 pub async fn remaining(cluster: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let left: Vec<String> = objects(&cluster.client()).await?.difference(before).cloned().collect();
+        let is_of_namespace = |object: &&String| {
+            OF_EACH_NAMESPACE.iter().any(|(kind, name)| object.starts_with(kind) && object.ends_with(name))
+        };
+        let now = objects(&cluster.client()).await?;
+        let left: Vec<String> = now.difference(before).filter(|object| !is_of_namespace(object)).cloned().collect();
         if left.is_empty() || Instant::now() > deadline {
             return Ok(left);
         }
