@@ -43,6 +43,8 @@ generate: tools ## Generates the chart's CRDs, docs/user/rules.md, and the table
 	@cargo build --quiet -p knative-operator
 	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/files/crds/knativeservings.yaml
 	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/files/crds/knativeeventings.yaml
+	@target/debug/knative-operator crds --kind KnativeFleet >charts/knative-operator/files/crds/knativefleets.yaml
+	@target/debug/knative-operator crds --kind KnativeFleetApproval >charts/knative-operator/files/crds/knativefleetapprovals.yaml
 	@target/debug/knative-operator rules >docs/user/rules.md
 
 .PHONY: cluster

@@ -12,7 +12,7 @@ while read -r lines file; do
 done < <(git ls-files '*.rs' | xargs wc -l)
 
 # Pure code has no I/O, no clock and no environment.
-pure=(shared/src operator/src/object operator/src/render operator/src/apply/differ.rs
+pure=(shared/src operator/src/object operator/src/render operator/src/fleet operator/src/apply/differ.rs
   operator/src/apply/inventory.rs operator/src/apply/managed_fields.rs operator/src/apply/ownership.rs
   operator/src/apply/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
   operator/src/cluster/profile.rs operator/src/leader/share.rs certs/src/rotation.rs certs/src/issue.rs

@@ -5,6 +5,7 @@ mod apply;
 mod cluster;
 pub mod command;
 mod controller;
+pub mod fleet;
 mod leader;
 mod metrics;
 pub mod object;

@@ -108,7 +108,7 @@ fn columns() -> Value {
 
 /// Makes the schema of field `name` equal to that of the Go operator's CRD. `kubernetes`: whether
 /// the field is part of a Kubernetes type.
-fn normalize(schema: &mut Value, name: &str, kubernetes: bool) {
+pub(crate) fn normalize(schema: &mut Value, name: &str, kubernetes: bool) {
     let Some(schema) = schema.as_object_mut() else { return };
     schema.remove("nullable");
     schema.remove("default");

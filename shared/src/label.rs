@@ -38,5 +38,26 @@ pub const DIGEST: &str = "operator.knative.dev/digest";
 pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
 /// Annotation of a resource: it may wait for a cluster that another resource of its kind uses.
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";
+/// Field manager of fleets, for their resources: not that of the operator, which writes other
+/// fields of the same resources.
+pub const FLEET_FIELD_MANAGER: &str = "knative-operator-fleet";
+/// Finalizer of fleets.
+pub const FLEET_FINALIZER: &str = "knativefleets.operator.knative.dev";
+/// Annotation of a resource: a fleet in its namespace that selects its cluster may adopt it.
+pub const ADOPT: &str = "operator.knative.dev/adopt";
+/// Label of a resource: the fleet that manages it.
+pub const FLEET: &str = "operator.knative.dev/fleet";
+/// Label of a resource: its cluster.
+pub const FLEET_CLUSTER: &str = "operator.knative.dev/cluster";
+/// Annotation of a resource of a fleet: its revision.
+pub const FLEET_REVISION: &str = "operator.knative.dev/fleet-revision";
+/// Annotation of a resource of a fleet: the revision before.
+pub const FLEET_PREVIOUS: &str = "operator.knative.dev/fleet-previous-revision";
+/// Annotation of a resource of a fleet: time of the last update.
+pub const FLEET_UPDATED_AT: &str = "operator.knative.dev/fleet-updated-at";
+/// Annotation of a resource of a fleet: digest of its content.
+pub const FLEET_CONTENT: &str = "operator.knative.dev/fleet-content";
+/// Annotation of a revision of a fleet: generation of the fleet in which its rollout failed.
+pub const FLEET_FAILED: &str = "operator.knative.dev/fleet-failed-generation";
 /// ConfigMap in the operator's namespace with the catalog of releases, for the webhook.
 pub const RELEASES_CONFIG_MAP: &str = "knative-operator-releases";

@@ -11,6 +11,7 @@ pub mod api;
 pub mod condition;
 pub mod crd;
 pub mod defaults;
+pub mod fleet_crd;
 pub mod label;
 pub mod name;
 pub mod patch;

@@ -110,7 +110,7 @@ impl Version {
     }
 
     /// The next minor version on the way to `target`.
-    fn toward(&self, target: &Self) -> String {
+    pub fn toward(&self, target: &Self) -> String {
         let minor = self.number.minor;
         let next = if target.number.minor > minor { minor + 1 } else { minor.saturating_sub(1) };
         format!("{}.{next}", self.number.major)

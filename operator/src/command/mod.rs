@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use knative_operator_shared::api::Component;
-use knative_operator_shared::crd;
+use knative_operator_shared::{crd, fleet_crd};
 
 use self::check::CheckArgs;
 use self::diff::DiffArgs;
@@ -28,6 +28,7 @@ use self::run::RunArgs;
 use self::versions::VersionsArgs;
 
 use knative_operator_shared::yaml;
+use serde_json::Value;
 
 /// Installs Knative Serving and Eventing on this cluster or on spokes, and repairs drift.
 #[derive(Debug, Parser)]
@@ -57,10 +58,11 @@ enum Command {
     Rules,
     /// Lists the versions in the release bundle.
     Versions(VersionsArgs),
-    /// Prints the CustomResourceDefinitions, as YAML.
+    /// Prints the CustomResourceDefinitions, as YAML: those of KnativeServing and KnativeEventing,
+    /// or one of them all.
     Crds {
         /// Prints the definition of this kind only.
-        #[arg(long, value_parser = ["KnativeServing", "KnativeEventing"])]
+        #[arg(long, value_parser = ["KnativeServing", "KnativeEventing", "KnativeFleet", "KnativeFleetApproval"])]
         kind: Option<String>,
     },
 }
@@ -83,9 +85,11 @@ impl Args {
 }
 
 fn crds(kind: Option<&str>) -> String {
-    let wanted = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind()));
+    let components = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind())).map(crd::definition);
+    let is_wanted = |definition: &Value| kind.is_some_and(|kind| definition["spec"]["names"]["kind"] == kind);
+    let fleets = fleet_crd::definitions().into_iter().filter(is_wanted);
     // A definition is plain data with string keys, so it always serializes.
-    wanted.map(|c| format!("---\n{}", yaml::write(&crd::definition(c)).unwrap_or_default())).collect()
+    components.chain(fleets).map(|crd| format!("---\n{}", yaml::write(&crd).unwrap_or_default())).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{admin, process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::release_args::ReleaseArgs;
 use crate::cluster::connections::Connections;
@@ -72,6 +72,9 @@ pub struct RunArgs {
     /// replicas.
     #[arg(long, env = "SHARDS", default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub shards: u32,
+    /// Whether to manage KnativeFleets. Needs multi-cluster support.
+    #[arg(long, env = "ENABLE_FLEETS")]
+    pub enable_fleets: bool,
     /// Address to listen on.
     #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
@@ -133,6 +136,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         exec_timeout,
         max_concurrent_reconciles,
         shards,
+        enable_fleets,
         bind_address,
         metrics_port,
         namespace,
@@ -188,6 +192,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 profiles: ClusterProfiles::default(),
                 connections: Connections::new(fetcher),
                 registry: Registry::default(),
+                manages_fleets: enable_fleets,
+                hub_changed: Notify::new(),
                 go_operator: GoOperator::default(),
                 events: Events::start(client.clone(), identity),
                 metrics,

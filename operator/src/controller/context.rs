@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::Client;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::concurrency::ReconcilePermits;
@@ -35,6 +36,10 @@ pub struct Context {
     pub connections: Connections,
     /// All custom resources.
     pub registry: Registry,
+    /// Whether to manage KnativeFleets.
+    pub manages_fleets: bool,
+    /// Notified after each event of the watches on the hub, for the fleets.
+    pub hub_changed: Notify,
     /// State of the Go operator in the same namespace.
     pub go_operator: GoOperator,
     /// Publishes events.

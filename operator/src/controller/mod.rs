@@ -21,6 +21,7 @@ pub mod context;
 mod desired;
 pub mod events;
 mod finalize;
+pub mod fleets;
 mod install;
 mod installation;
 mod namespace;

@@ -81,6 +81,26 @@ impl ClusterProfiles {
         !matches!(self.0.read().unwrap_or_else(PoisonError::into_inner).0, WatchState::Unlisted)
     }
 
+    /// All ClusterProfiles, once they were listed.
+    ///
+    /// # Errors
+    ///
+    /// Why they are unknown.
+    pub fn all(&self) -> Result<Vec<(ClusterProfileReference, Arc<ClusterProfile>)>, String> {
+        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (state, profiles) = &*inner;
+        match state {
+            WatchState::Listed => {
+                Ok(profiles.iter().map(|(reference, p)| (reference.clone(), Arc::clone(p))).collect())
+            }
+            WatchState::KindMissing => {
+                Err("the CRD clusterprofiles.multicluster.x-k8s.io is not installed on this cluster".to_owned())
+            }
+            WatchState::Unreadable(why) => Err(format!("cannot read ClusterProfiles: {why}")),
+            WatchState::Unlisted => Err("ClusterProfiles have not been read yet".to_owned()),
+        }
+    }
+
     /// The ClusterProfile of `reference`.
     pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,7 @@
 //! Registry of all custom resources, so that two of one kind never install on the same cluster.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use knative_operator_shared::api::Knative;
@@ -9,7 +10,7 @@ use crate::object::ResourceKey;
 
 /// All custom resources.
 #[derive(Debug, Default)]
-pub struct Registry(RwLock<HashMap<ResourceKey, Arc<Knative>>>);
+pub struct Registry(RwLock<HashMap<ResourceKey, Arc<Knative>>>, AtomicBool);
 
 impl Registry {
     /// Adds or replaces `resource`.
@@ -20,6 +21,21 @@ impl Registry {
     /// Removes the resource of `key` and returns it.
     pub fn remove(&self, key: &ResourceKey) -> Option<Arc<Knative>> {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+
+    /// All resources.
+    pub fn all(&self) -> Vec<Arc<Knative>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Records that the resources of all components were listed.
+    pub fn set_listed(&self) {
+        self.1.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the resources of all components were listed.
+    pub fn is_listed(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
     }
 
     /// Whether any resource has the same target cluster as `resource`.

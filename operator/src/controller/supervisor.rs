@@ -16,11 +16,12 @@ use kube::runtime::{WatchStreamExt, utils::Backoff};
 use kube::{Api, Client};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::actor;
 use super::context::Context;
 use super::desired::Desired;
 use super::profiles::reference;
+use super::{actor, fleets};
 use crate::leader::{self, ShardEvent};
 use crate::object::ResourceKey;
 
@@ -54,12 +55,14 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
     let mut actors: HashMap<ResourceKey, ActorHandle> = HashMap::new();
     let mut own_shards = BTreeSet::from([first]);
     cx.metrics.set_shards(own_shards.len());
+    let mut fleets = manage_fleets(&cx, &own_shards, None);
     let (mut events, mut go_operator) = (watch_hub(&cx.hub), cx.go_operator.changes());
     let mut changed = std::pin::pin!(providers_changed(&cx));
     let mut listing: Vec<ClusterProfile> = Vec::new();
     let mut listed: HashSet<Component> = HashSet::new();
     let mut stored: HashMap<ResourceKey, Desired> = HashMap::new();
     loop {
+        cx.hub_changed.notify_one();
         let event = tokio::select! {
             event = events.next() => match event { Some(event) => event, None => return },
             Some(change) = shards.recv() => {
@@ -76,6 +79,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     }
                 }
                 cx.metrics.set_shards(own_shards.len());
+                fleets = manage_fleets(&cx, &own_shards, fleets);
                 continue;
             }
             Ok(()) = go_operator.changed() => {
@@ -109,6 +113,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 gone.for_each(|(key, _)| end(&cx, &mut actors, &key));
                 listed.insert(component);
                 if listed.len() == Component::ALL.len() {
+                    cx.registry.set_listed();
                     readiness.set("custom resources", true);
                 }
             }
@@ -145,6 +150,17 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
             }
         }
     }
+}
+
+/// Manages fleets while this replica has shard 0.
+fn manage_fleets(
+    cx: &Arc<Context>,
+    own_shards: &BTreeSet<u32>,
+    running: Option<AbortOnDropHandle<()>>,
+) -> Option<AbortOnDropHandle<()>> {
+    let is_responsible = cx.manages_fleets && own_shards.contains(&0);
+    let start = || AbortOnDropHandle::new(tokio::spawn(fleets::run(Arc::clone(cx))));
+    is_responsible.then(|| running.unwrap_or_else(start))
 }
 
 /// Waits until the provider file changes.

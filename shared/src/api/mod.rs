@@ -5,6 +5,7 @@ pub mod cluster_profile;
 pub mod common;
 mod component;
 mod eventing;
+pub mod fleet;
 mod ingress;
 mod patch;
 mod serving;
@@ -17,6 +18,7 @@ pub use common::{
 };
 pub use component::{Component, Knative};
 pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};
+pub use fleet::{KnativeFleet, KnativeFleetApproval, KnativeFleetSpec, KnativeFleetStatus};
 pub use ingress::{IngressConfigs, IstioGateway, IstioIngress, IstioServer, IstioTlsMode, KourierIngress};
 pub use patch::{Patch, PatchTarget, PatchType, ResourcePatch};
 pub use serving::{CustomCerts, KnativeServing, KnativeServingSpec};

@@ -17,6 +17,7 @@ mod fleet;
 mod guide;
 mod helm;
 mod hostile;
+mod knative_fleet;
 mod load;
 mod local;
 mod migration;

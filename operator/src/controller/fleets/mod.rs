@@ -1,0 +1,70 @@
+//! Manages fleets: one task for all of them, on the replica with shard 0. It watches fleets,
+//! approvals, revisions and decisions ([`store`]); resources and ClusterProfiles come from the
+//! supervisor's watches.
+//!
+//! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`]), decides
+//! ([`crate::fleet::decision`]), and writes ([`write`]).
+
+mod contents;
+mod leave;
+mod observe;
+mod reconcile;
+mod store;
+mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+
+use super::context::Context;
+use reconcile::{FleetState, Next, RETRY};
+use store::{FleetKey, Store};
+
+/// Time between a change and a pass, in which further changes are collected.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// Manages all fleets. Ends only when the task is aborted.
+pub async fn run(cx: Arc<Context>) {
+    let (mut store, mut events) = (Store::default(), store::watch(&cx.hub));
+    let mut states: HashMap<FleetKey, FleetState> = HashMap::new();
+    let mut due: HashMap<FleetKey, Instant> = HashMap::new();
+    loop {
+        let next = due.values().min().copied();
+        let delay = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let has_changed = tokio::select! {
+            Some(event) = events.next() => store.record(event),
+            () = cx.hub_changed.notified() => true,
+            () = delay => false,
+        };
+        let now = Instant::now();
+        states.retain(|key, _| store.fleets.contains_key(key));
+        due.retain(|key, _| store.fleets.contains_key(key));
+        if has_changed {
+            for key in store.fleets.keys() {
+                let at = due.entry(key.clone()).or_insert(now + DEBOUNCE);
+                *at = (*at).min(now + DEBOUNCE);
+            }
+        }
+        if !store.is_listed() || !cx.registry.is_listed() || !cx.profiles.are_listed() {
+            continue;
+        }
+        let ready: Vec<FleetKey> = due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        for key in ready {
+            due.remove(&key);
+            let Some(fleet) = store.fleets.get(&key) else { continue };
+            let state = states.entry(key.clone()).or_default();
+            let delay = match reconcile::reconcile(&cx, &store, fleet, state).await {
+                Next::AwaitChange => None,
+                Next::After(delay) => Some(delay.max(DEBOUNCE)),
+                Next::Retry => Some(RETRY),
+            };
+            due.extend(delay.map(|delay| (key, Instant::now() + delay)));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Observes the clusters of a fleet and their resources.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
+use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
+use knative_operator_shared::version::Version;
+use serde_json::Value;
+
+use super::contents::Contents;
+use crate::fleet::child;
+use crate::fleet::member::{Applied, Child, Contents as _, Member};
+use crate::fleet::placement::unhealthy;
+use crate::fleet::stage::Stages;
+use crate::fleet::template::{Record, child_name, manifest};
+
+/// A cluster and a component.
+pub type ChildKey = (ClusterProfileReference, Component);
+
+/// The resources of a fleet.
+#[derive(Debug, Default)]
+pub struct Children {
+    /// The fleet's own.
+    pub own: BTreeMap<ChildKey, Arc<Knative>>,
+    /// Others that use a cluster.
+    pub others: HashMap<ChildKey, Arc<Knative>>,
+}
+
+impl Children {
+    /// Sorts `resources` of the hub.
+    pub fn of(fleet: &KnativeFleet, resources: Vec<Arc<Knative>>) -> Self {
+        let mut children = Self::default();
+        for resource in resources {
+            let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
+            let key = (cluster, resource.component());
+            if is_owned(fleet, &resource) {
+                children.own.insert(key, resource);
+            } else if !resource.is_terminating() {
+                children.others.insert(key, resource);
+            }
+        }
+        children
+    }
+
+    /// Makes the other resources of `clusters` that `fleet` may adopt its own.
+    pub fn adopt(&mut self, fleet: &KnativeFleet, clusters: &[ClusterProfileReference]) {
+        let clusters: HashSet<_> = clusters.iter().collect();
+        let own = &mut self.own;
+        self.others.retain(|key, resource| {
+            let adopts = clusters.contains(&key.0) && !own.contains_key(key) && is_adoptable(fleet, resource);
+            if adopts {
+                own.insert(key.clone(), Arc::clone(resource));
+            }
+            !adopts
+        });
+    }
+
+    /// Name of the resource for `key`: that of the stored one, or a new name.
+    pub fn name(&self, fleet: &str, (cluster, component): &ChildKey) -> String {
+        let stored = self.own.get(&(cluster.clone(), *component));
+        stored.map_or_else(|| child_name(fleet, cluster), |resource| resource.name().to_owned())
+    }
+}
+
+/// Whether `fleet` owns `resource`.
+fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
+    let (meta, owner) = (resource.meta(), fleet.metadata.uid.as_deref());
+    let mut owners = meta.owner_references.iter().flatten();
+    meta.namespace == fleet.metadata.namespace && owners.any(|reference| Some(reference.uid.as_str()) == owner)
+}
+
+/// Whether `fleet` may adopt `resource`: it is in its namespace, has the annotation, and no fleet
+/// owns it.
+fn is_adoptable(fleet: &KnativeFleet, resource: &Knative) -> bool {
+    let meta = resource.meta();
+    let mut owners = meta.owner_references.iter().flatten();
+    meta.namespace == fleet.metadata.namespace
+        && meta.annotations.as_ref().and_then(|all| all.get(ADOPT)).is_some_and(|adopt| adopt == "true")
+        && !owners.any(|reference| reference.kind == "KnativeFleet")
+}
+
+/// What is known about the clusters of a fleet.
+pub struct Observation<'a> {
+    /// The fleet.
+    pub fleet: &'a KnativeFleet,
+    /// The owner reference of its resources.
+    pub owner: &'a Value,
+    /// Its stages.
+    pub stages: &'a Stages,
+    /// Its components, and those that it has resources of.
+    pub components: BTreeSet<Component>,
+    /// The ClusterProfiles.
+    pub profiles: &'a HashMap<ClusterProfileReference, Arc<ClusterProfile>>,
+    /// Its resources.
+    pub children: &'a Children,
+    /// The contents of its revisions.
+    pub contents: &'a Contents<'a>,
+    /// Writes that the API server refused: revision and message.
+    pub refused: &'a HashMap<ClusterProfileReference, (String, String)>,
+}
+
+/// States of resources that did not change since they were computed.
+pub type Cache = HashMap<ChildKey, (Arc<Knative>, Applied)>;
+
+impl Observation<'_> {
+    /// The state of `cluster`.
+    pub fn member(&self, cluster: &ClusterProfileReference, cache: &mut Cache) -> Member {
+        let profile = self.profiles.get(cluster);
+        let no_labels = BTreeMap::new();
+        let labels = profile.and_then(|profile| profile.metadata.labels.as_ref()).unwrap_or(&no_labels);
+        let key = |component| (cluster.clone(), component);
+        let own = self.components.iter().filter_map(|component| self.children.own.get(&key(*component)));
+        let unavailable =
+            unhealthy(profile.map(Arc::as_ref)).or_else(|| own.into_iter().find_map(|child| child::unreachable(child)));
+        let child = |component: &Component| Child {
+            component: *component,
+            conflict: self.conflict(&key(*component)),
+            applied: self.children.own.get(&key(*component)).map(|stored| self.applied(cluster, stored, cache)),
+        };
+        Member {
+            cluster: cluster.clone(),
+            stage: self.stages.index_of(labels),
+            unavailable,
+            refused: self.refused.get(cluster).cloned(),
+            children: self.components.iter().map(child).collect(),
+        }
+    }
+
+    /// The other resource that uses a cluster, unless the fleet has one, too.
+    fn conflict(&self, key: &ChildKey) -> Option<String> {
+        let other = self.children.others.get(key)?;
+        let fleet = other.meta().labels.as_ref().and_then(|labels| labels.get(FLEET));
+        let of = fleet.map(|fleet| format!(" of KnativeFleet {fleet}")).unwrap_or_default();
+        Some(format!("{} {}/{}{of}", other.component(), other.namespace(), other.name()))
+    }
+
+    fn applied(&self, cluster: &ClusterProfileReference, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {
+        let key = (cluster.clone(), stored.component());
+        if let Some((_, applied)) = cache.get(&key).filter(|(known, _)| Arc::ptr_eq(known, stored)) {
+            return applied.clone();
+        }
+        let record = child::record(stored);
+        let manifest = self.manifest(&key, &record);
+        let versions: &[Version] = self.contents.versions(stored.component());
+        let mut applied = child::applied(stored, manifest.as_ref(), versions);
+        // Without a revision, it is not a resource of the fleet yet.
+        if !stored.meta().annotations.as_ref().is_some_and(|all| all.contains_key(FLEET_REVISION)) {
+            applied.content = 0;
+            applied.since = jiff::Timestamp::UNIX_EPOCH;
+        }
+        cache.insert(key, (Arc::clone(stored), applied.clone()));
+        applied
+    }
+
+    /// The manifest of the resource for `key` with `record`; `None` if the revision is unknown.
+    pub fn manifest(&self, key: &ChildKey, record: &Record) -> Option<Value> {
+        let template = self.contents.template(&record.revision, &key.0, key.1)?;
+        let meta = &self.fleet.metadata;
+        let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
+        let child = self.children.name(name, key);
+        Some(manifest((namespace, name, self.owner), &child, &key.0, key.1, &template, record))
+    }
+}

@@ -1,0 +1,363 @@
+//! One pass over a fleet: observe, decide, write.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use jiff::{Timestamp, Unit};
+use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::label::{FLEET_FINALIZER, GROUP};
+use serde_json::{Value, json};
+
+use super::contents::{self, Contents};
+use super::leave;
+use super::observe::{self, ChildKey, Children, Observation};
+use super::store::{Store, StoredFleet};
+use super::write::{self, WriteError};
+use crate::controller::context::Context;
+use crate::fleet::decision::{Decision, Input};
+use crate::fleet::member::{Change, Member, Write};
+use crate::fleet::removal::{self, Removal};
+use crate::fleet::revision::{self, RevisionData};
+use crate::fleet::stage::Stages;
+use crate::fleet::template::Record;
+use crate::fleet::{child, placement, spec, status};
+
+/// Delay before a pass that failed is retried.
+pub const RETRY: Duration = Duration::from_secs(5);
+/// Writes at the same time.
+const CONCURRENT_WRITES: usize = 16;
+/// Minimum interval of status writes.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time until the watch reports a write.
+const WATCH_LAG: Duration = Duration::from_secs(10);
+/// Time after which a refused write is tried again.
+const REFUSED_RETRY: Duration = Duration::from_secs(30);
+
+/// When a fleet is reconciled next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When something changes.
+    AwaitChange,
+    /// After this time at the latest.
+    After(Duration),
+    /// After an error.
+    Retry,
+}
+
+/// What is kept between passes. Nothing of it is needed after a restart.
+#[derive(Default)]
+pub struct FleetState {
+    contents: Mutex<contents::Cache>,
+    observed: observe::Cache,
+    /// Resources that were written, until the watch reports them.
+    written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
+    refused: HashMap<ClusterProfileReference, ((String, String), Instant)>,
+    status: Option<KnativeFleetStatus>,
+    status_at: Option<Instant>,
+}
+
+/// Performs one pass.
+pub async fn reconcile(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Next {
+    match pass(cx, store, stored, state).await {
+        Ok(next) => next,
+        Err(error) => {
+            let meta = &stored.fleet.metadata;
+            tracing::warn!(namespace = meta.namespace, name = meta.name, %error, "cannot reconcile the fleet");
+            Next::Retry
+        }
+    }
+}
+
+async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Result<Next, WriteError> {
+    let fleet = &stored.fleet;
+    let meta = &fleet.metadata;
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    state.refused.retain(|_, (_, at)| at.elapsed() < REFUSED_RETRY);
+    let mut children = Children::of(fleet, cx.registry.all());
+    state.merge_written(&mut children);
+    if meta.deletion_timestamp.is_some() {
+        return leave::finalize(cx, fleet, &children).await.map(|()| Next::AwaitChange);
+    }
+    let checked = stored.unreadable.clone().map_or_else(|| spec::check(&fleet.spec), Err);
+    let stages =
+        match checked.and_then(|()| Stages::of(&fleet.spec.rollout).map_err(|e| format!("spec.rollout.stages: {e}"))) {
+            Ok(stages) => stages,
+            Err(message) => {
+                return publish(
+                    cx,
+                    fleet,
+                    state,
+                    status::invalid(&state.stored_status(fleet), meta.generation, &message, now()),
+                )
+                .await;
+            }
+        };
+    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
+        finalizers.push(FLEET_FINALIZER.to_owned());
+        write::finalizers(&cx.hub, fleet, &finalizers).await?;
+    }
+    let all_profiles = match cx.profiles.all() {
+        Ok(profiles) => profiles.into_iter().collect::<HashMap<_, _>>(),
+        Err(message) => {
+            return publish(
+                cx,
+                fleet,
+                state,
+                status::unknown(&state.stored_status(fleet), meta.generation, &message, now()),
+            )
+            .await;
+        }
+    };
+    let clusters = match clusters(fleet, namespace, store, &all_profiles) {
+        Ok(clusters) => clusters,
+        Err(message) => {
+            return publish(
+                cx,
+                fleet,
+                state,
+                status::unknown(&state.stored_status(fleet), meta.generation, &message, now()),
+            )
+            .await;
+        }
+    };
+    children.adopt(fleet, &clusters);
+
+    let data = RevisionData::of(&fleet.spec);
+    let update = data.name(name);
+    let owner = owner(fleet);
+    let no_revisions = BTreeMap::new();
+    let revisions = store.revisions.get(namespace).unwrap_or(&no_revisions);
+    if !revisions.contains_key(&update) {
+        let number = revision::next_number(revisions.values());
+        write::store_revision(&cx.hub, &data.manifest(namespace, name, &owner, number)).await?;
+    }
+    let mut known: BTreeMap<&str, &RevisionData> =
+        revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
+    known.insert(&update, &data);
+    let versions =
+        Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
+    let cache = std::mem::take(&mut state.contents);
+    let contents = Contents { revisions: known, profiles: &all_profiles, versions: &versions, cache: &cache };
+    let components: BTreeSet<Component> =
+        fleet.spec.components().chain(children.own.keys().map(|(_, component)| *component)).collect();
+    let refused = state.refused.iter().map(|(cluster, (refused, _))| (cluster.clone(), refused.clone())).collect();
+    let observation = Observation {
+        fleet,
+        owner: &owner,
+        stages: &stages,
+        components,
+        profiles: &all_profiles,
+        children: &children,
+        contents: &contents,
+        refused: &refused,
+    };
+    let members: Vec<Member> =
+        clusters.iter().map(|cluster| observation.member(cluster, &mut state.observed)).collect();
+
+    let stored_status = state.stored_status(fleet);
+    let failed_generation = revisions.get(&update).and_then(|revision| revision.failed_generation);
+    let approvals: HashSet<(String, String)> = store
+        .approvals
+        .iter()
+        .filter(|((of, _), approval)| of == namespace && approval.fleet == name)
+        .map(|(_, approval)| (approval.revision.clone(), approval.stage.clone()))
+        .collect();
+    let current = stored_status.current_revision.as_deref().filter(|current| contents.revisions.contains_key(current));
+    let input = Input {
+        stages: &stages,
+        members: &members,
+        current,
+        update: &update,
+        has_failed: failed_generation.is_some() && failed_generation == meta.generation,
+        on_failure: fleet.spec.rollout.on_failure,
+        is_paused: fleet.spec.rollout.paused,
+        approvals: &approvals,
+        contents: &contents,
+        now: now(),
+    };
+    let decision = input.decide();
+    if decision.mark_failed {
+        write::mark_failed(&cx.hub, namespace, &update, meta.generation.unwrap_or_default()).await?;
+    }
+    let failures = write_all(cx, &observation, &decision, state).await;
+    let (leaving, removed) = leave::leaving(&children, &clusters);
+    let staying = clusters.len();
+    let approved = |name: &str| approvals.contains(&(name.to_owned(), removal::STAGE.to_owned()));
+    let guarded = removal::guard(leaving.clone(), &removed, staying, fleet.spec.removal.max_at_once.as_ref(), approved);
+    let blocked = match &guarded {
+        Removal::Allowed(clusters) => {
+            leave::remove(cx, fleet, &children, clusters).await?;
+            None
+        }
+        Removal::Blocked { name, limit } => Some((name.as_str(), leaving.iter().collect::<Vec<_>>(), *limit)),
+    };
+    let new = status::status(&stored_status, meta.generation, &input, &decision, blocked.as_ref());
+    let used: BTreeSet<&str> = used(&children, &update, new.current_revision.as_deref());
+    for obsolete in revision::obsolete(&own(revisions, name), fleet.spec.revision_history_limit, &used) {
+        write::delete_revision(&cx.hub, namespace, &obsolete).await?;
+    }
+    let wake = decision.wake.map(|wake| wait(wake, input.now));
+    drop(contents);
+    state.contents = cache;
+    let published = publish(cx, fleet, state, new).await?;
+    let refused = (!state.refused.is_empty()).then_some(REFUSED_RETRY);
+    Ok(soonest([
+        published,
+        wake.map_or(Next::AwaitChange, Next::After),
+        refused.map_or(Next::AwaitChange, Next::After),
+        if failures { Next::After(RETRY) } else { Next::AwaitChange },
+    ]))
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn wait(until: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(until.duration_since(now)).unwrap_or_default() + Duration::from_millis(50)
+}
+
+fn soonest(all: impl IntoIterator<Item = Next>) -> Next {
+    let delays = all.into_iter().filter_map(|next| match next {
+        Next::AwaitChange => None,
+        Next::After(delay) => Some(delay),
+        Next::Retry => Some(RETRY),
+    });
+    delays.min().map_or(Next::AwaitChange, Next::After)
+}
+
+fn owner(fleet: &KnativeFleet) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "KnativeFleet", "name": fleet.metadata.name, "uid": fleet.metadata.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+/// The clusters of the fleet.
+fn clusters(
+    fleet: &KnativeFleet,
+    namespace: &str,
+    store: &Store,
+    profiles: &HashMap<ClusterProfileReference, Arc<knative_operator_shared::api::ClusterProfile>>,
+) -> Result<Vec<ClusterProfileReference>, String> {
+    let Some(decision) = &fleet.spec.placement.decision else {
+        let profiles = profiles.iter().map(|(reference, profile)| (reference, profile.as_ref()));
+        return placement::selected(&fleet.spec.placement, namespace, profiles)
+            .map_err(|e| format!("spec.placement.clusterSelector: {e}"));
+    };
+    if !store.has_decisions() {
+        return Err("the CRD placementdecisions.multicluster.x-k8s.io is not installed on this cluster".to_owned());
+    }
+    let of = decision.namespace.as_deref().unwrap_or(namespace);
+    Ok(placement::decided(&decision.key, of, store.decisions.values()))
+}
+
+/// Performs the writes of `decision`; returns whether one failed, and is retried.
+async fn write_all(cx: &Context, observation: &Observation<'_>, decision: &Decision, state: &mut FleetState) -> bool {
+    let writes = decision.writes.clone().into_iter().map(|write| async move {
+        let result = write_one(cx, observation, &write).await;
+        (write, result)
+    });
+    let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
+    let mut has_failed = false;
+    while let Some((write, result)) = results.next().await {
+        match (result, &write.change) {
+            (Ok(Some(resource)), _) => {
+                state.refused.remove(&write.cluster);
+                state.written.insert((write.cluster.clone(), write.component), (Arc::new(resource), Instant::now()));
+            }
+            (Ok(None), _) => {}
+            (Err(WriteError::Refused(message)), Change::Apply { revision, .. }) => {
+                state.refused.insert(write.cluster.clone(), ((revision.clone(), message), Instant::now()));
+                has_failed = true;
+            }
+            (Err(error), _) => {
+                tracing::warn!(cluster = %write.cluster, component = %write.component, %error, "cannot write a resource of a fleet");
+                has_failed = true;
+            }
+        }
+    }
+    has_failed
+}
+
+async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -> Result<Option<Knative>, WriteError> {
+    let key = (write.cluster.clone(), write.component);
+    let stored = observation.children.own.get(&key);
+    let record = match (&write.change, stored) {
+        (Change::Delete, Some(stored)) => return write::delete(&cx.hub, stored).await.map(|()| None),
+        (Change::Delete, None) => return Ok(None),
+        (Change::Repair { .. }, Some(stored)) => child::record(stored),
+        (Change::Repair { revision, version }, None) => {
+            Record { revision: revision.clone(), previous: None, updated_at: String::new(), version: version.clone() }
+        }
+        (Change::Apply { revision, previous, version }, _) => Record {
+            revision: revision.clone(),
+            previous: previous.clone().filter(|previous| !previous.is_empty()),
+            updated_at: now().round(Unit::Second).unwrap_or_else(|_| now()).to_string(),
+            version: version.clone(),
+        },
+    };
+    let Some(manifest) = observation.manifest(&key, &record) else { return Ok(None) };
+    match (&write.change, stored) {
+        (Change::Repair { .. }, Some(stored)) => {
+            write::repair(&cx.hub, write.component, &manifest, &child::removals(stored, &manifest)).await
+        }
+        _ => write::apply(&cx.hub, write.component, &manifest).await,
+    }
+}
+
+/// Names of the revisions that are used.
+fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -> BTreeSet<&'a str> {
+    let annotations = children.own.values().filter_map(|resource| resource.meta().annotations.as_ref());
+    let names = [knative_operator_shared::label::FLEET_REVISION, knative_operator_shared::label::FLEET_PREVIOUS];
+    let of_children = annotations.flat_map(|all| names.iter().filter_map(|name| all.get(*name)).map(String::as_str));
+    of_children.chain([update]).chain(current).collect()
+}
+
+/// The revisions of the fleet `name` among those of its namespace.
+fn own(revisions: &BTreeMap<String, revision::Revision>, name: &str) -> BTreeMap<String, revision::Revision> {
+    let is_own = |(revision, stored): &(&String, &revision::Revision)| **revision == stored.data.name(name);
+    revisions.iter().filter(is_own).map(|(name, revision)| (name.clone(), revision.clone())).collect()
+}
+
+/// Writes the status if it changed, at most once a second.
+async fn publish(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    state: &mut FleetState,
+    new: KnativeFleetStatus,
+) -> Result<Next, WriteError> {
+    if state.stored_status(fleet) == new {
+        return Ok(Next::AwaitChange);
+    }
+    if let Some(rest) = state.status_at.and_then(|at| STATUS_INTERVAL.checked_sub(at.elapsed())) {
+        return Ok(Next::After(rest));
+    }
+    write::status(&cx.hub, fleet, &new).await?;
+    (state.status, state.status_at) = (Some(new), Some(Instant::now()));
+    Ok(Next::AwaitChange)
+}
+
+impl FleetState {
+    /// The status that was written last, or the stored one.
+    fn stored_status(&self, fleet: &KnativeFleet) -> KnativeFleetStatus {
+        self.status.clone().or_else(|| fleet.status.clone()).unwrap_or_default()
+    }
+
+    /// Replaces resources with newer ones that were written.
+    fn merge_written(&mut self, children: &mut Children) {
+        let version =
+            |resource: &Knative| resource.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
+        self.written.retain(|key, (written, at)| match children.own.get(key) {
+            _ if at.elapsed() > WATCH_LAG => false,
+            Some(stored) if version(stored) >= version(written) => false,
+            _ => {
+                children.own.insert(key.clone(), Arc::clone(written));
+                true
+            }
+        });
+    }
+}

@@ -1,0 +1,206 @@
+//! Fleets, approvals, revisions and decisions, from watches.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, select_all};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::fleet::KnativeFleetApprovalSpec;
+use knative_operator_shared::api::{KnativeFleet, KnativeFleetSpec};
+use knative_operator_shared::label::{FLEET, GROUP};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::fleet::revision::Revision;
+
+/// Namespace and name.
+pub type FleetKey = (String, String);
+
+/// The kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Watched {
+    Fleets,
+    Approvals,
+    Revisions,
+    Decisions,
+}
+
+/// A stored fleet: parsed, or its metadata and why it is invalid.
+#[derive(Clone, Debug)]
+pub struct StoredFleet {
+    /// The fleet. If it is invalid: its metadata and status.
+    pub fleet: KnativeFleet,
+    /// Why it can't be parsed.
+    pub unreadable: Option<String>,
+}
+
+/// An event of one of the watches.
+pub struct StoreEvent(Watched, Result<Event<DynamicObject>, watcher::Error>);
+
+/// What the watches reported.
+#[derive(Debug, Default)]
+pub struct Store {
+    /// Fleets.
+    pub fleets: HashMap<FleetKey, StoredFleet>,
+    /// Approvals, with their namespace.
+    pub approvals: HashMap<FleetKey, KnativeFleetApprovalSpec>,
+    /// Revisions by namespace, then by name.
+    pub revisions: HashMap<String, BTreeMap<String, Revision>>,
+    /// PlacementDecisions.
+    pub decisions: HashMap<FleetKey, Value>,
+    listed: HashSet<Watched>,
+    listing: HashMap<Watched, HashSet<FleetKey>>,
+    has_decisions: bool,
+}
+
+impl Store {
+    /// Whether everything was listed. PlacementDecisions may be unknown.
+    pub fn is_listed(&self) -> bool {
+        [Watched::Fleets, Watched::Approvals, Watched::Revisions].iter().all(|kind| self.listed.contains(kind))
+    }
+
+    /// Whether PlacementDecisions are known.
+    pub fn has_decisions(&self) -> bool {
+        self.has_decisions
+    }
+
+    /// Records `event`; returns whether something changed.
+    pub fn record(&mut self, StoreEvent(kind, event): StoreEvent) -> bool {
+        let key = |object: &DynamicObject| {
+            (object.metadata.namespace.clone().unwrap_or_default(), object.metadata.name.clone().unwrap_or_default())
+        };
+        match event {
+            Ok(Event::Init) => {
+                self.listing.insert(kind, HashSet::new());
+                return false;
+            }
+            Ok(Event::InitApply(object)) => {
+                self.listing.entry(kind).or_default().insert(key(&object));
+                self.set(kind, key(&object), object);
+                return false;
+            }
+            Ok(Event::InitDone) => {
+                let listed = self.listing.remove(&kind).unwrap_or_default();
+                self.retain(kind, &listed);
+                self.listed.insert(kind);
+                self.has_decisions |= kind == Watched::Decisions;
+            }
+            Ok(Event::Apply(object)) => self.set(kind, key(&object), object),
+            Ok(Event::Delete(object)) => self.remove(kind, &key(&object)),
+            Err(error) => {
+                let is_missing = matches!(&error,
+                    watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+                        if status.code == 404);
+                if kind == Watched::Decisions && is_missing {
+                    self.has_decisions = false;
+                } else {
+                    tracing::warn!(?kind, error = error_text(&error), "watch interrupted");
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    fn set(&mut self, kind: Watched, key: FleetKey, object: DynamicObject) {
+        let value = serde_json::to_value(object).unwrap_or_default();
+        match kind {
+            Watched::Fleets => drop(self.fleets.insert(key, StoredFleet::parse(&value))),
+            Watched::Approvals => {
+                if let Ok(approval) = serde_json::from_value(value["spec"].clone()) {
+                    self.approvals.insert(key, approval);
+                }
+            }
+            Watched::Revisions => {
+                let revision = serde_json::from_value::<ControllerRevision>(value).ok();
+                if let Some(revision) = revision.as_ref().and_then(Revision::parse) {
+                    self.revisions.entry(key.0).or_default().insert(key.1, revision);
+                }
+            }
+            Watched::Decisions => drop(self.decisions.insert(key, value)),
+        }
+    }
+
+    fn remove(&mut self, kind: Watched, key: &FleetKey) {
+        match kind {
+            Watched::Fleets => drop(self.fleets.remove(key)),
+            Watched::Approvals => drop(self.approvals.remove(key)),
+            Watched::Revisions => {
+                self.revisions.get_mut(&key.0).map(|all| all.remove(&key.1));
+            }
+            Watched::Decisions => drop(self.decisions.remove(key)),
+        }
+    }
+
+    fn retain(&mut self, kind: Watched, listed: &HashSet<FleetKey>) {
+        match kind {
+            Watched::Fleets => self.fleets.retain(|key, _| listed.contains(key)),
+            Watched::Approvals => self.approvals.retain(|key, _| listed.contains(key)),
+            Watched::Revisions => {
+                for (namespace, all) in &mut self.revisions {
+                    all.retain(|name, _| listed.contains(&(namespace.clone(), name.clone())));
+                }
+            }
+            Watched::Decisions => self.decisions.retain(|key, _| listed.contains(key)),
+        }
+    }
+}
+
+impl StoredFleet {
+    fn parse(value: &Value) -> Self {
+        match serde_json::from_value(value.clone()) {
+            Ok(fleet) => Self { fleet, unreadable: None },
+            Err(error) => {
+                let bare = json!({"metadata": value["metadata"], "spec": {"placement": {}}, "status": value["status"]});
+                let fleet =
+                    serde_json::from_value(bare).unwrap_or_else(|_| KnativeFleet::new("", KnativeFleetSpec::default()));
+                Self { fleet, unreadable: Some(error.to_string()) }
+            }
+        }
+    }
+}
+
+/// Watches the hub. Each watch backs off by itself.
+pub fn watch(client: &Client) -> BoxStream<'static, StoreEvent> {
+    let kinds = [
+        (Watched::Fleets, GROUP, "v1alpha1", "KnativeFleet", "knativefleets"),
+        (Watched::Approvals, GROUP, "v1alpha1", "KnativeFleetApproval", "knativefleetapprovals"),
+        (Watched::Revisions, "apps", "v1", "ControllerRevision", "controllerrevisions"),
+        (Watched::Decisions, "multicluster.x-k8s.io", "v1alpha1", "PlacementDecision", "placementdecisions"),
+    ];
+    let watch = |(kind, group, version, name, plural): (Watched, &str, &str, &str, &str)| {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let mut config = watcher::Config::default();
+        if kind == Watched::Revisions {
+            config = config.labels(FLEET);
+        }
+        watcher(api, config)
+            .modify(|object| object.metadata.managed_fields = None)
+            .backoff(ConstantBackoff(Duration::from_secs(if kind == Watched::Decisions { 30 } else { 1 })))
+            .map(move |event| StoreEvent(kind, event))
+            .boxed()
+    };
+    select_all(kinds.map(watch)).boxed()
+}
+
+/// A constant back-off, so that a CRD that is installed later is noticed.
+struct ConstantBackoff(Duration);
+
+impl Iterator for ConstantBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(self.0)
+    }
+}
+
+impl Backoff for ConstantBackoff {
+    fn reset(&mut self) {}
+}

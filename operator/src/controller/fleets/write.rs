@@ -1,0 +1,147 @@
+//! Writes resources, revisions and the status of a fleet.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use knative_operator_runtime::error_text;
+use knative_operator_runtime::identity::patch_as;
+use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FAILED, FLEET_FIELD_MANAGER, GROUP, VERSION};
+use knative_operator_shared::rules;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Why a write failed.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The API server refused it: it is not retried soon.
+    #[error("{0}")]
+    Refused(String),
+    /// Something else: it is retried.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Self::Refused(error_text(&error)),
+            _ => Self::Other(error_text(&error)),
+        }
+    }
+}
+
+fn api(client: &Client, component: Component, namespace: &str) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk(GROUP, VERSION, component.kind());
+    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&gvk, component.plural()))
+}
+
+fn name_of(manifest: &Value) -> (&str, &str) {
+    let text = |field: &str| manifest["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}
+
+fn parsed(component: Component, object: &DynamicObject) -> Option<Knative> {
+    rules::parse(component, &serde_json::to_value(object).ok()?).ok()
+}
+
+/// Applies `manifest` (server-side apply); returns the stored resource.
+pub async fn apply(client: &Client, component: Component, manifest: &Value) -> Result<Option<Knative>, WriteError> {
+    let (namespace, name) = name_of(manifest);
+    let params = PatchParams::apply(FLEET_FIELD_MANAGER).force();
+    let stored = api(client, component, namespace).patch(name, &params, &Patch::Apply(manifest)).await?;
+    Ok(parsed(component, &stored))
+}
+
+/// Makes a resource that somebody else changed equal to `manifest` again.
+pub async fn repair(
+    client: &Client,
+    component: Component,
+    manifest: &Value,
+    difference: &Value,
+) -> Result<Option<Knative>, WriteError> {
+    let (namespace, name) = name_of(manifest);
+    let params = patch_as(FLEET_FIELD_MANAGER);
+    api(client, component, namespace).patch(name, &params, &Patch::Merge(difference)).await?;
+    apply(client, component, manifest).await
+}
+
+/// Deletes `resource`.
+pub async fn delete(client: &Client, resource: &Knative) -> Result<(), WriteError> {
+    let preconditions = Preconditions { uid: resource.meta().uid.clone(), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api(client, resource.component(), resource.namespace()).delete(resource.name(), &params).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => Ok(deleted.map(drop)?),
+    }
+}
+
+/// Removes `resource` from its fleet and leaves it as it is. A fleet that selects its cluster
+/// adopts it.
+pub async fn orphan(client: &Client, resource: &Knative) -> Result<(), WriteError> {
+    let owners = resource.meta().owner_references.iter().flatten().filter(|owner| owner.kind != "KnativeFleet");
+    let patch = json!({"metadata": {
+        "resourceVersion": resource.meta().resource_version,
+        "ownerReferences": owners.collect::<Vec<_>>(),
+        "labels": {FLEET: null},
+        "annotations": {ADOPT: "true"},
+    }});
+    let params = patch_as(FLEET_FIELD_MANAGER);
+    match api(client, resource.component(), resource.namespace())
+        .patch(resource.name(), &params, &Patch::Merge(patch))
+        .await
+    {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        patched => Ok(patched.map(drop)?),
+    }
+}
+
+/// Stores a revision.
+pub async fn store_revision(client: &Client, manifest: &Value) -> Result<(), WriteError> {
+    let (namespace, name) = name_of(manifest);
+    let api = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
+    let params = PatchParams::apply(FLEET_FIELD_MANAGER).force();
+    Ok(api.patch(name, &params, &Patch::Apply(manifest)).await.map(drop)?)
+}
+
+/// Records that the rollout of revision `name` failed in `generation`.
+pub async fn mark_failed(client: &Client, namespace: &str, name: &str, generation: i64) -> Result<(), WriteError> {
+    let patch = json!({"metadata": {"annotations": {FLEET_FAILED: generation.to_string()}}});
+    let api = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
+    Ok(api.patch_metadata(name, &patch_as(FLEET_FIELD_MANAGER), &Patch::Merge(patch)).await.map(drop)?)
+}
+
+/// Deletes the revision `name`.
+pub async fn delete_revision(client: &Client, namespace: &str, name: &str) -> Result<(), WriteError> {
+    let api = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        deleted => Ok(deleted.map(drop)?),
+    }
+}
+
+/// Writes the status of `fleet`.
+pub async fn status(client: &Client, fleet: &KnativeFleet, status: &KnativeFleetStatus) -> Result<(), WriteError> {
+    let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref());
+    let api = Api::<KnativeFleet>::namespaced(client.clone(), namespace.unwrap_or_default());
+    let mut patch = json!({"status": status});
+    // Fields that are not set now may have been set before.
+    for field in ["currentRevision", "updateRevision", "stage", "stages", "attention"] {
+        if patch["status"].get(field).is_none() {
+            patch["status"][field] = Value::Null;
+        }
+    }
+    let params = patch_as(FLEET_FIELD_MANAGER);
+    Ok(api.patch_status(name.unwrap_or_default(), &params, &Patch::Merge(patch)).await.map(drop)?)
+}
+
+/// Sets the finalizers of `fleet`.
+pub async fn finalizers(client: &Client, fleet: &KnativeFleet, finalizers: &[String]) -> Result<(), WriteError> {
+    let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref());
+    let api = Api::<KnativeFleet>::namespaced(client.clone(), namespace.unwrap_or_default());
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": fleet.metadata.resource_version}});
+    match api.patch_metadata(name.unwrap_or_default(), &patch_as(FLEET_FIELD_MANAGER), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        patched => Ok(patched.map(drop)?),
+    }
+}

@@ -1,0 +1,185 @@
+//! The stored resources of a fleet.
+
+use jiff::Timestamp;
+use knative_operator_shared::api::{Component, Condition, Knative};
+use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
+use knative_operator_shared::defaults::set_defaults;
+use knative_operator_shared::label::{FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT};
+use knative_operator_shared::reason::Reason;
+use knative_operator_shared::rules;
+use knative_operator_shared::version::Version;
+use serde_json::{Value, json};
+
+use super::member::Applied;
+use super::template::Record;
+
+/// What `resource` records about its rollout.
+pub fn record(resource: &Knative) -> Record {
+    let annotation = |name: &str| resource.meta().annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    Record {
+        revision: annotation(FLEET_REVISION).unwrap_or_default(),
+        previous: annotation(FLEET_PREVIOUS),
+        updated_at: annotation(FLEET_UPDATED_AT).unwrap_or_default(),
+        version: resource.common().version.clone(),
+    }
+}
+
+/// The state of `resource`; `manifest` is what was applied, if its revision is known.
+pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Version]) -> Applied {
+    let Record { revision, previous, updated_at, version } = record(resource);
+    let content = resource.meta().annotations.as_ref().and_then(|all| all.get(FLEET_CONTENT));
+    let status = resource.status();
+    Applied {
+        revision,
+        previous,
+        since: updated_at.parse().unwrap_or(Timestamp::UNIX_EPOCH),
+        content: content.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default(),
+        installed: status.and_then(|status| status.version.as_deref()).and_then(|version| version.parse().ok()),
+        ready: ready(resource, available),
+        has_drifted: manifest.is_some_and(|manifest| has_drifted(resource, manifest)),
+        is_terminating: resource.is_terminating(),
+        version,
+    }
+}
+
+/// Since when `resource` is Ready in its current generation and version; or reason and message.
+fn ready(resource: &Knative, available: &[Version]) -> Result<Timestamp, (String, String)> {
+    let waiting = |message: &str| Err(("Reconciling".to_owned(), message.to_owned()));
+    let Some(status) = resource.status() else { return waiting("the resource has no status yet") };
+    if status.observed_generation != resource.meta().generation {
+        return waiting("the status is not up to date yet");
+    }
+    let condition = status.conditions.iter().find(|condition| condition.type_ == READY);
+    let Some(condition) = condition.filter(|condition| condition.status == "True") else {
+        let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+        let (reason, message) =
+            condition.map(|c| (text(c.reason.as_ref()), text(c.message.as_ref()))).unwrap_or_default();
+        return Err((if reason.is_empty() { "NotReady".to_owned() } else { reason }, message));
+    };
+    let asked = Version::resolve(resource.common().version.as_deref(), available).ok();
+    if asked.is_some_and(|asked| status.version != Some(asked.to_string())) && resource.common().manifests.is_empty() {
+        return waiting("the version is not installed yet");
+    }
+    Ok(condition.since().unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// Why the cluster of `resource` can't be reached, if its status says so.
+pub fn unreachable(resource: &Knative) -> Option<String> {
+    let conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
+    let reasons = [Reason::ClusterProfileNotReady, Reason::RemoteClusterUnreachable, Reason::RemoteClusterStale];
+    let is_unreachable = |condition: &&Condition| {
+        condition.type_ == TARGET_CLUSTER_RESOLVED
+            && condition.status != "True"
+            && condition.reason.as_deref().is_some_and(|reason| reasons.iter().any(|known| known.as_str() == reason))
+    };
+    conditions.into_iter().find(is_unreachable).map(|condition| condition.message.clone().unwrap_or_default())
+}
+
+/// Whether somebody else changed `resource`, of which `manifest` was applied.
+fn has_drifted(resource: &Knative, manifest: &Value) -> bool {
+    let Ok(wanted) = rules::parse(resource.component(), &with_defaults(resource.component(), manifest)) else {
+        return false;
+    };
+    let meta = |path: &str, own: Option<&std::collections::BTreeMap<String, String>>| {
+        let wanted = manifest.pointer(path).and_then(Value::as_object).into_iter().flatten();
+        wanted.into_iter().any(|(key, value)| own.and_then(|own| own.get(key)).map(String::as_str) != value.as_str())
+    };
+    spec(resource) != spec(&wanted)
+        || meta("/metadata/labels", resource.meta().labels.as_ref())
+        || meta("/metadata/annotations", resource.meta().annotations.as_ref())
+}
+
+fn with_defaults(component: Component, manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    set_defaults(component, &mut manifest);
+    manifest
+}
+
+/// The spec of `resource`.
+pub fn spec(resource: &Knative) -> Value {
+    match resource {
+        Knative::Serving(serving) => json!(serving.spec),
+        Knative::Eventing(eventing) => json!(eventing.spec),
+    }
+}
+
+/// A JSON merge patch that removes the fields of the spec that `manifest` lacks. Server-side apply
+/// can't, because somebody else owns them.
+pub fn removals(resource: &Knative, manifest: &Value) -> Value {
+    let wanted = with_defaults(resource.component(), manifest);
+    json!({"spec": removed(&spec(resource), &wanted["spec"])})
+}
+
+fn removed(from: &Value, to: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return json!({}) };
+    let removed = from.iter().filter_map(|(key, value)| match to.get(key) {
+        None => Some((key.clone(), Value::Null)),
+        Some(wanted) => Some((key.clone(), removed(value, wanted))).filter(|(_, patch)| *patch != json!({})),
+    });
+    Value::Object(removed.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resource(value: &Value) -> Knative {
+        let mut whole = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": "a", "namespace": "b", "generation": 2}, "spec": {"version": "1.22"}});
+        json_patch::merge(&mut whole, value);
+        rules::parse(Component::Serving, &whole).unwrap()
+    }
+
+    #[test]
+    fn resource_is_ready_in_its_generation_and_version() {
+        let available = ["1.21.3", "1.22.1"].map(|version| version.parse().unwrap());
+        let condition = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let of = |status: Value| ready(&resource(&json!({"status": status})), &available).map_err(|(reason, _)| reason);
+        let status = json!({"observedGeneration": 2, "version": "1.22.1", "conditions": condition});
+        assert_eq!(of(status), Ok("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(
+            of(json!({"observedGeneration": 1, "version": "1.22.1", "conditions": condition})),
+            Err("Reconciling".into())
+        );
+        assert_eq!(
+            of(json!({"observedGeneration": 2, "version": "1.21.3", "conditions": condition})),
+            Err("Reconciling".into())
+        );
+        let waiting = json!([{"type": "Ready", "status": "False", "reason": "NotReady"}]);
+        assert_eq!(of(json!({"observedGeneration": 2, "conditions": waiting})), Err("NotReady".into()));
+    }
+
+    #[test]
+    fn change_by_somebody_else_is_drift_and_is_repaired() {
+        let manifest = json!({"metadata": {"labels": {"l": "1"}, "annotations": {}}, "spec": {"version": "1.22", "config": {"a": {"b": "c"}}, "security": {}}});
+        let stored = json!({"metadata": {"labels": {"l": "1", "own": "2"}}, "spec": {"config": {"a": {"b": "c"}}, "security": {"securityGuard": {"enabled": false}}}});
+        assert!(!has_drifted(&resource(&stored), &manifest));
+        for change in [
+            json!({"spec": {"config": {"a": {"b": "d"}}}}),
+            json!({"spec": {"config": {"x": {"y": "z"}}}}),
+            json!({"spec": {"config": null}}),
+            json!({"spec": {"version": null, "registry": {"default": "r"}}}),
+            json!({"metadata": {"labels": {"l": null}}}),
+        ] {
+            let mut changed = stored.clone();
+            json_patch::merge(&mut changed, &change);
+            let changed = resource(&changed);
+            assert!(has_drifted(&changed, &manifest), "{change}");
+            let mut repaired = json!({"metadata": {"labels": {"l": "1"}}, "spec": spec(&changed)});
+            json_patch::merge(&mut repaired, &removals(&changed, &manifest));
+            // Server-side apply.
+            json_patch::merge(&mut repaired, &json!({"spec": manifest["spec"]}));
+            assert!(!has_drifted(&resource(&repaired), &manifest), "{change}: {repaired}");
+        }
+    }
+
+    #[test]
+    fn unreachable_cluster_has_a_reason() {
+        let with = |reason: &str| {
+            unreachable(&resource(
+                &json!({"status": {"conditions": [{"type": "TargetClusterResolved", "status": "False", "reason": reason, "message": "m"}]}}),
+            ))
+        };
+        assert_eq!(with("RemoteClusterUnreachable").as_deref(), Some("m"));
+        assert_eq!(with("AccessProviderFailed"), None);
+    }
+}

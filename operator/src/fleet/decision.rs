@@ -1,0 +1,78 @@
+//! What a decision about a fleet depends on, and the decision.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use knative_operator_shared::api::fleet::{OnFailure, StageState};
+
+use super::member::{Contents, Member, Progress, Write};
+use super::stage::Stages;
+
+/// What a decision depends on.
+#[derive(Debug)]
+pub struct Input<'a, C> {
+    /// The stages.
+    pub stages: &'a Stages,
+    /// The clusters.
+    pub members: &'a [Member],
+    /// The revision that was rolled out completely last.
+    pub current: Option<&'a str>,
+    /// The revision of the spec.
+    pub update: &'a str,
+    /// Whether the rollout of the update revision has failed, and is rolled back.
+    pub has_failed: bool,
+    /// What happens if too many clusters fail.
+    pub on_failure: OnFailure,
+    /// Whether to start no further cluster.
+    pub is_paused: bool,
+    /// Approved revisions and stages.
+    pub approvals: &'a HashSet<(String, String)>,
+    /// The contents of revisions.
+    pub contents: &'a C,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What to write next, and the state of the rollout.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Writes of resources.
+    pub writes: Vec<Write>,
+    /// Whether to record that the rollout of the update revision has failed. Nothing is rolled back
+    /// before that is stored.
+    pub mark_failed: bool,
+    /// Whether the update revision is now the current one.
+    pub is_complete: bool,
+    /// The stages.
+    pub stages: Vec<StageReport>,
+    /// Progress of each member, in their order.
+    pub progress: Vec<Progress>,
+    /// Time of the next decision, if nothing changes before.
+    pub wake: Option<Timestamp>,
+}
+
+/// State of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageReport {
+    /// State.
+    pub state: StageState,
+    /// Number of clusters.
+    pub clusters: usize,
+    /// Number of clusters with the update revision.
+    pub updated: usize,
+    /// Number of clusters that are being updated.
+    pub updating: usize,
+    /// Number of clusters that failed.
+    pub failed: usize,
+    /// Number of clusters that were not healthy when it was their turn.
+    pub deferred: usize,
+    /// Number of clusters that have another revision, and can be updated.
+    pub pending: usize,
+}
+
+impl<C: Contents> Input<'_, C> {
+    /// Whether the update revision is being rolled out, for the first time or after another one.
+    pub fn is_rolling_out(&self) -> bool {
+        self.current != Some(self.update)
+    }
+}

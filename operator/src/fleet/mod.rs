@@ -1,0 +1,26 @@
+//! Fleets: one declaration for many clusters, rolled out in stages.
+//!
+//! - `decide` decides what to write next, from the state of all clusters ([`decision`]). It is a
+//!   state machine without a state of its own: everything that it needs is stored in the children,
+//!   in the revisions and in the status, so that a restart changes nothing.
+//! - [`member`] is the state of one cluster, and its [`member::Progress`] toward a revision;
+//!   [`stage`] has the stages and their limits, [`walk`] the steps between minor versions.
+//!
+//! All of it is pure.
+
+pub mod child;
+mod decide;
+pub mod decision;
+pub mod member;
+pub mod placement;
+#[cfg(test)]
+mod properties;
+pub mod removal;
+pub mod revision;
+mod rollback;
+mod rollout;
+pub mod spec;
+pub mod stage;
+pub mod status;
+pub mod template;
+pub mod walk;

@@ -1,0 +1,170 @@
+//! The clusters of a fleet: those that a selector selects, or those of a decision (KEP-5313).
+
+use std::collections::BTreeMap;
+
+use knative_operator_shared::api::fleet::Placement;
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
+use kube::core::{ParseExpressionError, Selector, SelectorExt};
+use serde_json::Value;
+
+/// Matches the ClusterProfiles of all namespaces.
+const ALL: &str = "*";
+/// Label of a PlacementDecision: name of the decision that it is a slice of.
+const DECISION_KEY: &str = "multicluster.x-k8s.io/decision-key";
+/// Label of a PlacementDecision: number of the slice.
+const DECISION_INDEX: &str = "multicluster.x-k8s.io/decision-index";
+/// Condition of a ClusterProfile: its control plane is healthy.
+const HEALTHY: &str = "ControlPlaneHealthy";
+
+/// Namespaces of the ClusterProfiles that `placement` of a fleet in `namespace` selects; `None` for
+/// all.
+pub fn namespaces<'p>(placement: &'p Placement, namespace: &'p str) -> Option<Vec<&'p str>> {
+    if placement.namespaces.is_empty() {
+        return Some(vec![namespace]);
+    }
+    let is_all = placement.namespaces.iter().any(|namespace| namespace == ALL);
+    (!is_all).then(|| placement.namespaces.iter().map(String::as_str).collect())
+}
+
+/// The ClusterProfiles among `profiles` that `placement` of a fleet in `namespace` selects, by
+/// name.
+///
+/// # Errors
+///
+/// If the selector is invalid.
+pub fn selected<'p>(
+    placement: &Placement,
+    namespace: &str,
+    profiles: impl Iterator<Item = (&'p ClusterProfileReference, &'p ClusterProfile)>,
+) -> Result<Vec<ClusterProfileReference>, ParseExpressionError> {
+    let Some(selector) = placement.cluster_selector.clone() else { return Ok(Vec::new()) };
+    let selector = Selector::try_from(selector)?;
+    let namespaces = namespaces(placement, namespace);
+    let no_labels = BTreeMap::new();
+    let is_selected = |(reference, profile): &(&ClusterProfileReference, &ClusterProfile)| {
+        namespaces.as_ref().is_none_or(|all| all.contains(&reference.namespace.as_str()))
+            && selector.matches(profile.metadata.labels.as_ref().unwrap_or(&no_labels))
+    };
+    let mut selected: Vec<_> = profiles.filter(is_selected).map(|(reference, _)| reference.clone()).collect();
+    selected.sort();
+    Ok(selected)
+}
+
+/// The clusters of decision `key` in `namespace`, in the order of its slices; `slices` are
+/// PlacementDecisions. A cluster that is named twice is there once.
+pub fn decided<'s>(
+    key: &str,
+    namespace: &str,
+    slices: impl Iterator<Item = &'s Value>,
+) -> Vec<ClusterProfileReference> {
+    let text = |value: &'s Value, path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let label = |slice: &'s Value, name: &str| slice["metadata"]["labels"][name].as_str().unwrap_or_default();
+    let is_own =
+        |slice: &&'s Value| text(slice, "/metadata/namespace") == namespace && label(slice, DECISION_KEY) == key;
+    let mut own: Vec<&Value> = slices.filter(is_own).collect();
+    let index = |slice: &'s Value| label(slice, DECISION_INDEX).parse::<u32>().unwrap_or(u32::MAX);
+    own.sort_by_key(|slice| (index(slice), text(slice, "/metadata/name")));
+    let mut clusters: Vec<ClusterProfileReference> = Vec::new();
+    for decision in own.iter().flat_map(|slice| slice["decisions"].as_array().into_iter().flatten()) {
+        let named = text(decision, "/clusterProfileRef/namespace");
+        let cluster = ClusterProfileReference {
+            name: text(decision, "/clusterProfileRef/name").to_owned(),
+            namespace: if named.is_empty() { namespace } else { named }.to_owned(),
+        };
+        if !cluster.name.is_empty() && !clusters.contains(&cluster) {
+            clusters.push(cluster);
+        }
+    }
+    clusters
+}
+
+/// Why a cluster with `profile` can't be updated; `None` if it is healthy.
+pub fn unhealthy(profile: Option<&ClusterProfile>) -> Option<String> {
+    let Some(profile) = profile else { return Some("the ClusterProfile does not exist".to_owned()) };
+    let conditions = profile.status.iter().flat_map(|status| &status.conditions);
+    let condition = conditions.into_iter().find(|condition| condition.type_ == HEALTHY);
+    match condition {
+        Some(condition) if condition.status == "True" => None,
+        Some(condition) if condition.message.is_empty() => Some(format!("{HEALTHY} is {}", condition.status)),
+        Some(condition) => Some(format!("{HEALTHY} is {}: {}", condition.status, condition.message)),
+        None => Some(format!("the ClusterProfile has no condition {HEALTHY}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn profile(namespace: &str, name: &str, tier: &str) -> (ClusterProfileReference, ClusterProfile) {
+        let profile: ClusterProfile = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": namespace, "labels": {"tier": tier}}, "spec": {},
+        }))
+        .unwrap();
+        (ClusterProfileReference { name: name.to_owned(), namespace: namespace.to_owned() }, profile)
+    }
+
+    #[test]
+    fn selector_selects_in_namespaces() {
+        let profiles = [
+            profile("own", "b", "prod"),
+            profile("own", "a", "prod"),
+            profile("own", "c", "test"),
+            profile("other", "d", "prod"),
+        ];
+        let select = |placement: Value| {
+            let placement: Placement = serde_json::from_value(placement).unwrap();
+            let all =
+                selected(&placement, "own", profiles.iter().map(|(reference, profile)| (reference, profile))).unwrap();
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let prod = json!({"matchLabels": {"tier": "prod"}});
+        assert_eq!(select(json!({"clusterSelector": prod})), ["own/a", "own/b"]);
+        assert_eq!(select(json!({"clusterSelector": prod, "namespaces": ["*"]})), ["own/a", "own/b", "other/d"]);
+        assert_eq!(select(json!({"clusterSelector": prod, "namespaces": ["other"]})), ["other/d"]);
+        assert_eq!(select(json!({"clusterSelector": {}})).len(), 3);
+        assert!(select(json!({"decision": {"key": "k"}})).is_empty());
+        let invalid: Placement = serde_json::from_value(
+            json!({"clusterSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}),
+        )
+        .unwrap();
+        assert!(selected(&invalid, "own", std::iter::empty()).is_err());
+    }
+
+    #[test]
+    fn slices_of_a_decision_are_in_order() {
+        let slice = |namespace: &str, name: &str, key: &str, index: &str, clusters: Value| json!({"metadata": {"namespace": namespace, "name": name, "labels": {DECISION_KEY: key, DECISION_INDEX: index}}, "decisions": clusters});
+        let named = |name: &str| json!({"clusterProfileRef": {"name": name}});
+        let slices = [
+            slice("n", "z", "k", "1", json!([named("c"), named("a")])),
+            slice("n", "y", "k", "0", json!([named("a"), {"clusterProfileRef": {"name": "b", "namespace": "m"}}, {}])),
+            slice("n", "x", "other", "0", json!([named("d")])),
+            slice("other", "w", "k", "0", json!([named("e")])),
+        ];
+        let clusters = decided("k", "n", slices.iter());
+        assert_eq!(clusters.iter().map(ToString::to_string).collect::<Vec<_>>(), ["n/a", "m/b", "n/c"]);
+    }
+
+    #[test]
+    fn cluster_is_healthy_if_its_control_plane_is() {
+        let with = |conditions: Value| {
+            serde_json::from_value::<ClusterProfile>(
+                json!({"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": conditions}}),
+            )
+            .unwrap()
+        };
+        assert_eq!(unhealthy(Some(&with(json!([{"type": HEALTHY, "status": "True"}])))), None);
+        for (profile, expected) in [
+            (
+                Some(with(json!([{"type": HEALTHY, "status": "False", "message": "no lease"}]))),
+                "ControlPlaneHealthy is False: no lease",
+            ),
+            (Some(with(json!([{"type": HEALTHY, "status": "Unknown"}]))), "ControlPlaneHealthy is Unknown"),
+            (Some(with(json!([]))), "has no condition"),
+            (None, "does not exist"),
+        ] {
+            assert!(unhealthy(profile.as_ref()).is_some_and(|why| why.contains(expected)));
+        }
+    }
+}

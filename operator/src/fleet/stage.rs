@@ -1,0 +1,149 @@
+//! Stages of a rollout, and their limits.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use knative_operator_shared::api::fleet::{ApprovalPolicy, Rollout, Stage};
+use kube::core::{ParseExpressionError, Selector, SelectorExt};
+
+/// Name of the stage of the clusters that no other stage selects.
+pub const REST: &str = "rest";
+/// Seconds after which a cluster that is not updated counts as failed, by default.
+const PROGRESS_DEADLINE: i64 = 900;
+
+/// Settings of a stage.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StageSettings {
+    /// Name.
+    pub name: String,
+    /// Maximum number of clusters that are updated at the same time.
+    pub max_concurrent: Option<IntOrString>,
+    /// Maximum number of clusters that may fail.
+    pub max_failures: Option<IntOrString>,
+    /// Time for which a cluster must be Ready.
+    pub min_ready: SignedDuration,
+    /// Time after which a cluster counts as failed.
+    pub deadline: SignedDuration,
+    /// Whether it waits for an approval.
+    pub needs_approval: bool,
+}
+
+impl StageSettings {
+    fn of(stage: &Stage) -> Self {
+        Self {
+            name: stage.name.clone(),
+            max_concurrent: stage.max_concurrent.clone(),
+            max_failures: stage.max_failures.clone(),
+            min_ready: SignedDuration::from_secs(stage.min_ready_seconds.unwrap_or_default().into()),
+            deadline: SignedDuration::from_secs(stage.progress_deadline_seconds.map_or(PROGRESS_DEADLINE, Into::into)),
+            needs_approval: stage.approval == Some(ApprovalPolicy::Required),
+        }
+    }
+
+    /// Maximum number of `clusters` that are updated at the same time.
+    pub fn concurrency(&self, clusters: usize) -> usize {
+        limit(self.max_concurrent.as_ref(), 1, clusters).max(1)
+    }
+
+    /// Maximum number of `clusters` that may fail.
+    pub fn failures(&self, clusters: usize) -> usize {
+        limit(self.max_failures.as_ref(), 0, clusters)
+    }
+}
+
+/// The stages of a fleet.
+#[derive(Clone, Debug)]
+pub struct Stages {
+    settings: Vec<StageSettings>,
+    selectors: Vec<Option<Selector>>,
+}
+
+impl Stages {
+    /// The stages of `rollout`, with a last one for the clusters that no other selects.
+    ///
+    /// # Errors
+    ///
+    /// If a selector is invalid.
+    pub fn of(rollout: &Rollout) -> Result<Self, ParseExpressionError> {
+        let mut settings: Vec<_> = rollout.stages.iter().map(StageSettings::of).collect();
+        let selector = |stage: &Stage| stage.cluster_selector.clone().map(Selector::try_from).transpose();
+        let mut selectors = rollout.stages.iter().map(selector).collect::<Result<Vec<_>, _>>()?;
+        if selectors.iter().all(Option::is_some) {
+            let rest = Stage { name: REST.to_owned(), ..Stage::default() };
+            settings.push(StageSettings::of(&rest));
+            selectors.push(None);
+        }
+        Ok(Self { settings, selectors })
+    }
+
+    /// The settings of the stages, in order.
+    pub fn settings(&self) -> &[StageSettings] {
+        &self.settings
+    }
+
+    /// Index of the stage of a cluster with `labels`.
+    pub fn index_of(&self, labels: &BTreeMap<String, String>) -> usize {
+        let selects = |selector: &Option<Selector>| selector.as_ref().is_none_or(|selector| selector.matches(labels));
+        self.selectors.iter().position(selects).unwrap_or_default()
+    }
+}
+
+/// `value` as a number of `clusters`: a percentage is rounded down. Invalid values count as
+/// `default`.
+pub fn limit(value: Option<&IntOrString>, default: usize, clusters: usize) -> usize {
+    match value {
+        None => default,
+        Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or(default),
+        Some(IntOrString::String(text)) => {
+            let percent = text.strip_suffix('%').and_then(|number| number.parse::<usize>().ok());
+            percent.map_or(default, |percent| clusters.saturating_mul(percent) / 100)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+    use super::*;
+
+    #[test]
+    fn cluster_belongs_to_first_stage_that_selects_it() {
+        let label = |value: &str| BTreeMap::from([("tier".to_owned(), value.to_owned())]);
+        let selecting = |name: &str, value: &str| Stage {
+            name: name.to_owned(),
+            cluster_selector: Some(LabelSelector { match_labels: Some(label(value)), ..LabelSelector::default() }),
+            ..Stage::default()
+        };
+        let rollout =
+            Rollout { stages: vec![selecting("canary", "canary"), selecting("again", "canary")], ..Rollout::default() };
+        let stages = Stages::of(&rollout).unwrap();
+        let names: Vec<_> = stages.settings().iter().map(|stage| stage.name.as_str()).collect();
+        assert_eq!(names, ["canary", "again", REST]);
+        assert_eq!((stages.index_of(&label("canary")), stages.index_of(&label("x"))), (0, 2));
+        // A stage without selector takes all others, so there is no further one.
+        let all = Stage { name: "all".to_owned(), ..Stage::default() };
+        let stages =
+            Stages::of(&Rollout { stages: vec![selecting("canary", "canary"), all], ..Rollout::default() }).unwrap();
+        assert_eq!((stages.settings().len(), stages.index_of(&label("x"))), (2, 1));
+    }
+
+    #[test]
+    fn limits_are_numbers_or_percentages() {
+        let text = |text: &str| Some(IntOrString::String(text.to_owned()));
+        for (value, clusters, expected) in [
+            (None, 100, 7),
+            (Some(IntOrString::Int(3)), 100, 3),
+            (Some(IntOrString::Int(-3)), 100, 7),
+            (text("25%"), 100, 25),
+            (text("25%"), 3, 0),
+            (text("100%"), 3, 3),
+            (text("x"), 3, 7),
+        ] {
+            assert_eq!(limit(value.as_ref(), 7, clusters), expected, "{value:?}");
+        }
+        let stage = StageSettings { max_concurrent: text("1%"), ..StageSettings::default() };
+        assert_eq!((stage.concurrency(10), stage.failures(10)), (1, 0));
+    }
+}

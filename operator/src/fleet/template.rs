@@ -1,0 +1,204 @@
+//! Resources of a fleet: names and contents, from templates and overrides.
+
+use std::collections::BTreeMap;
+
+use knative_operator_shared::api::fleet::{FleetOverride, Template};
+use knative_operator_shared::api::{ClusterProfileReference, Component};
+use knative_operator_shared::label::{
+    FLEET, FLEET_CLUSTER, FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT, GROUP, VERSION,
+};
+use kube::core::{Selector, SelectorExt};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::member::Wanted;
+
+/// Maximum length of a label value, and of the names of children, in characters.
+const MAX_LABEL: usize = 63;
+/// Length of a digest in a name, in characters.
+const DIGEST: usize = 10;
+
+/// Name of the resource of `fleet` for `cluster`: the names of both, and a digest that makes it
+/// unique.
+pub fn child_name(fleet: &str, cluster: &ClusterProfileReference) -> String {
+    let digest = short_digest(&format!("{fleet} {cluster}"));
+    let readable = format!("{fleet}-{}", cluster.name).replace('.', "-");
+    format!("{}-{digest}", clip(&readable, MAX_LABEL - DIGEST - 1))
+}
+
+/// The value of a label for `name`: shortened if it is too long for a label.
+pub fn label_value(name: &str) -> String {
+    if name.len() <= MAX_LABEL {
+        return name.to_owned();
+    }
+    format!("{}-{}", clip(name, MAX_LABEL - DIGEST - 1), short_digest(name))
+}
+
+/// The start of `text`, a DNS name, with at most `most` characters, as a DNS name.
+fn clip(text: &str, most: usize) -> &str {
+    text[..text.len().min(most)].trim_end_matches(['-', '.'])
+}
+
+fn short_digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(DIGEST / 2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The template of `component` with the overrides for a cluster with `labels`.
+///
+/// # Errors
+///
+/// The index of an override after which the template is invalid, and the reason.
+pub fn overridden(
+    template: &Template,
+    overrides: &[FleetOverride],
+    component: Component,
+    labels: &BTreeMap<String, String>,
+) -> Result<Template, (usize, String)> {
+    let mut value = json!(template);
+    for (index, change) in overrides.iter().enumerate() {
+        let failed = |why: String| (index, why);
+        let selector = Selector::try_from(change.cluster_selector.clone()).map_err(|e| failed(e.to_string()))?;
+        if selector.matches(labels) && !change.patch(component).is_empty() {
+            json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
+            serde_json::from_value::<Template>(value.clone()).map_err(|e| failed(e.to_string()))?;
+        }
+    }
+    serde_json::from_value(value).map_err(|e| (0, e.to_string()))
+}
+
+/// The content of `template`.
+pub fn wanted(template: &Template) -> Wanted {
+    let mut content = json!(template);
+    let version = content["spec"].as_object_mut().and_then(|spec| spec.remove("version"));
+    let digest = Sha256::digest(content.to_string());
+    let bytes = digest.first_chunk().copied().unwrap_or_default();
+    Wanted { content: u64::from_be_bytes(bytes), version: version.and_then(|v| v.as_str().map(str::to_owned)) }
+}
+
+/// What a child records about its rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its revision.
+    pub revision: String,
+    /// The revision before.
+    pub previous: Option<String>,
+    /// Time of the last apply of another revision or step (RFC 3339).
+    pub updated_at: String,
+    /// `spec.version` of this step.
+    pub version: Option<String>,
+}
+
+/// The manifest of a child called `name` of `fleet` for `cluster`, with the content of `template`.
+pub fn manifest(
+    (namespace, fleet, owner): (&str, &str, &Value),
+    name: &str,
+    cluster: &ClusterProfileReference,
+    component: Component,
+    template: &Template,
+    record: &Record,
+) -> Value {
+    let mut spec = template.spec.clone();
+    match &record.version {
+        Some(version) => spec.insert("version".to_owned(), json!(version)),
+        None => spec.remove("version"),
+    };
+    spec.insert("clusterProfileRef".to_owned(), json!({"name": cluster.name, "namespace": cluster.namespace}));
+    let (mut labels, mut annotations) = (template.metadata.labels.clone(), template.metadata.annotations.clone());
+    labels.insert(FLEET.to_owned(), label_value(fleet));
+    labels.insert(FLEET_CLUSTER.to_owned(), label_value(&cluster.name));
+    annotations.insert(FLEET_REVISION.to_owned(), record.revision.clone());
+    annotations.extend(record.previous.clone().map(|previous| (FLEET_PREVIOUS.to_owned(), previous)));
+    annotations.insert(FLEET_UPDATED_AT.to_owned(), record.updated_at.clone());
+    annotations.insert(FLEET_CONTENT.to_owned(), format!("{:016x}", wanted(template).content));
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": component.kind(),
+        "metadata": {
+            "name": name, "namespace": namespace, "labels": labels, "annotations": annotations, "ownerReferences": [owner],
+        },
+        "spec": spec,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+    use super::*;
+
+    fn cluster(name: &str) -> ClusterProfileReference {
+        ClusterProfileReference { name: name.to_owned(), namespace: "fleet-system".to_owned() }
+    }
+
+    #[test]
+    fn names_are_valid_and_unique() {
+        let long = "a".repeat(253);
+        let mut names = std::collections::BTreeSet::new();
+        for fleet in ["prod", "prod-eu", &long] {
+            for name in ["eu-1", "1", "eu.example.com", "eu-example-com", &long, &format!("{}b", &long[1..])] {
+                let child = child_name(fleet, &cluster(name));
+                assert!(child.len() <= MAX_LABEL && !child.starts_with('-') && !child.contains('.'), "{child}");
+                assert!(names.insert(child));
+                assert!(label_value(name).len() <= MAX_LABEL);
+            }
+        }
+        // Two names that are equal when they are joined.
+        assert_ne!(child_name("a", &cluster("b-c")), child_name("a-b", &cluster("c")));
+        assert_eq!(child_name("prod", &cluster("eu-1")), "prod-eu-1-76d6aaeb01");
+    }
+
+    #[test]
+    fn overrides_are_merged_in_order() {
+        let template = |spec: Value| Template { spec: spec.as_object().unwrap().clone(), ..Template::default() };
+        let given = template(json!({"version": "1.22", "config": {"a": {"b": "c"}}}));
+        let selector = |value: &str| LabelSelector {
+            match_labels: Some([("region".to_owned(), value.to_owned())].into()),
+            ..LabelSelector::default()
+        };
+        let change = |value: &str, patch: Value| FleetOverride {
+            cluster_selector: selector(value),
+            serving: patch.as_object().unwrap().clone(),
+            ..FleetOverride::default()
+        };
+        let overrides = [
+            change("eu", json!({"spec": {"config": {"a": {"b": "d"}}}})),
+            change("us", json!({"spec": {"config": null}})),
+            change("eu", json!({"metadata": {"labels": {"x": "y"}}})),
+            change("bad", json!({"metadata": {"labels": "none"}})),
+        ];
+        let labels = |value: &str| BTreeMap::from([("region".to_owned(), value.to_owned())]);
+        let render = |value: &str| overridden(&given, &overrides, Component::Serving, &labels(value));
+        let eu = render("eu").unwrap();
+        assert_eq!((&eu.spec["config"], eu.metadata.labels["x"].as_str()), (&json!({"a": {"b": "d"}}), "y"));
+        assert!(!render("us").unwrap().spec.contains_key("config"));
+        assert_eq!(render("asia").unwrap(), given);
+        assert_eq!(render("bad").unwrap_err().0, 3);
+        // The version is not part of the content.
+        let newer = template(json!({"version": "1.23", "config": {"a": {"b": "c"}}}));
+        assert_eq!(wanted(&newer).content, wanted(&given).content);
+        assert_ne!(wanted(&eu).content, wanted(&given).content);
+        assert_eq!(wanted(&newer).version.as_deref(), Some("1.23"));
+    }
+
+    #[test]
+    fn manifest_has_target_labels_and_record() {
+        let template =
+            Template { spec: json!({"version": "1.23"}).as_object().unwrap().clone(), ..Template::default() };
+        let record = Record {
+            revision: "prod-2".into(),
+            previous: Some("prod-1".into()),
+            updated_at: "2026-01-01T00:00:00Z".into(),
+            version: Some("1.22.1".into()),
+        };
+        let owner = json!({"kind": "KnativeFleet"});
+        let child = manifest(("ns", "prod", &owner), "name", &cluster("eu-1"), Component::Serving, &template, &record);
+        assert_eq!(
+            child["spec"],
+            json!({"version": "1.22.1", "clusterProfileRef": {"name": "eu-1", "namespace": "fleet-system"}})
+        );
+        assert_eq!(child["metadata"]["labels"], json!({FLEET: "prod", FLEET_CLUSTER: "eu-1"}));
+        assert_eq!(child["metadata"]["annotations"][FLEET_REVISION], "prod-2");
+        assert_eq!(child["metadata"]["annotations"][FLEET_PREVIOUS], "prod-1");
+        assert_eq!(child["metadata"]["ownerReferences"], json!([owner]));
+    }
+}

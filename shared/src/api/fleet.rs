@@ -1,0 +1,337 @@
+//! `KnativeFleet` and `KnativeFleetApproval` (`operator.knative.dev/v1alpha1`): one declaration for
+//! many clusters, rolled out in stages.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::common::Condition;
+use super::{ClusterProfileReference, Component};
+
+/// Spec of a fleet.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.knative.dev",
+    version = "v1alpha1",
+    kind = "KnativeFleet",
+    plural = "knativefleets",
+    shortname = "kfleet",
+    category = "knative",
+    namespaced,
+    derive = "PartialEq",
+    status = "KnativeFleetStatus"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct KnativeFleetSpec {
+    /// The clusters of the fleet.
+    pub placement: Placement,
+    /// Template of the KnativeServing on each cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<Template>,
+    /// Template of the KnativeEventing on each cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eventing: Option<Template>,
+    /// Changes of the templates for some clusters. The operator applies them in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<FleetOverride>,
+    /// How changes reach the clusters.
+    #[serde(default)]
+    pub rollout: Rollout,
+    /// What happens on clusters that leave the fleet.
+    #[serde(default)]
+    pub removal: Removal,
+    /// Number of earlier revisions to keep. Defaults to 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_history_limit: Option<i32>,
+}
+
+/// The clusters of a fleet: those that a selector selects, or those of a decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// Selects ClusterProfiles by their labels. An empty selector selects all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<LabelSelector>,
+    /// Namespaces of the ClusterProfiles; `*` for all. Defaults to the fleet's own namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<String>,
+    /// Takes the clusters of a PlacementDecision (KEP-5313), which a scheduler writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<DecisionReference>,
+}
+
+/// Refers to all slices of a PlacementDecision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DecisionReference {
+    /// Value of the label `multicluster.x-k8s.io/decision-key`.
+    #[schemars(length(min = 1))]
+    pub key: String,
+    /// Namespace of the PlacementDecisions. Defaults to the fleet's own namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Template of a KnativeServing or KnativeEventing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Template {
+    /// Labels and annotations of the resource.
+    #[serde(default)]
+    pub metadata: TemplateMetadata,
+    /// Spec of the resource, without `clusterProfileRef`.
+    #[serde(default)]
+    pub spec: Map<String, Value>,
+}
+
+/// Labels and annotations of a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TemplateMetadata {
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Changes the templates for the clusters that it selects.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetOverride {
+    /// Selects clusters by the labels of their ClusterProfiles.
+    pub cluster_selector: LabelSelector,
+    /// JSON merge patch (RFC 7386) of the template of the KnativeServing.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub serving: Map<String, Value>,
+    /// JSON merge patch (RFC 7386) of the template of the KnativeEventing.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub eventing: Map<String, Value>,
+}
+
+/// How changes reach the clusters.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// Stages, which run one after another. A cluster belongs to the first stage that selects it.
+    /// Clusters that no stage selects are a last stage.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
+    /// What happens if more clusters fail than a stage allows. Defaults to `Pause`.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+    /// Whether to start no further cluster.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+/// A stage of a rollout.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Stage {
+    /// Name, unique in the fleet.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Selects clusters by the labels of their ClusterProfiles. Without it, all clusters that no
+    /// earlier stage selects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<LabelSelector>,
+    /// Maximum number or percentage of clusters that are updated at the same time, at least 1.
+    /// Defaults to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrent: Option<IntOrString>,
+    /// Maximum number or percentage of clusters that may fail. Defaults to 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_failures: Option<IntOrString>,
+    /// Seconds for which a cluster must be Ready to count as updated. Defaults to 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_ready_seconds: Option<i32>,
+    /// Seconds after which a cluster that is not updated counts as failed. Defaults to 900.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_deadline_seconds: Option<i32>,
+    /// Whether the stage waits for a KnativeFleetApproval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalPolicy>,
+}
+
+/// Whether a stage waits for an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalPolicy {
+    /// It waits.
+    Required,
+}
+
+/// What happens if too many clusters fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnFailure {
+    /// No further cluster is started.
+    #[default]
+    Pause,
+    /// Each cluster that has the revision returns to the one that it had before.
+    Rollback,
+}
+
+/// What happens on clusters that leave the fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Removal {
+    /// Whether the installation is deleted. Defaults to `Delete`.
+    #[serde(default)]
+    pub policy: RemovalPolicy,
+    /// Maximum number or percentage of clusters that leave at the same time, at least 1. If more
+    /// would leave, none does, until the removal is approved. Defaults to 10%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_at_once: Option<IntOrString>,
+}
+
+/// Whether the installation is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RemovalPolicy {
+    /// The resource is deleted, and with it the installation.
+    #[default]
+    Delete,
+    /// The resource stays, without its fleet.
+    Orphan,
+}
+
+/// Status of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KnativeFleetStatus {
+    /// Generation of the spec that the status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Conditions: `Ready`, `Progressing`, `Paused` and `RemovalBlocked`.
+    pub conditions: Vec<Condition>,
+    /// The revision that was rolled out completely last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
+    /// The revision of the spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub update_revision: Option<String>,
+    /// Number of clusters.
+    pub clusters: i32,
+    /// Number of clusters with the update revision.
+    pub updated: i32,
+    /// Number of clusters on which everything is Ready.
+    pub ready: i32,
+    /// Number of clusters that were not healthy when it was their turn.
+    pub deferred: i32,
+    /// Number of clusters that failed.
+    pub failed: i32,
+    /// The stage in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+    /// Stages of the rollout.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageStatus>,
+    /// Clusters that need attention, at most 20.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<ClusterAttention>,
+}
+
+/// Status of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StageStatus {
+    /// Name.
+    pub name: String,
+    /// State.
+    pub state: StageState,
+    /// Number of clusters.
+    pub clusters: i32,
+    /// Number of clusters with the update revision.
+    pub updated: i32,
+    /// Number of clusters that are being updated.
+    pub updating: i32,
+    /// Number of clusters that failed.
+    pub failed: i32,
+    /// Number of clusters that were not healthy when it was their turn.
+    pub deferred: i32,
+    /// Time of its start (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// Time of its end (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+}
+
+/// State of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StageState {
+    /// An earlier stage is in progress.
+    #[default]
+    Pending,
+    /// It waits for an approval.
+    AwaitingApproval,
+    /// In progress.
+    Progressing,
+    /// Stopped, because too many clusters failed, or paused.
+    Paused,
+    /// All its clusters are updated, deferred, or failed within the limit.
+    Complete,
+}
+
+/// A cluster that needs attention.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAttention {
+    /// The ClusterProfile.
+    pub cluster: ClusterProfileReference,
+    /// Reason, for programs.
+    pub reason: String,
+    /// Message, for people.
+    pub message: String,
+}
+
+/// Spec of an approval. Immutable.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "operator.knative.dev",
+    version = "v1alpha1",
+    kind = "KnativeFleetApproval",
+    plural = "knativefleetapprovals",
+    shortname = "kfapproval",
+    category = "knative",
+    namespaced,
+    derive = "PartialEq"
+)]
+pub struct KnativeFleetApprovalSpec {
+    /// Name of the fleet, in the same namespace.
+    #[schemars(length(min = 1))]
+    pub fleet: String,
+    /// The revision that may be rolled out to the stage, or that of the removal.
+    #[schemars(length(min = 1))]
+    pub revision: String,
+    /// Name of the stage, or `removal`.
+    #[schemars(length(min = 1))]
+    pub stage: String,
+}
+
+impl KnativeFleetSpec {
+    /// The template of `component`.
+    pub fn template(&self, component: Component) -> Option<&Template> {
+        match component {
+            Component::Serving => self.serving.as_ref(),
+            Component::Eventing => self.eventing.as_ref(),
+        }
+    }
+
+    /// The components that it has a template of.
+    pub fn components(&self) -> impl Iterator<Item = Component> {
+        Component::ALL.into_iter().filter(|component| self.template(*component).is_some())
+    }
+}
+
+impl FleetOverride {
+    /// The patch of the template of `component`.
+    pub fn patch(&self, component: Component) -> &Map<String, Value> {
+        match component {
+            Component::Serving => &self.serving,
+            Component::Eventing => &self.eventing,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `KnativeFleet`: a rollout in stages, with approval, failure, recovery and deletion.
+
+use std::time::Duration;
+
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
+use knative_operator_shared::api::{KnativeFleet, KnativeServing};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::{Result, releases, wait};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::support::{INSTALL, apply, gone, namespace, run};
+
+const PLACE: &str = "platform";
+
+fn fleet(serving: &Value) -> Value {
+    json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": PLACE}, "spec": {
+        "placement": {"clusterSelector": {"matchLabels": {"env": "prod"}}, "namespaces": [FLEET]},
+        "serving": {"spec": serving},
+        "rollout": {"stages": [
+            {"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "progressDeadlineSeconds": 5},
+            {"name": "prod", "maxConcurrent": 2, "approval": "Required"},
+        ]},
+    }})
+}
+
+/// Waits until `holds` is true for the status of the fleet.
+async fn status(hub: &Cluster, what: &str, holds: impl Fn(&KnativeFleetStatus) -> bool) -> Result<KnativeFleetStatus> {
+    let api = Api::<KnativeFleet>::namespaced(hub.client(), PLACE);
+    let found = wait::until(&api, "prod", INSTALL, what, |fleet| {
+        fleet.is_some_and(|fleet| {
+            let status = fleet.status.as_ref();
+            status.is_some_and(|status| status.observed_generation == fleet.metadata.generation && holds(status))
+        })
+    });
+    found.await?.and_then(|fleet| fleet.status).ok_or_else(|| "no status".into())
+}
+
+fn has(status: &KnativeFleetStatus, type_: &str, reason: &str) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == type_ && condition.reason.as_deref() == Some(reason))
+}
+
+/// Clusters of the children, with their `spec.version`.
+async fn children(hub: &Cluster) -> Result<Vec<(String, String)>> {
+    let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
+    let child = |serving: KnativeServing| {
+        let common = serving.spec.common;
+        (common.cluster_profile_ref.map(|cluster| cluster.name).unwrap_or_default(), common.version.unwrap_or_default())
+    };
+    let mut children: Vec<_> = all.into_iter().map(child).collect();
+    children.sort();
+    Ok(children)
+}
+
+async fn approve(hub: &Cluster, revision: &str, stage: &str) -> Result<()> {
+    let approval = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleetApproval",
+        "metadata": {"name": format!("{revision}-{stage}"), "namespace": PLACE}, "spec": {"fleet": "prod", "revision": revision, "stage": stage}});
+    apply(hub, &approval).await
+}
+
+#[test]
+fn rollout_runs_in_stages() {
+    run(async {
+        let (hub, a, b, c) = tokio::try_join!(
+            Cluster::hub("kfleet"),
+            Cluster::spoke("kfleet-a"),
+            Cluster::spoke("kfleet-b"),
+            Cluster::spoke("kfleet-c")
+        )?;
+        let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
+        let mut values = product::values(&[]);
+        values["knative_operator"]["fleet"] = json!({"enabled": true});
+        let _product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        for (name, spoke, tier) in [("a", &a, "canary"), ("b", &b, "rest"), ("c", &c, "rest")] {
+            product::register(&hub, spoke, name).await?;
+            let labels = [format!("tier={tier}"), "env=prod".to_owned()];
+            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, &labels[0], &labels[1]], "").await?;
+        }
+        namespace(&hub, PLACE).await?;
+        let mut serving = json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}});
+        apply(&hub, &fleet(&serving)).await?;
+
+        // The canary first; the next stage waits for an approval.
+        let waiting =
+            status(&hub, "awaiting approval", |status| has(status, "Progressing", "AwaitingApproval")).await?;
+        assert_eq!(children(&hub).await?, [("a".to_owned(), "1.0.0".to_owned())]);
+        assert_eq!((waiting.clusters, waiting.updated, waiting.stage.as_deref()), (3, 1, Some("prod")));
+        approve(&hub, waiting.update_revision.as_deref().unwrap_or_default(), "prod").await?;
+        let done = status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
+        assert_eq!(done.current_revision, waiting.update_revision);
+        assert!(done.stages.iter().all(|stage| stage.state == StageState::Complete), "{done:?}");
+        assert_eq!(children(&hub).await?.len(), 3);
+
+        // A version that does not exist stops at the canary.
+        serving["version"] = json!("1.9.0");
+        apply(&hub, &fleet(&serving)).await?;
+        let paused = status(&hub, "paused", |status| has(status, "Paused", "TooManyFailures")).await?;
+        assert_eq!((paused.failed, paused.attention.len()), (1, 1));
+        assert!(paused.attention[0].message.contains("1.9.0"), "{paused:?}");
+        assert!(children(&hub).await?.iter().all(|(_, version)| version == "1.0.0"));
+
+        // A hand edit is repaired.
+        let api = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
+        let name = api.list(&ListParams::default()).await?.items[2].metadata.name.clone().unwrap_or_default();
+        let edit = r#"{"spec":{"config":{"network":{"by":"hand"}}}}"#;
+        hub.kubectl(&["patch", "knativeserving", &name, "-n", PLACE, "--type=merge", "-p", edit], "").await?;
+        let is_repaired = |serving: Option<&KnativeServing>| serving.is_some_and(|s| s.spec.common.config.is_empty());
+        wait::until(&api, &name, Duration::from_secs(30), "repaired", is_repaired).await?;
+
+        // The next version; it is approved in advance.
+        serving["version"] = json!("1.1");
+        apply(&hub, &fleet(&serving)).await?;
+        let next = status(&hub, "the next revision", |status| status.update_revision != paused.update_revision).await?;
+        approve(&hub, next.update_revision.as_deref().unwrap_or_default(), "prod").await?;
+        status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
+        assert!(children(&hub).await?.iter().all(|(_, version)| version == "1.1"));
+
+        // A mistyped label removes nothing.
+        hub.kubectl(&["label", "clusterprofile", "b", "c", "-n", FLEET, "--overwrite", "env=prd"], "").await?;
+        let blocked = status(&hub, "blocked", |status| has(status, "RemovalBlocked", "TooManyClusters")).await?;
+        assert!(blocked.conditions.iter().any(|c| c.message.as_deref().is_some_and(|m| m.contains("fleet-system/b"))));
+        assert_eq!(children(&hub).await?.len(), 3);
+        hub.kubectl(&["label", "clusterprofile", "b", "c", "-n", FLEET, "--overwrite", "env=prod"], "").await?;
+        status(&hub, "unblocked", |status| has(status, "RemovalBlocked", "NotBlocked")).await?;
+
+        let object = fleet(&serving);
+        hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
+        gone(&hub, &object).await?;
+        assert!(children(&hub).await?.is_empty());
+        Ok(())
+    });
+}
