@@ -117,13 +117,19 @@ fn rollout_runs_in_stages() {
         status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
         assert!(children(&hub).await?.iter().all(|(_, version)| version == "1.1"));
 
-        // A mistyped label removes nothing.
-        hub.kubectl(&["label", "clusterprofile", "b", "c", "-n", FLEET, "--overwrite", "env=prd"], "").await?;
+        // A mistyped selector removes nothing.
+        let mut mistyped = fleet(&serving);
+        mistyped["spec"]["placement"]["clusterSelector"]["matchLabels"]["env"] = json!("prd");
+        apply(&hub, &mistyped).await?;
         let blocked = status(&hub, "blocked", |status| has(status, "RemovalBlocked", "TooManyClusters")).await?;
-        assert!(blocked.conditions.iter().any(|c| c.message.as_deref().is_some_and(|m| m.contains("fleet-system/b"))));
+        let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());
+        let expected =
+            "3 clusters would leave the fleet, more than 1: fleet-system/a, fleet-system/b, fleet-system/c; ";
+        assert!(message.is_some_and(|message| message.starts_with(expected)));
         assert_eq!(children(&hub).await?.len(), 3);
-        hub.kubectl(&["label", "clusterprofile", "b", "c", "-n", FLEET, "--overwrite", "env=prod"], "").await?;
+        apply(&hub, &fleet(&serving)).await?;
         status(&hub, "unblocked", |status| has(status, "RemovalBlocked", "NotBlocked")).await?;
+        assert_eq!(children(&hub).await?.len(), 3);
 
         let object = fleet(&serving);
         hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
