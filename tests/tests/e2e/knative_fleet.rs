@@ -6,9 +6,11 @@ use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 use knative_operator_shared::api::{KnativeFleet, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
-use knative_operator_tests::{Result, releases, wait};
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::{Result, wait};
 use kube::Api;
 use kube::api::ListParams;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{INSTALL, apply, gone, namespace, run};
@@ -135,6 +137,94 @@ fn rollout_runs_in_stages() {
         hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
         gone(&hub, &object).await?;
         assert!(children(&hub).await?.is_empty());
+        Ok(())
+    });
+}
+
+/// A hub with the operator, and two spokes, `a` and `b`.
+async fn two_spokes(releases: &Releases, name: &str) -> Result<(Cluster, [Cluster; 2], Product, tempfile::TempDir)> {
+    let names = ["hub", "a", "b"].map(|part| format!("{name}-{part}"));
+    let (hub, a, b) = tokio::try_join!(Cluster::hub(&names[0]), Cluster::spoke(&names[1]), Cluster::spoke(&names[2]))?;
+    let plugins = tempfile::tempdir()?;
+    let mut values = product::values(&[]);
+    values["knative_operator"]["fleet"] = json!({"enabled": true});
+    let product = Product::install(&hub, releases, values, plugins.path()).await?;
+    for (name, spoke) in [("a", &a), ("b", &b)] {
+        product::register(&hub, spoke, name).await?;
+        hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await?;
+    }
+    namespace(&hub, PLACE).await?;
+    Ok((hub, [a, b], product, plugins))
+}
+
+#[test]
+fn failed_rollout_is_rolled_back_and_unhealthy_cluster_catches_up() {
+    run(async {
+        let releases = releases::small();
+        let (hub, [_a, b], mut product, _plugins) = two_spokes(&releases, "kfleet-back").await?;
+        let mut serving = json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}});
+        let apply_fleet = async |serving: &Value| {
+            let mut object = fleet(serving);
+            object["spec"]["rollout"] =
+                json!({"stages": [{"name": "all", "progressDeadlineSeconds": 4}], "onFailure": "Rollback"});
+            apply(&hub, &object).await
+        };
+        apply_fleet(&serving).await?;
+        let first = status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
+
+        // The manifest does not exist: the first cluster fails, and returns.
+        let mut broken = serving.clone();
+        broken["additionalManifests"] = json!([{"URL": "none/there.yaml"}]);
+        apply_fleet(&broken).await?;
+        let back = status(&hub, "rolled back", |status| has(status, "Progressing", "RolledBack")).await?;
+        assert_eq!(back.current_revision, first.current_revision);
+        let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
+        assert!(all.iter().all(|serving| serving.spec.common.additional_manifests.is_empty()), "{all:?}");
+        // It is not tried again, not even after a restart.
+        product.restart_operator(&hub, Signal::KILL).await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
+        assert!(all.iter().all(|serving| serving.spec.common.additional_manifests.is_empty()), "{all:?}");
+
+        // A cluster that is not healthy is deferred, and catches up.
+        product::status(&hub, "b", "False", &product::access(&b, "b")).await?;
+        serving["config"] = json!({"network": {"domain-template": "x"}});
+        apply_fleet(&serving).await?;
+        let deferred = status(&hub, "deferred", |status| status.deferred == 1 && status.updated == 1).await?;
+        assert_eq!(
+            (deferred.attention[0].cluster.name.as_str(), deferred.attention[0].reason.as_str()),
+            ("b", "Deferred")
+        );
+        product::status(&hub, "b", "True", &product::access(&b, "b")).await?;
+        status(&hub, "Ready", |status| has(status, "Ready", "Ready") && status.updated == 2).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn each_minor_version_is_installed_on_the_way() {
+    let releases = releases::best();
+    if !releases.real {
+        eprintln!("skipped: {} has too few minor versions", releases.dir.display());
+        return;
+    }
+    run(async {
+        let (hub, _spokes, _product, _plugins) = two_spokes(&releases, "kfleet-walk").await?;
+        for version in ["1.20", "1.23"] {
+            let mut object = fleet(&json!({"version": version, "ingress": {"kourier": {"enabled": true}}}));
+            object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": "100%"}]});
+            apply(&hub, &object).await?;
+            let api = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
+            status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
+            for serving in api.list(&ListParams::default()).await? {
+                let installed = serving.status.and_then(|status| status.version).unwrap_or_default();
+                assert!(installed.starts_with(version), "{installed}");
+            }
+        }
+        let events = hub.kubectl(&["get", "events", "-n", PLACE, "-o", "jsonpath={.items[*].message}"], "").await?;
+        for step in ["from 1.20.3", "from 1.21.3", "from 1.22.1"] {
+            assert_eq!(events.matches(&format!("{step}: ")).count(), 2, "{step}: {events}");
+        }
         Ok(())
     });
 }
