@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use http::{Request, Uri};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::Knative;
+use knative_operator_shared::api::{Knative, KnativeFleet};
 use knative_operator_shared::label::{FIELD_MANAGER, GROUP, VERSION};
 use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use kube::Client;
@@ -88,6 +89,35 @@ fn with_field_manager(uri: &Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
+/// What an event is about.
+pub trait Subject {
+    /// A reference to it.
+    fn reference(&self) -> ObjectReference;
+}
+
+impl Subject for Knative {
+    fn reference(&self) -> ObjectReference {
+        reference(VERSION, self.component().kind(), self.meta())
+    }
+}
+
+impl Subject for KnativeFleet {
+    fn reference(&self) -> ObjectReference {
+        reference("v1alpha1", "KnativeFleet", &self.metadata)
+    }
+}
+
+fn reference(version: &str, kind: &str, meta: &ObjectMeta) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(format!("{GROUP}/{version}")),
+        kind: Some(kind.to_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
 /// Queue of events. Clones share it.
 #[derive(Clone)]
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
@@ -112,26 +142,19 @@ impl Events {
     }
 
     /// Publishes a normal event.
-    pub fn normal(&self, about: &Knative, reason: &str, note: impl Into<String>) {
-        self.publish(EventType::Normal, about, reason, &note.into());
+    pub fn normal(&self, about: &impl Subject, reason: &str, note: impl Into<String>) {
+        self.publish(EventType::Normal, about.reference(), reason, &note.into());
     }
 
     /// Publishes a warning event.
-    pub fn warning(&self, about: &Knative, reason: &str, note: impl Into<String>) {
-        self.publish(EventType::Warning, about, reason, &note.into());
+    pub fn warning(&self, about: &impl Subject, reason: &str, note: impl Into<String>) {
+        self.publish(EventType::Warning, about.reference(), reason, &note.into());
     }
 
-    fn publish(&self, type_: EventType, about: &Knative, reason: &str, note: &str) {
+    fn publish(&self, type_: EventType, reference: ObjectReference, reason: &str, note: &str) {
         let note = clip(note, MAX_MESSAGE);
-        tracing::info!(kind = %about.component(), namespace = about.namespace(), name = about.name(), reason, note, "event");
-        let reference = ObjectReference {
-            api_version: Some(format!("{GROUP}/{VERSION}")),
-            kind: Some(about.component().kind().to_owned()),
-            namespace: about.meta().namespace.clone(),
-            name: about.meta().name.clone(),
-            uid: about.meta().uid.clone(),
-            ..ObjectReference::default()
-        };
+        let ObjectReference { kind, namespace, name, .. } = &reference;
+        tracing::info!(kind, namespace, name, reason, note, "event");
         let event = Event {
             type_,
             reason: reason.to_owned(),

@@ -23,4 +23,5 @@ pub mod spec;
 pub mod stage;
 pub mod status;
 pub mod template;
+pub mod transitions;
 pub mod walk;

@@ -186,10 +186,10 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -
                 type_,
                 false,
                 "RolledBack",
-                format!("the rollout of revision {update} failed and was rolled back; change the spec"),
+                format!("The rollout of revision {update} failed and was rolled back; change the spec"),
             );
         }
-        return (type_, false, "Complete", format!("revision {update} is rolled out"));
+        return (type_, false, "Complete", format!("Revision {update} is rolled out"));
     };
     let StageStatus { name, updated, clusters, .. } = stage;
     if input.has_failed && input.is_rolling_out() {
@@ -197,10 +197,10 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -
             type_,
             true,
             "RollingBack",
-            format!("the rollout of revision {update} failed; stage {name} is rolled back"),
+            format!("The rollout of revision {update} failed; stage {name} is rolled back"),
         );
     }
-    let progress = format!("stage {name}: {updated} of {clusters} clusters have revision {update}");
+    let progress = format!("Stage {name}: {updated} of {clusters} clusters have revision {update}");
     match stage.state {
         StageState::AwaitingApproval => (
             type_,

@@ -5,6 +5,8 @@
 //! strategic merge patches by [`strategic`], with the merge keys in [`schema`].
 
 mod check;
+#[cfg(test)]
+mod properties;
 mod schema;
 mod strategic;
 pub mod target;
@@ -187,14 +189,15 @@ impl Document {
             Self::Replace(content) => Patched::Replaced(replace(content, &identity)),
             Self::Json(operations) => {
                 let mut object = object;
-                json_patch::patch(&mut object, &operations).map_err(|e| {
+                // Not the atomic function: it panics if it can't undo a move.
+                json_patch::patch_unsafe(&mut object, &operations).map_err(|e| {
                     PatchError::content(format!("cannot apply the JSON patch: {e}; correct the operation"))
                 })?;
                 Patched::Changed(object)
             }
             Self::Merge(content) => {
                 let mut object = object;
-                json_patch::merge(&mut object, &Value::Object(content));
+                json_patch::merge(&mut object, &strategic::without_nulls_in_lists(Value::Object(content)));
                 Patched::Changed(object)
             }
             Self::Strategic(content, schema) => {

@@ -290,6 +290,18 @@ pub fn remove_directives(value: &mut Value) {
     }
 }
 
+/// `value` without nulls in the maps of its lists, where they remove nothing. The Go operator drops
+/// them, too.
+pub fn without_nulls_in_lists(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            Value::Object(object.into_iter().map(|(key, value)| (key, without_nulls_in_lists(value))).collect())
+        }
+        list @ Value::Array(_) => without_nulls(list),
+        scalar => scalar,
+    }
+}
+
 /// `value` without nulls in its maps.
 pub fn without_nulls(value: Value) -> Value {
     match value {

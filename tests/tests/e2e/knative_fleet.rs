@@ -133,6 +133,20 @@ fn rollout_runs_in_stages() {
         status(&hub, "unblocked", |status| has(status, "RemovalBlocked", "NotBlocked")).await?;
         assert_eq!(children(&hub).await?.len(), 3);
 
+        let events = hub.kubectl(&["get", "events", "-n", PLACE, "-o", "jsonpath={.items[*].reason}"], "").await?;
+        for reason in [
+            "RolloutStarted",
+            "StageStarted",
+            "AwaitingApproval",
+            "StageComplete",
+            "TooManyFailures",
+            "TooManyClusters",
+            "Ready",
+        ] {
+            assert!(events.split(' ').any(|other| other == reason), "{reason}: {events}");
+        }
+        eprintln!("{}", hub.kubectl(&["describe", "kfleet", "prod", "-n", PLACE], "").await?);
+        eprintln!("{}", hub.kubectl(&["get", "kfleet,knativeserving", "-n", PLACE], "").await?);
         let object = fleet(&serving);
         hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
         gone(&hub, &object).await?;

@@ -22,6 +22,7 @@ use crate::fleet::removal::{self, Removal};
 use crate::fleet::revision::{self, RevisionData};
 use crate::fleet::stage::Stages;
 use crate::fleet::template::Record;
+use crate::fleet::transitions::{Transition, transitions};
 use crate::fleet::{child, placement, spec, status};
 
 /// Delay before a pass that failed is retried.
@@ -337,6 +338,13 @@ async fn publish(
         return Ok(Next::After(rest));
     }
     write::status(&cx.hub, fleet, &new).await?;
+    for Transition { is_warning, reason, note } in transitions(&state.stored_status(fleet), &new) {
+        if is_warning {
+            cx.events.warning(fleet, &reason, note);
+        } else {
+            cx.events.normal(fleet, &reason, note);
+        }
+    }
     (state.status, state.status_at) = (Some(new), Some(Instant::now()));
     Ok(Next::AwaitChange)
 }
