@@ -13,9 +13,12 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 /// Parses the document in `text` with the booleans of YAML 1.1: `y`, `yes`, `on`, `n`, `no` and
-/// `off` are booleans, as in the Go operator's patches. The error names the line.
+/// `off` are booleans, as in the Go operator's patches. Aliases may not expand it to more nodes
+/// than it has bytes, so that many small documents cost no more than one large one. The error names
+/// the line.
 pub fn parse_with_all_booleans<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let options = serde_saphyr::options! { strict_booleans: false, with_snippet: false };
+    let budget = serde_saphyr::budget! { max_nodes: text.len() + 1 };
+    let options = serde_saphyr::options! { strict_booleans: false, with_snippet: false, budget: budget };
     serde_saphyr::from_str_with_options(text, options).map_err(|e| e.to_string())
 }
 
@@ -34,6 +37,16 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn aliases_expand_to_less_than_the_text() {
+        for text in ["", "a", "[,,]", "{a: , b: }", "- \n- \n-", "a: &x {b: c}\nd: *x", "[[],{},[[]]]"] {
+            let error = parse_with_all_booleans::<Value>(text).err().unwrap_or_default();
+            assert!(!error.contains("budget"), "{text}: {error}");
+        }
+        let bomb = "a: &a [x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b,*b,*b,*b]";
+        assert!(parse_with_all_booleans::<Value>(bomb).unwrap_err().contains("budget"));
+    }
 
     #[test]
     fn strings_round_trip() {
