@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::Result;
@@ -81,6 +82,18 @@ where
         )
         .into()),
     }
+}
+
+/// Watches until all CustomResourceDefinitions are established. `kubectl wait` fails for one that
+/// was created a moment ago, because its `status.conditions` is `null`.
+pub async fn established(client: Client) -> Result<()> {
+    let holds = |crd: &CustomResourceDefinition| {
+        let conditions = crd.status.as_ref().and_then(|s| s.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Established" && c.status == "True"))
+    };
+    let limit = Duration::from_secs(60);
+    until_all(&Api::all(client), "", limit, "established", |all| all.iter().all(holds)).await?;
+    Ok(())
 }
 
 /// Whether a Deployment is available, or has no desired replicas.

@@ -241,7 +241,7 @@ fn helm_install_takes_ownership_of_kubectl_objects() {
             let mut line = vec!["apply", "-f", "-"];
             line.extend(server_side.then_some("--server-side"));
             hub.kubectl(&line, &list.to_string()).await?;
-            hub.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "").await?;
+            wait::established(hub.client()).await?;
             store(&hub).await?;
             run_the_go_operator(&hub).await?;
             let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, false)?)?;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use knative_operator_shared::patch::remove_directives;
 use knative_operator_tests::cluster::Cluster;
-use knative_operator_tests::{Result, releases, tools};
+use knative_operator_tests::{Result, releases, tools, wait};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -201,7 +201,7 @@ fn api_server_has_the_rendered_objects() {
             namespace(&spoke, place).await?;
         }
         spoke.kubectl(&["apply", "-f", "-"], &no_spec::istio().to_string()).await?;
-        spoke.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "").await?;
+        wait::established(spoke.client()).await?;
         let (mut defined, mut objects, mut by_server) = (HashSet::new(), 0, 0);
         for case in std::fs::read_dir(cases)? {
             let (patched, same) = compare(&client, &case?.path(), &mut defined).await?;

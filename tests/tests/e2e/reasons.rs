@@ -7,7 +7,7 @@ use std::time::Duration;
 use knative_operator_shared::api::{Component, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
-use knative_operator_tests::{Result, http, releases, tools};
+use knative_operator_tests::{Result, http, releases, tools, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -139,11 +139,7 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         hub.kubectl(&["delete", "-f", "-"], &crd).await?;
         has_condition(&hub, &asked, "TargetClusterResolved", "ClusterProfileNotFound", "does not exist").await?;
         hub.kubectl(&["apply", "-f", "-"], &crd).await?;
-        hub.kubectl(
-            &["wait", "--for=condition=Established", "crd/clusterprofiles.multicluster.x-k8s.io", "--timeout=30s"],
-            "",
-        )
-        .await?;
+        wait::established(hub.client()).await?;
         product::profile(&hub, "spoke", &product::access(&spoke, "spoke")).await?;
         resolved(&hub, &asked).await?;
         has_events(

@@ -315,7 +315,7 @@ pub async fn load(spoke: &Cluster, items: Vec<Value>, mut owners: BTreeMap<Strin
             owners.insert(text("name"), text("uid"));
         }
         if step == 2 {
-            spoke.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"], "").await?;
+            wait::established(spoke.client()).await?;
         }
     }
     Ok(())

@@ -70,12 +70,7 @@ fn failing_objects_are_reported_and_stop_no_other() {
         for object in [&foreign, &quota, &theirs] {
             apply(&spoke, object).await?;
         }
-        spoke
-            .kubectl(
-                &["wait", "--for=condition=Established", "crd/pictures.caching.internal.knative.dev", "--timeout=30s"],
-                "",
-            )
-            .await?;
+        wait::established(spoke.client()).await?;
         spoke
             .kubectl(
                 &[
