@@ -16,7 +16,7 @@ pure=(shared/src operator/src/object operator/src/render operator/src/fleet oper
   operator/src/apply/inventory.rs operator/src/apply/managed_fields.rs operator/src/apply/ownership.rs
   operator/src/apply/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
   operator/src/cluster/profile.rs operator/src/leader/share.rs certs/src/rotation.rs certs/src/issue.rs
-  webhook/src/review.rs webhook/src/admission.rs)
+  webhook/src/review.rs webhook/src/admission.rs webhook/src/fleet.rs)
 for path in "${pure[@]}"; do [ -e "$path" ] || report "tests/lint.sh: $path does not exist"; done
 if grep -rnE 'tokio::|std::fs|std::env|std::net|SystemTime::now|Timestamp::now|now_utc|Instant::now' "${pure[@]}" --include='*.rs' | grep -vE 'tests?::|let .*start.* = .*Instant::now|env!\('; then
   report "pure code must not use I/O, a clock or the environment"

@@ -34,6 +34,7 @@ pub fn definitions() -> [Value; 2] {
             {"name": "Fleet", "type": "string", "jsonPath": ".spec.fleet"},
             {"name": "Revision", "type": "string", "jsonPath": ".spec.revision"},
             {"name": "Stage", "type": "string", "jsonPath": ".spec.stage"},
+            {"name": "User", "type": "string", "jsonPath": ".spec.username"},
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
         ]),
     );

@@ -4,6 +4,8 @@
 pub const GROUP: &str = "operator.knative.dev";
 /// Version of the custom resources.
 pub const VERSION: &str = "v1beta1";
+/// Version of the custom resources of fleets.
+pub const FLEET_VERSION: &str = "v1alpha1";
 /// Field manager of the operator. Never change it: applied fields would be orphaned.
 pub const FIELD_MANAGER: &str = "knative-operator";
 /// Field manager of the webhook.

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cluster_facts::ClusterFacts;
+use crate::fleet;
 use crate::review::Request;
 
 /// The component of `request`, if it is about a KnativeServing or KnativeEventing.
@@ -19,10 +20,10 @@ pub fn component(request: &Request) -> Option<Component> {
 /// neither the spec nor the annotation about unreachable clusters is always admitted, so that
 /// finalizers, labels and status can always change.
 pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
-    let Some(component) = component(request) else { return Vec::new() };
+    let Some(component) = component(request) else { return fleet::validate(request, facts) };
     match request.operation.as_str() {
         "CREATE" => match rules::parse(component, &request.object) {
-            Ok(new) => validate_change(&new.with_status(None), None, facts),
+            Ok(new) => validate_change(&new.with_status(None), None, request, facts),
             Err(violation) => vec![violation],
         },
         "UPDATE" if is_untouched(request) => Vec::new(),
@@ -49,16 +50,16 @@ fn validate_update(component: Component, new: Knative, request: &Request, facts:
     let old = &request.old_object;
     let new = new.with_status(KnativeStatus::deserialize(&old["status"]).ok());
     if reference(&request.object) == reference(old) {
-        let violations = validate_resource(&new, facts);
+        let violations = validate_resource(&new, request, facts);
         if !violations.iter().any(Violation::is_error) {
             return if new.is_terminating() { Vec::new() } else { violations };
         }
     }
     let Ok(old) = rules::parse(component, old) else {
         // The stored object is invalid: any valid one is an improvement.
-        return validate_resource(&new, facts);
+        return validate_resource(&new, request, facts);
     };
-    let mut violations = validate_change(&new, Some(&old), facts);
+    let mut violations = validate_change(&new, Some(&old), request, facts);
     if new.is_terminating() {
         violations.retain(|p| rules::ALWAYS_ENFORCED.contains(&p.rule));
     }
@@ -66,24 +67,30 @@ fn validate_update(component: Component, new: Knative, request: &Request, facts:
 }
 
 /// Violations of `resource` by itself.
-fn validate_resource(resource: &Knative, facts: &ClusterFacts) -> Vec<Violation> {
-    let (catalog, profile) = (facts.catalog(), profile(resource, facts));
-    rules::validate(resource, &RuleContext { catalog: catalog.as_deref(), profile, competitor: None })
+fn validate_resource(resource: &Knative, request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    let (catalog, profile, field_manager) = (facts.catalog(), profile(resource, facts), field_manager(request));
+    rules::validate(resource, &RuleContext { catalog: catalog.as_deref(), profile, competitor: None, field_manager })
+}
+
+fn field_manager(request: &Request) -> Option<&str> {
+    Some(request.options.field_manager.as_str())
 }
 
 fn profile(resource: &Knative, facts: &ClusterFacts) -> Option<Profile> {
     resource.common().cluster_profile_ref.as_ref().and_then(|reference| facts.profile(reference))
 }
 
-fn validate_change(new: &Knative, old: Option<&Knative>, facts: &ClusterFacts) -> Vec<Violation> {
+fn validate_change(new: &Knative, old: Option<&Knative>, request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     let (catalog, reference) = (facts.catalog(), &new.common().cluster_profile_ref);
     let name = (new.namespace().to_owned(), new.name().to_owned());
     let competitor = if old.is_none() { facts.competitor(new.component(), reference, &name) } else { None };
-    rules::validate_change(
-        new,
-        old,
-        &RuleContext { catalog: catalog.as_deref(), profile: profile(new, facts), competitor: competitor.as_deref() },
-    )
+    let context = RuleContext {
+        catalog: catalog.as_deref(),
+        profile: profile(new, facts),
+        competitor: competitor.as_deref(),
+        field_manager: field_manager(request),
+    };
+    rules::validate_change(new, old, &context)
 }
 
 fn is_untouched(request: &Request) -> bool {

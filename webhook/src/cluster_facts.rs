@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use knative_operator_shared::api::{ClusterProfileReference, Component};
+use knative_operator_shared::fleet::placement::Labels;
 use knative_operator_shared::rules::{Catalog, Profile};
 
 /// Namespace and name of a resource.
@@ -12,11 +13,20 @@ pub type Name = (String, String);
 /// The target cluster of a resource; `None` is the local one.
 pub type Target = Option<ClusterProfileReference>;
 
+/// What reviews use of a ClusterProfile.
+#[derive(Clone, Debug, Default)]
+pub struct ProfileFacts {
+    /// Whether it is healthy.
+    pub healthy: bool,
+    /// Its labels.
+    pub labels: Labels,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     catalog: Option<Arc<Catalog>>,
-    /// ClusterProfiles, and whether they are healthy; `None` until they are listed.
-    profiles: Option<HashMap<ClusterProfileReference, bool>>,
+    /// ClusterProfiles; `None` until they are listed.
+    profiles: Option<HashMap<ClusterProfileReference, ProfileFacts>>,
     targets: HashMap<(Component, Name), Target>,
     resources: BTreeMap<(Component, Target), BTreeSet<Name>>,
 }
@@ -44,9 +54,16 @@ impl ClusterFacts {
         let facts = self.read();
         Some(match facts.profiles.as_ref()?.get(reference) {
             None => Profile::Missing,
-            Some(false) => Profile::Unhealthy,
-            Some(true) => Profile::Healthy,
+            Some(profile) if profile.healthy => Profile::Healthy,
+            Some(_) => Profile::Unhealthy,
         })
+    }
+
+    /// All ClusterProfiles, with their labels, if known.
+    pub fn profiles(&self) -> Option<Vec<(ClusterProfileReference, Labels)>> {
+        let facts = self.read();
+        let all = facts.profiles.as_ref()?.iter();
+        Some(all.map(|(reference, profile)| (reference.clone(), profile.labels.clone())).collect())
     }
 
     /// Another resource of `component` than `name` with the target cluster `target`.
@@ -62,15 +79,15 @@ impl ClusterFacts {
     }
 
     /// Replaces all ClusterProfiles.
-    pub fn set_profiles(&self, all: HashMap<ClusterProfileReference, bool>) {
+    pub fn set_profiles(&self, all: HashMap<ClusterProfileReference, ProfileFacts>) {
         self.write().profiles = Some(all);
     }
 
-    /// Sets whether a ClusterProfile is healthy; `None` removes it.
-    pub fn set_profile(&self, reference: ClusterProfileReference, healthy: Option<bool>) {
+    /// Sets a ClusterProfile; `None` removes it.
+    pub fn set_profile(&self, reference: ClusterProfileReference, profile: Option<ProfileFacts>) {
         if let Some(profiles) = &mut self.write().profiles {
-            match healthy {
-                Some(healthy) => drop(profiles.insert(reference, healthy)),
+            match profile {
+                Some(profile) => drop(profiles.insert(reference, profile)),
                 None => drop(profiles.remove(&reference)),
             }
         }

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
+use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::{GROUP, RELEASES_CONFIG_MAP, VERSION};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
@@ -15,7 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 
-use crate::cluster_facts::{ClusterFacts, Name};
+use crate::cluster_facts::{ClusterFacts, Name, ProfileFacts};
 
 /// Updates `facts` until the task ends. Facts stay unknown while a watch fails.
 pub async fn run(client: Client, namespace: String, facts: ClusterFacts) {
@@ -67,9 +68,9 @@ async fn profiles(client: &Client, facts: &ClusterFacts) {
         .for_each(|event| {
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(profile)) => drop(listed.insert(name(&profile), is_healthy(&profile))),
+                Ok(Event::InitApply(profile)) => drop(listed.insert(name(&profile), facts_of(&profile))),
                 Ok(Event::InitDone) => facts.set_profiles(std::mem::take(&mut listed)),
-                Ok(Event::Apply(profile)) => facts.set_profile(name(&profile), Some(is_healthy(&profile))),
+                Ok(Event::Apply(profile)) => facts.set_profile(name(&profile), Some(facts_of(&profile))),
                 Ok(Event::Delete(profile)) => facts.set_profile(name(&profile), None),
                 Err(error) => match &error {
                     // The kind does not exist, so there are no ClusterProfiles.
@@ -87,9 +88,11 @@ async fn profiles(client: &Client, facts: &ClusterFacts) {
         .await;
 }
 
-fn is_healthy(profile: &ClusterProfile) -> bool {
-    let conditions = profile.status.iter().flat_map(|s| &s.conditions);
-    conditions.into_iter().any(|c| c.type_ == "ControlPlaneHealthy" && c.status == "True")
+fn facts_of(profile: &ClusterProfile) -> ProfileFacts {
+    ProfileFacts {
+        healthy: unhealthy(Some(profile)).is_none(),
+        labels: profile.metadata.labels.clone().unwrap_or_default(),
+    }
 }
 
 async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {

@@ -1,9 +1,11 @@
-//! Admission webhook for `KnativeServing` and `KnativeEventing`: [`review`] parses and answers
-//! reviews, [`admission`] validates requests, [`serve`] accepts TLS connections.
+//! Admission webhook for `KnativeServing`, `KnativeEventing` and `KnativeFleet`: [`review`] parses
+//! and answers reviews, [`admission`] and [`fleet`] validate requests, [`serve`] accepts TLS
+//! connections.
 
 mod admission;
 mod args;
 mod cluster_facts;
+mod fleet;
 #[cfg(test)]
 mod fuzz;
 mod informers;

@@ -25,10 +25,30 @@ pub struct Request {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
+    /// The user.
+    pub user_info: UserInfo,
+    /// Options of the request.
+    pub options: Options,
     /// The object to be stored.
     pub object: Value,
     /// The stored object.
     pub old_object: Value,
+}
+
+/// The user of a request.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UserInfo {
+    /// Name.
+    pub username: String,
+}
+
+/// Options of a request.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Options {
+    /// Field manager.
+    pub field_manager: String,
 }
 
 /// A group, version and kind.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{component, validate, validate_before_schema};
 use crate::cluster_facts::ClusterFacts;
+use crate::fleet;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::review::{self, Request, Review, ReviewError};
 
@@ -146,7 +147,12 @@ impl App {
     /// Admits the request, with defaults.
     fn with_defaults(mut request: Request) -> Review {
         let has_object = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-        let Some(component) = component(&request).filter(|_| has_object) else { return Review::allow(request) };
+        let Some(component) = component(&request).filter(|_| has_object) else {
+            return match fleet::set_username(&request) {
+                Some(patch) => Review::allow_with_patch(request, &patch),
+                None => Review::allow(request),
+            };
+        };
         if !defaults::may_need_defaults(&request.object) {
             return Review::allow(request);
         }
@@ -180,7 +186,8 @@ impl App {
 
     fn count(&self, webhook: Webhook, request: &Request, outcome: Outcome, rule: &'static str) {
         // Labels have a fixed set of values, so that requests can't grow the metrics.
-        let kind = Component::of_kind(&request.kind.kind).map_or("other", Component::kind);
+        let kind = Component::ALL.map(Component::kind).into_iter().chain(fleet::KINDS);
+        let kind = kind.into_iter().find(|kind| *kind == request.kind.kind).unwrap_or("other");
         let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
         self.metrics.count_review(webhook, kind, operation, outcome, rule);
     }

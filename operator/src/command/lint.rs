@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::rules::{self, RuleContext, Violation};
+use knative_operator_shared::rules::{self, FleetContext, RuleContext, Violation};
 
 use super::input::{Input, InputError};
 use super::output::{self, print};
@@ -22,8 +22,16 @@ pub struct LintArgs {
 /// Prints every violation with its field and rule. Exit status: 0 nothing refused, 1 refused, 2 the
 /// file can't be read.
 pub fn run(args: &LintArgs) -> ExitCode {
-    let documents = match args.input.text().and_then(|text| read::documents(&text)) {
-        Ok((documents, _)) => documents,
+    let read = args.input.text().and_then(|text| Ok((read::documents(&text)?.0, read::fleets(&text)?)));
+    let (documents, fleets) = match read {
+        Ok((documents, fleets)) if documents.is_empty() && fleets.is_empty() => {
+            print(&format!(
+                "error: {}: the file has no KnativeServing, KnativeEventing or KnativeFleet\n",
+                args.input.from()
+            ));
+            return ExitCode::from(2);
+        }
+        Ok(read) => read,
         Err(why) => {
             print(&format!("error: {}: {why}\n", args.input.from()));
             return ExitCode::from(2);
@@ -46,12 +54,19 @@ pub fn run(args: &LintArgs) -> ExitCode {
         text.extend(violations.iter().map(|violation| line(&document.what, violation)));
         refused += violations.iter().filter(|p| p.is_error()).count();
     }
+    for (what, fleet) in &fleets {
+        let context = FleetContext { catalog: catalog.as_ref(), ..FleetContext::default() };
+        let violations =
+            fleet.as_ref().map_or_else(|v| vec![v.clone()], |fleet| rules::validate_fleet(fleet, &context));
+        text.extend(violations.iter().map(|violation| line(what, violation)));
+        refused += violations.iter().filter(|p| p.is_error()).count();
+    }
     let remark = if catalog.is_some() {
         ""
     } else {
         " (without a release bundle: names and versions are not checked, see --releases)"
     };
-    let summary = format!("{} resources, {refused} errors{remark}\n", documents.len());
+    let summary = format!("{} resources, {refused} errors{remark}\n", documents.len() + fleets.len());
     text += &summary;
     print(&text);
     if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

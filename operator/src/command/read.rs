@@ -1,7 +1,7 @@
 //! Parses custom resources from a file. Pure.
 
-use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::api::{Component, Knative, KnativeFleet};
+use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
 use knative_operator_shared::rules::{self, RuleContext, Violation};
 use serde_json::{Value, json};
 
@@ -56,16 +56,28 @@ pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
         }
         documents.push(Document { what, resource, warnings });
     }
-    if documents.is_empty() {
-        Err("the file has neither a KnativeServing nor a KnativeEventing".to_owned())
-    } else {
-        Ok((documents, others))
-    }
+    Ok((documents, others))
+}
+
+/// A fleet in a file: its name for messages, and the fleet, or why it is invalid.
+pub type FleetDocument = (String, Result<KnativeFleet, Violation>);
+
+/// The fleets in `yaml`. The error has the position.
+pub fn fleets(yaml: &str) -> Result<Vec<FleetDocument>, String> {
+    let is_fleet = |object: &Value| {
+        text(object, "/kind") == "KnativeFleet" && text(object, "/apiVersion") == format!("{GROUP}/{FLEET_VERSION}")
+    };
+    let named =
+        |object: Value| (format!("KnativeFleet {}", text(&object, "/metadata/name")), rules::parse_fleet(&object));
+    Ok(release::parse(yaml)?.into_iter().filter(is_fleet).map(named).collect())
 }
 
 /// The custom resources in `yaml`, and warnings. The error describes invalid resources.
 pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
     let (documents, mut warnings) = documents(yaml)?;
+    if documents.is_empty() {
+        return Err("the file has neither a KnativeServing nor a KnativeEventing".to_owned());
+    }
     let mut resources = Vec::new();
     for Document { what, resource, warnings: own_warnings } in documents {
         let resource = resource.map_err(|violation| format!("{what}: {violation}"))?;

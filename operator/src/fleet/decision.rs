@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
+use knative_operator_shared::fleet::stage::Stages;
 
 use super::member::{Contents, Member, Progress, Write};
-use super::stage::Stages;
 
 /// What a decision depends on.
 #[derive(Debug)]

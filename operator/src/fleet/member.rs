@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
+use knative_operator_shared::fleet::stage::StageSettings;
 use knative_operator_shared::version::Version;
 
-use super::stage::StageSettings;
 use super::walk;
 
 /// A cluster of a fleet.

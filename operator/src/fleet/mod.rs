@@ -4,7 +4,7 @@
 //!   state machine without a state of its own: everything that it needs is stored in the children,
 //!   in the revisions and in the status, so that a restart changes nothing.
 //! - [`member`] is the state of one cluster, and its [`member::Progress`] toward a revision;
-//!   [`stage`] has the stages and their limits, [`walk`] the steps between minor versions.
+//!   [`walk`] has the steps between minor versions.
 //!
 //! All of it is pure.
 
@@ -12,15 +12,12 @@ pub mod child;
 mod decide;
 pub mod decision;
 pub mod member;
-pub mod placement;
 #[cfg(test)]
 mod properties;
 pub mod removal;
 pub mod revision;
 mod rollback;
 mod rollout;
-pub mod spec;
-pub mod stage;
 pub mod status;
 pub mod template;
 pub mod transitions;

@@ -14,7 +14,7 @@ use proptest::sample::{Index, select};
 
 use super::decision::{Decision, Input};
 use super::member::{Applied, Change, Child, Contents, Member, Progress, Wanted, Write};
-use super::stage::Stages;
+use knative_operator_shared::fleet::stage::Stages;
 
 /// Revisions `a` to `d`, with contents and versions; `c` does not change the clusters with an even
 /// number, compared with `a`.

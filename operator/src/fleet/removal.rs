@@ -5,14 +5,11 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::fleet::stage::limit;
 use sha2::{Digest, Sha256};
-
-use super::stage::limit;
 
 /// Percentage of the clusters that may leave at the same time, by default.
 const MAX_AT_ONCE: usize = 10;
-/// The stage of an approval of a removal.
-pub const STAGE: &str = "removal";
 
 /// Clusters that leave a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use jiff::{Timestamp, Unit};
 use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, StageState, StageStatus};
 use knative_operator_shared::api::{ClusterProfileReference, Condition};
+use knative_operator_shared::fleet::stage::{REST, StageSettings};
 use knative_operator_shared::text::{MAX_MESSAGE, clip};
 
 use super::decision::{Decision, Input};
@@ -86,8 +87,8 @@ fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision:
     let is_same = old.update_revision.as_deref() == Some(input.update);
     let stages = input.stages.settings().iter().zip(&decision.stages);
     // The last stage is for clusters that no other selects: without clusters, it is not shown.
-    let shown = stages.filter(|(settings, report)| report.clusters > 0 || settings.name != super::stage::REST);
-    let stage = |(settings, report): (&super::stage::StageSettings, &super::decision::StageReport)| {
+    let shown = stages.filter(|(settings, report)| report.clusters > 0 || settings.name != REST);
+    let stage = |(settings, report): (&StageSettings, &super::decision::StageReport)| {
         let before = old.stages.iter().find(|stage| is_same && stage.name == settings.name);
         let started = !matches!(report.state, StageState::Pending | StageState::AwaitingApproval);
         let at = |before: Option<&String>, is: bool| is.then(|| before.cloned().unwrap_or_else(|| time(input.now)));

@@ -1,13 +1,10 @@
 //! Resources of a fleet: names and contents, from templates and overrides.
 
-use std::collections::BTreeMap;
-
-use knative_operator_shared::api::fleet::{FleetOverride, Template};
+use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::label::{
     FLEET, FLEET_CLUSTER, FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT, GROUP, VERSION,
 };
-use kube::core::{Selector, SelectorExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -41,29 +38,6 @@ fn clip(text: &str, most: usize) -> &str {
 
 fn short_digest(text: &str) -> String {
     Sha256::digest(text).iter().take(DIGEST / 2).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The template of `component` with the overrides for a cluster with `labels`.
-///
-/// # Errors
-///
-/// The index of an override after which the template is invalid, and the reason.
-pub fn overridden(
-    template: &Template,
-    overrides: &[FleetOverride],
-    component: Component,
-    labels: &BTreeMap<String, String>,
-) -> Result<Template, (usize, String)> {
-    let mut value = json!(template);
-    for (index, change) in overrides.iter().enumerate() {
-        let failed = |why: String| (index, why);
-        let selector = Selector::try_from(change.cluster_selector.clone()).map_err(|e| failed(e.to_string()))?;
-        if selector.matches(labels) && !change.patch(component).is_empty() {
-            json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
-            serde_json::from_value::<Template>(value.clone()).map_err(|e| failed(e.to_string()))?;
-        }
-    }
-    serde_json::from_value(value).map_err(|e| (0, e.to_string()))
 }
 
 /// The content of `template`.
@@ -122,8 +96,6 @@ pub fn manifest(
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-
     use super::*;
 
     fn cluster(name: &str) -> ClusterProfileReference {
@@ -148,36 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn overrides_are_merged_in_order() {
+    fn version_is_not_part_of_the_content() {
         let template = |spec: Value| Template { spec: spec.as_object().unwrap().clone(), ..Template::default() };
-        let given = template(json!({"version": "1.22", "config": {"a": {"b": "c"}}}));
-        let selector = |value: &str| LabelSelector {
-            match_labels: Some([("region".to_owned(), value.to_owned())].into()),
-            ..LabelSelector::default()
-        };
-        let change = |value: &str, patch: Value| FleetOverride {
-            cluster_selector: selector(value),
-            serving: patch.as_object().unwrap().clone(),
-            ..FleetOverride::default()
-        };
-        let overrides = [
-            change("eu", json!({"spec": {"config": {"a": {"b": "d"}}}})),
-            change("us", json!({"spec": {"config": null}})),
-            change("eu", json!({"metadata": {"labels": {"x": "y"}}})),
-            change("bad", json!({"metadata": {"labels": "none"}})),
-        ];
-        let labels = |value: &str| BTreeMap::from([("region".to_owned(), value.to_owned())]);
-        let render = |value: &str| overridden(&given, &overrides, Component::Serving, &labels(value));
-        let eu = render("eu").unwrap();
-        assert_eq!((&eu.spec["config"], eu.metadata.labels["x"].as_str()), (&json!({"a": {"b": "d"}}), "y"));
-        assert!(!render("us").unwrap().spec.contains_key("config"));
-        assert_eq!(render("asia").unwrap(), given);
-        assert_eq!(render("bad").unwrap_err().0, 3);
-        // The version is not part of the content.
-        let newer = template(json!({"version": "1.23", "config": {"a": {"b": "c"}}}));
-        assert_eq!(wanted(&newer).content, wanted(&given).content);
-        assert_ne!(wanted(&eu).content, wanted(&given).content);
-        assert_eq!(wanted(&newer).version.as_deref(), Some("1.23"));
+        let old = wanted(&template(json!({"version": "1.22", "config": {"a": {"b": "c"}}})));
+        let newer = wanted(&template(json!({"version": "1.23", "config": {"a": {"b": "c"}}})));
+        let other = wanted(&template(json!({"version": "1.22", "config": {"a": {"b": "d"}}})));
+        assert_eq!(newer.content, old.content);
+        assert_ne!(other.content, old.content);
+        assert_eq!(newer.version.as_deref(), Some("1.23"));
     }
 
     #[test]

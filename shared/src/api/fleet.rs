@@ -309,6 +309,9 @@ pub struct KnativeFleetApprovalSpec {
     /// Name of the stage, or `removal`.
     #[schemars(length(min = 1))]
     pub stage: String,
+    /// The user who created the approval. The webhook sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
 }
 
 impl KnativeFleetSpec {

@@ -2,9 +2,9 @@
 
 use super::rule::Rule;
 use super::{
-    availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta, names,
-    namespace, parse, patches, pod, probes, protected, quantity, reference, registry, target, unreachable, version,
-    workloads,
+    availability, budgets, certificates, config, deprecated, eventing, fleet, fleet_clusters, fleet_spec,
+    fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse, patches, pod, probes, protected,
+    quantity, reference, registry, target, unreachable, version, workloads,
 };
 
 /// All rules, by subject.
@@ -70,6 +70,15 @@ pub static ALL: &[&Rule] = &[
     &namespace::ONE_MEANING,
     &unreachable::ANNOTATION,
     &protected::DELETION,
+    &fleet_spec::PLACEMENT,
+    &fleet_spec::SELECTOR,
+    &fleet_template::TEMPLATE,
+    &fleet_spec::STAGE,
+    &fleet_spec::LIMIT,
+    &fleet_clusters::NONE,
+    &fleet_clusters::EMPTY_STAGE,
+    &fleet_clusters::STEPS,
+    &fleet::MANAGED,
 ];
 
 /// Rules that hold even for a terminating resource.
@@ -78,3 +87,13 @@ pub static ALWAYS_ENFORCED: [&Rule; 2] = [&reference::IMMUTABLE, &unreachable::A
 /// Rules that a resource must follow to be rendered.
 pub static REQUIRED_TO_RENDER: [&Rule; 5] =
     [&reference::ANCHOR, &version::SYNTAX, &quantity::SYNTAX, &namespace::ONE_MEANING, &unreachable::ANNOTATION];
+
+/// Rules that a fleet must follow to be rolled out.
+pub static REQUIRED_OF_FLEETS: [&Rule; 6] = [
+    &parse::READABLE,
+    &fleet_spec::PLACEMENT,
+    &fleet_spec::SELECTOR,
+    &fleet_template::TEMPLATE,
+    &fleet_spec::STAGE,
+    &fleet_spec::LIMIT,
+];

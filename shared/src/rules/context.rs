@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{Component, Knative};
+use crate::api::fleet::Placement;
+use crate::api::{ClusterProfileReference, Component, Knative};
+use crate::fleet::placement::{Labels, selected};
 use crate::version::Version;
 
 /// Facts about the cluster.
@@ -16,6 +18,8 @@ pub struct RuleContext<'a> {
     pub profile: Option<Profile>,
     /// Namespace and name of another resource of the same kind for the same cluster.
     pub competitor: Option<&'a str>,
+    /// Field manager of the change.
+    pub field_manager: Option<&'a str>,
 }
 
 /// State of a ClusterProfile.
@@ -110,5 +114,34 @@ impl<'a> RuleContext<'a> {
     pub fn names(&self, resource: &Knative) -> Option<&'a ReleaseNames> {
         let releases = self.catalog.filter(|_| resource.common().additional_manifests.is_empty())?;
         releases.names.get(resource.component().kind())?.get(&self.version(resource)?.minor())
+    }
+}
+
+/// Facts about the cluster that rules for fleets use. Rules skip what is unknown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FleetContext<'a> {
+    /// Catalog of releases.
+    pub catalog: Option<&'a Catalog>,
+    /// All ClusterProfiles, with their labels.
+    pub profiles: Option<&'a [(ClusterProfileReference, Labels)]>,
+}
+
+impl FleetContext<'_> {
+    /// The clusters that `placement` of a fleet in `namespace` selects, with their labels, if that
+    /// is known.
+    pub(super) fn selected(
+        &self,
+        placement: &Placement,
+        namespace: &str,
+    ) -> Option<Vec<(ClusterProfileReference, &Labels)>> {
+        let profiles =
+            self.profiles.filter(|_| placement.cluster_selector.is_some() && placement.decision.is_none())?;
+        let all = profiles.iter().map(|(reference, labels)| (reference, Some(labels)));
+        let names = selected(placement, namespace, all).ok()?;
+        let with_labels = names.into_iter().filter_map(|name| {
+            let labels = profiles.iter().find(|(reference, _)| *reference == name).map(|(_, labels)| labels)?;
+            Some((name, labels))
+        });
+        Some(with_labels.collect())
     }
 }

@@ -10,6 +10,10 @@ mod config_values;
 mod context;
 mod deprecated;
 mod eventing;
+mod fleet;
+mod fleet_clusters;
+mod fleet_spec;
+mod fleet_template;
 mod ingress;
 mod istio;
 mod kourier;
@@ -33,15 +37,17 @@ mod validate;
 mod version;
 mod workloads;
 
-pub use all::{ALL, ALWAYS_ENFORCED, REQUIRED_TO_RENDER};
+pub use all::{ALL, ALWAYS_ENFORCED, REQUIRED_OF_FLEETS, REQUIRED_TO_RENDER};
 pub use context::{
-    Catalog, Container, GUARD, Identities, Profile, ReleaseNames, RuleContext, VERSION_PLACEHOLDER, Workload,
+    Catalog, Container, FleetContext, GUARD, Identities, Profile, ReleaseNames, RuleContext, VERSION_PLACEHOLDER,
+    Workload,
 };
+pub use fleet::{parse_fleet, validate_fleet, validate_fleet_change, validate_fleet_deletion};
 pub use names::{autoscaler_of, short};
 pub use parse::{READABLE, drop_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;
 pub use protected::validate_deletion;
-pub use rule::{Example, Rule, Severity, Violation};
+pub use rule::{Example, Kind, Rule, Severity, Violation};
 pub use validate::{validate, validate_change};
 
 #[cfg(test)]

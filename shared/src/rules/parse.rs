@@ -122,7 +122,7 @@ fn parse_field<T: DeserializeOwned + Default>(object: &Value, field: &str) -> Op
     object.get(field).map_or_else(|| Some(T::default()), |value| T::deserialize(value).ok())
 }
 
-fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str) -> Result<T, Violation> {
+pub(super) fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str) -> Result<T, Violation> {
     serde_path_to_error::deserialize(object).map_err(|error| {
         let field = match error.path().to_string() {
             path if path == "." => "spec".to_owned(),

@@ -1,5 +1,7 @@
 //! `operator.knative.dev/protected`: protection from accidental deletion.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::Knative;
 use crate::label::PROTECTED;
@@ -19,16 +21,21 @@ pub static DELETION: Rule = Rule {
 
 /// The violation if `resource` is protected from deletion.
 pub fn validate_deletion(resource: &Knative) -> Option<Violation> {
-    let protected = resource.meta().annotations.as_ref().is_some_and(|a| a.get(PROTECTED).is_some_and(|v| v == "true"));
+    check(resource.component().kind(), resource.meta())
+}
+
+/// The violation if the resource of `kind` with `meta` is protected from deletion.
+pub(super) fn check(kind: &str, meta: &ObjectMeta) -> Option<Violation> {
+    let protected = meta.annotations.as_ref().is_some_and(|a| a.get(PROTECTED).is_some_and(|v| v == "true"));
     protected.then(|| {
         DELETION.at(
             format!("metadata.annotations[{PROTECTED}]"),
             "protects it from deletion",
             format!(
                 "to delete the resource, remove the annotation first: kubectl annotate {} {} -n {} {PROTECTED}-",
-                resource.component().kind().to_ascii_lowercase(),
-                resource.name(),
-                resource.namespace()
+                kind.to_ascii_lowercase(),
+                meta.name.as_deref().unwrap_or_default(),
+                meta.namespace.as_deref().unwrap_or_default()
             ),
         )
     })

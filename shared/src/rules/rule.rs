@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::Component;
-use crate::label::{GROUP, VERSION};
+use crate::label::{FLEET_VERSION, GROUP, VERSION};
 
 /// Severity of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,11 +29,45 @@ pub struct Rule {
     pub invalid: Example,
 }
 
+/// Kind of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// KnativeServing or KnativeEventing.
+    Component(Component),
+    /// KnativeFleet.
+    Fleet,
+}
+
+impl Kind {
+    /// Its name, as in `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Component(component) => component.kind(),
+            Self::Fleet => "KnativeFleet",
+        }
+    }
+
+    /// Its plural, as in URLs.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Component(component) => component.plural(),
+            Self::Fleet => "knativefleets",
+        }
+    }
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::Component(_) => VERSION,
+            Self::Fleet => FLEET_VERSION,
+        }
+    }
+}
+
 /// An example for a rule as JSON: a spec, or a whole resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Example {
     /// Kind of the resource.
-    pub component: Component,
+    pub kind: Kind,
     /// The resource before a change; `None` if it is created.
     pub before: Option<&'static str>,
     /// The resource afterwards; `None` if it is deleted.
@@ -43,22 +77,32 @@ pub struct Example {
 impl Example {
     /// A KnativeServing that is created.
     pub const fn serving(after: &'static str) -> Self {
-        Self { component: Component::Serving, before: None, after: Some(after) }
+        Self { kind: Kind::Component(Component::Serving), before: None, after: Some(after) }
     }
 
     /// A KnativeEventing that is created.
     pub const fn eventing(after: &'static str) -> Self {
-        Self { component: Component::Eventing, before: None, after: Some(after) }
+        Self { kind: Kind::Component(Component::Eventing), before: None, after: Some(after) }
+    }
+
+    /// A KnativeFleet that is created.
+    pub const fn fleet(after: &'static str) -> Self {
+        Self { kind: Kind::Fleet, before: None, after: Some(after) }
+    }
+
+    /// A KnativeFleet that is changed.
+    pub const fn fleet_change(before: &'static str, after: &'static str) -> Self {
+        Self { kind: Kind::Fleet, before: Some(before), after: Some(after) }
     }
 
     /// A KnativeServing that is changed.
     pub const fn change(before: &'static str, after: &'static str) -> Self {
-        Self { component: Component::Serving, before: Some(before), after: Some(after) }
+        Self { kind: Kind::Component(Component::Serving), before: Some(before), after: Some(after) }
     }
 
     /// A KnativeServing that is deleted.
     pub const fn deletion(before: &'static str) -> Self {
-        Self { component: Component::Serving, before: Some(before), after: None }
+        Self { kind: Kind::Component(Component::Serving), before: Some(before), after: None }
     }
 }
 
@@ -68,8 +112,8 @@ impl Example {
         // Invalid JSON would fail the test of all examples.
         let given: Value = serde_json::from_str(text).unwrap_or_default();
         let mut object = if given.get("spec").is_some() { given } else { json!({"spec": given}) };
-        object["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
-        object["kind"] = json!(self.component.kind());
+        object["apiVersion"] = json!(format!("{GROUP}/{}", self.kind.version()));
+        object["kind"] = json!(self.kind.name());
         object["metadata"]["namespace"] = json!("rules");
         if object["metadata"]["name"].is_null() {
             object["metadata"]["name"] = json!("example");

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::api::{Component, Knative};
+use crate::api::{ClusterProfileReference, Component, Knative};
 
 fn object(component: Component, example: &str) -> Value {
-    Example { component, before: None, after: None }.object(example)
+    Example { kind: Kind::Component(component), before: None, after: None }.object(example)
 }
 
 fn catalog() -> Catalog {
@@ -57,8 +57,9 @@ fn catalog() -> Catalog {
 
 /// Identifiers of the rules that `example` violates.
 fn violated(example: &Example, catalog: &Catalog) -> Vec<String> {
-    let new = example.after.map(|text| parse(example.component, &object(example.component, text)));
-    let old = example.before.map(|text| parse(example.component, &object(example.component, text)).unwrap());
+    let Kind::Component(component) = example.kind else { return violated_by_fleet(example, catalog) };
+    let new = example.after.map(|text| parse(component, &object(component, text)));
+    let old = example.before.map(|text| parse(component, &object(component, text)).unwrap());
     let violations = match (new, old) {
         (Some(Err(violation)), _) => vec![violation],
         (Some(Ok(new)), old) => {
@@ -72,6 +73,7 @@ fn violated(example: &Example, catalog: &Catalog) -> Vec<String> {
                 catalog: Some(catalog),
                 profile,
                 competitor: (name == Some("taken")).then_some("rules/first"),
+                field_manager: Some("kubectl"),
             };
             validate_change(&new, old.as_ref(), &context)
         }
@@ -79,6 +81,15 @@ fn violated(example: &Example, catalog: &Catalog) -> Vec<String> {
         (None, None) => Vec::new(),
     };
     violations.into_iter().map(|p| p.rule.id.to_owned()).collect()
+}
+
+fn violated_by_fleet(example: &Example, catalog: &Catalog) -> Vec<String> {
+    let fleet = |text| parse_fleet(&example.object(text)).unwrap();
+    let cluster = ClusterProfileReference { name: "healthy".to_owned(), namespace: "rules-fleet".to_owned() };
+    let profiles = [(cluster, BTreeMap::new())];
+    let context = FleetContext { catalog: Some(catalog), profiles: Some(&profiles) };
+    let (new, old) = (example.after.map(fleet).unwrap(), example.before.map(fleet));
+    validate_fleet_change(&new, old.as_ref(), &context).into_iter().map(|p| p.rule.id.to_owned()).collect()
 }
 
 #[test]
@@ -277,7 +288,7 @@ proptest! {
     #[test]
     fn random_specs_cause_no_panic(spec in prop_oneof![any_spec(), typed_spec()]) {
         let catalog = catalog();
-        let context = RuleContext { catalog: Some(&catalog), profile: Some(Profile::Healthy), competitor: None };
+        let context = RuleContext { catalog: Some(&catalog), profile: Some(Profile::Healthy), ..RuleContext::default() };
         for component in Component::ALL {
             if let Ok(resource) = parse(component, &object(component, &json!({"spec": spec}).to_string())) {
                 let reported = validate(&resource, &context);

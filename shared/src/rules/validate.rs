@@ -3,7 +3,7 @@
 use super::context::RuleContext;
 use super::rule::Violation;
 use super::{
-    availability, budgets, certificates, config, deprecated, eventing, ingress, istio, kourier, manifests, meta,
+    availability, budgets, certificates, config, deprecated, eventing, fleet, ingress, istio, kourier, manifests, meta,
     namespace, patches, pod, probes, quantity, reference, registry, target, unreachable, version, workloads,
 };
 use crate::api::Knative;
@@ -16,7 +16,14 @@ pub fn validate_change(new: &Knative, old: Option<&Knative>, context: &RuleConte
         violations.extend(target::check_competitor(new, context));
         return violations;
     };
-    let mut before: Vec<Violation> = validate(old, context).into_iter().filter(Violation::is_error).collect();
+    remove_existing(&mut violations, validate(old, context));
+    violations.extend(reference::check_immutable(new, old));
+    violations
+}
+
+/// Removes the errors that were there `before`, from `violations`.
+pub fn remove_existing(violations: &mut Vec<Violation>, mut before: Vec<Violation>) {
+    before.retain(Violation::is_error);
     // One for one: a violation that occurs twice now and once before is new.
     violations.retain(|violation| match before.iter().position(|b| b.is_same(violation)) {
         Some(index) => {
@@ -25,8 +32,6 @@ pub fn validate_change(new: &Knative, old: Option<&Knative>, context: &RuleConte
         }
         None => true,
     });
-    violations.extend(reference::check_immutable(new, old));
-    violations
 }
 
 /// Violations of `resource` by itself, as far as `context` tells.
@@ -54,6 +59,7 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     namespace::check(resource, &mut violations);
     patches::check(resource, context, &mut violations);
     unreachable::check(resource, &mut violations);
+    fleet::check_managed(resource, context, &mut violations);
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));
     }

@@ -65,7 +65,7 @@ async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)>
     hub.kubectl(&["apply", "-f", "-"], &old.to_string()).await?;
     if !old["status"].is_null() {
         let patch = json!({"status": old["status"]}).to_string();
-        let kind = example.component.plural();
+        let kind = example.kind.plural();
         hub.kubectl(
             &["patch", kind, "example", "-n", "rules", "--subresource=status", "--type=merge", "-p", &patch],
             "",
@@ -76,10 +76,9 @@ async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)>
         Some(after) => hub.kubectl_output(&["apply", "-f", "-"], &example.object(after).to_string()).await,
         None => hub.kubectl_output(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
     };
-    let unprotect =
-        ["annotate", example.component.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
+    let unprotect = ["annotate", example.kind.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
     let _ = hub.kubectl(&unprotect, "").await;
-    hub.kubectl(&["delete", example.component.plural(), "example", "-n", "rules", "--ignore-not-found"], "").await?;
+    hub.kubectl(&["delete", example.kind.plural(), "example", "-n", "rules", "--ignore-not-found"], "").await?;
     Ok(output)
 }
 
@@ -89,7 +88,9 @@ fn every_rule_is_enforced_at_apply() {
         let (hub, root) = (Cluster::hub("rules").await?, tempfile::tempdir()?);
         bundle(root.path())?;
         let releases = Releases { dir: root.path().to_owned(), real: false, serving: "1.22.1", eventing: "1.22.1" };
-        let mut product = Product::install(&hub, &releases, product::values(&[]), root.path()).await?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["fleet"] = json!({"enabled": true});
+        let mut product = Product::install(&hub, &releases, values, root.path()).await?;
         // The operator publishes the catalog and stops then, since nothing is to be installed.
         let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
         let published = |map: Option<&ConfigMap>| {

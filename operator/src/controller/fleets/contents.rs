@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
+use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::version::Version;
 
 use crate::fleet::member::{self, Wanted};
 use crate::fleet::revision::RevisionData;
-use crate::fleet::template::{overridden, wanted};
+use crate::fleet::template::wanted;
 
 /// Labels of ClusterProfiles, as a digest, and contents by revision, cluster and component.
 pub type Cache = HashMap<(String, ClusterProfileReference, Component), (u64, Option<Wanted>)>;

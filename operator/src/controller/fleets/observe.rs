@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
+use knative_operator_shared::fleet::placement::unhealthy;
+use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
 use knative_operator_shared::version::Version;
 use serde_json::Value;
@@ -11,8 +13,6 @@ use serde_json::Value;
 use super::contents::Contents;
 use crate::fleet::child;
 use crate::fleet::member::{Applied, Child, Contents as _, Member};
-use crate::fleet::placement::unhealthy;
-use crate::fleet::stage::Stages;
 use crate::fleet::template::{Record, child_name, manifest};
 
 /// A cluster and a component.

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::{Timestamp, Unit};
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::label::{FLEET_FINALIZER, GROUP};
+use knative_operator_shared::fleet::placement;
+use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
+use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
+use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
 use super::contents::{self, Contents};
@@ -20,10 +23,9 @@ use crate::fleet::decision::{Decision, Input};
 use crate::fleet::member::{Change, Member, Write};
 use crate::fleet::removal::{self, Removal};
 use crate::fleet::revision::{self, RevisionData};
-use crate::fleet::stage::Stages;
 use crate::fleet::template::Record;
 use crate::fleet::transitions::{Transition, transitions};
-use crate::fleet::{child, placement, spec, status};
+use crate::fleet::{child, status};
 
 /// Delay before a pass that failed is retried.
 pub const RETRY: Duration = Duration::from_secs(5);
@@ -81,7 +83,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     if meta.deletion_timestamp.is_some() {
         return leave::finalize(cx, fleet, &children).await.map(|()| Next::AwaitChange);
     }
-    let checked = stored.unreadable.clone().map_or_else(|| spec::check(&fleet.spec), Err);
+    let checked = stored.unreadable.clone().map_or_else(|| check(fleet), Err);
     let stages =
         match checked.and_then(|()| Stages::of(&fleet.spec.rollout).map_err(|e| format!("spec.rollout.stages: {e}"))) {
             Ok(stages) => stages,
@@ -186,7 +188,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     let failures = write_all(cx, &observation, &decision, state).await;
     let (leaving, removed) = leave::leaving(&children, &clusters);
     let staying = clusters.len();
-    let approved = |name: &str| approvals.contains(&(name.to_owned(), removal::STAGE.to_owned()));
+    let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let guarded = removal::guard(leaving.clone(), &removed, staying, fleet.spec.removal.max_at_once.as_ref(), approved);
     let blocked = match &guarded {
         Removal::Allowed(clusters) => {
@@ -213,6 +215,16 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     ]))
 }
 
+/// Checks whether `fleet` can be rolled out.
+fn check(fleet: &KnativeFleet) -> Result<(), String> {
+    let mut violations = validate_fleet(fleet, &FleetContext::default());
+    violations.retain(|violation| REQUIRED_OF_FLEETS.contains(&violation.rule));
+    if violations.is_empty() {
+        return Ok(());
+    }
+    Err(violations.iter().map(Violation::to_string).collect::<Vec<_>>().join("; "))
+}
+
 fn now() -> Timestamp {
     Timestamp::now()
 }
@@ -232,7 +244,7 @@ fn soonest(all: impl IntoIterator<Item = Next>) -> Next {
 
 fn owner(fleet: &KnativeFleet) -> Value {
     json!({
-        "apiVersion": format!("{GROUP}/v1alpha1"), "kind": "KnativeFleet", "name": fleet.metadata.name, "uid": fleet.metadata.uid,
+        "apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleet", "name": fleet.metadata.name, "uid": fleet.metadata.uid,
         "controller": true, "blockOwnerDeletion": true,
     })
 }
@@ -245,7 +257,7 @@ fn clusters(
     profiles: &HashMap<ClusterProfileReference, Arc<knative_operator_shared::api::ClusterProfile>>,
 ) -> Result<Vec<ClusterProfileReference>, String> {
     let Some(decision) = &fleet.spec.placement.decision else {
-        let profiles = profiles.iter().map(|(reference, profile)| (reference, profile.as_ref()));
+        let profiles = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
         return placement::selected(&fleet.spec.placement, namespace, profiles)
             .map_err(|e| format!("spec.placement.clusterSelector: {e}"));
     };

@@ -9,7 +9,8 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::fleet::KnativeFleetApprovalSpec;
 use knative_operator_shared::api::{KnativeFleet, KnativeFleetSpec};
-use knative_operator_shared::label::{FLEET, GROUP};
+use knative_operator_shared::label::{FLEET, FLEET_VERSION, GROUP};
+use knative_operator_shared::rules;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
@@ -154,7 +155,7 @@ impl Store {
 
 impl StoredFleet {
     fn parse(value: &Value) -> Self {
-        match serde_json::from_value(value.clone()) {
+        match rules::parse_fleet(value) {
             Ok(fleet) => Self { fleet, unreadable: None },
             Err(error) => {
                 let bare = json!({"metadata": value["metadata"], "spec": {"placement": {}}, "status": value["status"]});
@@ -169,8 +170,8 @@ impl StoredFleet {
 /// Watches the hub. Each watch backs off by itself.
 pub fn watch(client: &Client) -> BoxStream<'static, StoreEvent> {
     let kinds = [
-        (Watched::Fleets, GROUP, "v1alpha1", "KnativeFleet", "knativefleets"),
-        (Watched::Approvals, GROUP, "v1alpha1", "KnativeFleetApproval", "knativefleetapprovals"),
+        (Watched::Fleets, GROUP, FLEET_VERSION, "KnativeFleet", "knativefleets"),
+        (Watched::Approvals, GROUP, FLEET_VERSION, "KnativeFleetApproval", "knativefleetapprovals"),
         (Watched::Revisions, "apps", "v1", "ControllerRevision", "controllerrevisions"),
         (Watched::Decisions, "multicluster.x-k8s.io", "v1alpha1", "PlacementDecision", "placementdecisions"),
     ];

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use knative_operator_shared::api::fleet::Placement;
-use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use kube::core::{ParseExpressionError, Selector, SelectorExt};
 use serde_json::Value;
+
+use crate::api::fleet::Placement;
+use crate::api::{ClusterProfile, ClusterProfileReference};
 
 /// Matches the ClusterProfiles of all namespaces.
 const ALL: &str = "*";
@@ -26,8 +27,11 @@ pub fn namespaces<'p>(placement: &'p Placement, namespace: &'p str) -> Option<Ve
     (!is_all).then(|| placement.namespaces.iter().map(String::as_str).collect())
 }
 
-/// The ClusterProfiles among `profiles` that `placement` of a fleet in `namespace` selects, by
-/// name.
+/// Labels of a ClusterProfile.
+pub type Labels = BTreeMap<String, String>;
+
+/// The ClusterProfiles among `profiles`, with their labels, that `placement` of a fleet in
+/// `namespace` selects, by name.
 ///
 /// # Errors
 ///
@@ -35,15 +39,15 @@ pub fn namespaces<'p>(placement: &'p Placement, namespace: &'p str) -> Option<Ve
 pub fn selected<'p>(
     placement: &Placement,
     namespace: &str,
-    profiles: impl Iterator<Item = (&'p ClusterProfileReference, &'p ClusterProfile)>,
+    profiles: impl Iterator<Item = (&'p ClusterProfileReference, Option<&'p Labels>)>,
 ) -> Result<Vec<ClusterProfileReference>, ParseExpressionError> {
     let Some(selector) = placement.cluster_selector.clone() else { return Ok(Vec::new()) };
     let selector = Selector::try_from(selector)?;
     let namespaces = namespaces(placement, namespace);
-    let no_labels = BTreeMap::new();
-    let is_selected = |(reference, profile): &(&ClusterProfileReference, &ClusterProfile)| {
+    let no_labels = Labels::new();
+    let is_selected = |(reference, labels): &(&ClusterProfileReference, Option<&Labels>)| {
         namespaces.as_ref().is_none_or(|all| all.contains(&reference.namespace.as_str()))
-            && selector.matches(profile.metadata.labels.as_ref().unwrap_or(&no_labels))
+            && selector.matches(labels.unwrap_or(&no_labels))
     };
     let mut selected: Vec<_> = profiles.filter(is_selected).map(|(reference, _)| reference.clone()).collect();
     selected.sort();
@@ -115,8 +119,8 @@ mod tests {
         ];
         let select = |placement: Value| {
             let placement: Placement = serde_json::from_value(placement).unwrap();
-            let all =
-                selected(&placement, "own", profiles.iter().map(|(reference, profile)| (reference, profile))).unwrap();
+            let with_labels = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
+            let all = selected(&placement, "own", with_labels).unwrap();
             all.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let prod = json!({"matchLabels": {"tier": "prod"}});

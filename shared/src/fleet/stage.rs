@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use knative_operator_shared::api::fleet::{ApprovalPolicy, Rollout, Stage};
 use kube::core::{ParseExpressionError, Selector, SelectorExt};
+
+use crate::api::fleet::{ApprovalPolicy, Rollout, Stage};
 
 /// Name of the stage of the clusters that no other stage selects.
 pub const REST: &str = "rest";
+/// Name of the stage in the approval of a removal.
+pub const REMOVAL: &str = "removal";
 /// Seconds after which a cluster that is not updated counts as failed, by default.
 const PROGRESS_DEADLINE: i64 = 900;
 

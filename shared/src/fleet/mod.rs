@@ -1,0 +1,5 @@
+//! Fleets: the parts that both the rules and the operator need.
+
+pub mod overrides;
+pub mod placement;
+pub mod stage;

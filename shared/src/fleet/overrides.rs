@@ -1,0 +1,66 @@
+//! Overrides of templates: JSON merge patches (RFC 7386) for the clusters that a selector selects.
+
+use kube::core::{Selector, SelectorExt};
+use serde_json::{Value, json};
+
+use super::placement::Labels;
+use crate::api::Component;
+use crate::api::fleet::{FleetOverride, Template};
+
+/// The template of `component` with the overrides for a cluster with `labels`.
+///
+/// # Errors
+///
+/// The index of an override after which the template is invalid, and the reason.
+pub fn overridden(
+    template: &Template,
+    overrides: &[FleetOverride],
+    component: Component,
+    labels: &Labels,
+) -> Result<Template, (usize, String)> {
+    let mut value = json!(template);
+    for (index, change) in overrides.iter().enumerate() {
+        let failed = |why: String| (index, why);
+        let selector = Selector::try_from(change.cluster_selector.clone()).map_err(|e| failed(e.to_string()))?;
+        if selector.matches(labels) && !change.patch(component).is_empty() {
+            json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
+            serde_json::from_value::<Template>(value.clone()).map_err(|e| failed(e.to_string()))?;
+        }
+    }
+    serde_json::from_value(value).map_err(|e| (0, e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+    use super::*;
+
+    #[test]
+    fn overrides_are_merged_in_order() {
+        let template = |spec: Value| Template { spec: spec.as_object().unwrap().clone(), ..Template::default() };
+        let given = template(json!({"version": "1.22", "config": {"a": {"b": "c"}}}));
+        let selector = |value: &str| LabelSelector {
+            match_labels: Some([("region".to_owned(), value.to_owned())].into()),
+            ..LabelSelector::default()
+        };
+        let change = |value: &str, patch: Value| FleetOverride {
+            cluster_selector: selector(value),
+            serving: patch.as_object().unwrap().clone(),
+            ..FleetOverride::default()
+        };
+        let overrides = [
+            change("eu", json!({"spec": {"config": {"a": {"b": "d"}}}})),
+            change("us", json!({"spec": {"config": null}})),
+            change("eu", json!({"metadata": {"labels": {"x": "y"}}})),
+            change("bad", json!({"metadata": {"labels": "none"}})),
+        ];
+        let labels = |value: &str| Labels::from([("region".to_owned(), value.to_owned())]);
+        let render = |value: &str| overridden(&given, &overrides, Component::Serving, &labels(value));
+        let eu = render("eu").unwrap();
+        assert_eq!((&eu.spec["config"], eu.metadata.labels["x"].as_str()), (&json!({"a": {"b": "d"}}), "y"));
+        assert!(!render("us").unwrap().spec.contains_key("config"));
+        assert_eq!(render("asia").unwrap(), given);
+        assert_eq!(render("bad").unwrap_err().0, 3);
+    }
+}

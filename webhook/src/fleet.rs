@@ -1,0 +1,123 @@
+//! Validates admission requests for KnativeFleets, and sets the user of KnativeFleetApprovals.
+//! Pure, given the facts about the cluster.
+
+use json_patch::Patch;
+use knative_operator_shared::label::{FLEET_VERSION, GROUP};
+use knative_operator_shared::rules::{self, FleetContext, Violation};
+use kube::core::ObjectMeta;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::cluster_facts::ClusterFacts;
+use crate::review::Request;
+
+/// Kinds of fleets.
+pub const KINDS: [&str; 2] = [FLEET, APPROVAL];
+const FLEET: &str = "KnativeFleet";
+const APPROVAL: &str = "KnativeFleetApproval";
+
+fn is_kind(request: &Request, kind: &str) -> bool {
+    let of = &request.kind;
+    of.kind == kind && of.group == GROUP && of.version == FLEET_VERSION && request.sub_resource.is_empty()
+}
+
+/// Violations of a request for a KnativeFleet. An update that doesn't change the spec is always
+/// admitted.
+pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
+    if !is_kind(request, FLEET) {
+        return Vec::new();
+    }
+    match request.operation.as_str() {
+        "UPDATE" if request.object.get("spec") == request.old_object.get("spec") => Vec::new(),
+        "CREATE" | "UPDATE" => match rules::parse_fleet(&request.object) {
+            Ok(new) => {
+                let old = rules::parse_fleet(&request.old_object).ok().filter(|_| request.operation == "UPDATE");
+                let (catalog, profiles) = (facts.catalog(), facts.profiles());
+                let context = FleetContext { catalog: catalog.as_deref(), profiles: profiles.as_deref() };
+                let violations = rules::validate_fleet_change(&new, old.as_ref(), &context);
+                if new.metadata.deletion_timestamp.is_some() { Vec::new() } else { violations }
+            }
+            Err(violation) => vec![violation],
+        },
+        "DELETE" => {
+            let meta = ObjectMeta::deserialize(&request.old_object["metadata"]).ok();
+            meta.and_then(|meta| rules::validate_fleet_deletion(&meta)).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The patch that sets the user of a new KnativeFleetApproval; `None` for other requests.
+pub fn set_username(request: &Request) -> Option<Patch> {
+    let is_new = is_kind(request, APPROVAL) && request.operation == "CREATE" && request.object["spec"].is_object();
+    let mut approval = is_new.then(|| request.object.clone())?;
+    approval["spec"]["username"] = json!(request.user_info.username);
+    Some(json_patch::diff(&request.object, &approval))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use knative_operator_shared::api::ClusterProfileReference;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cluster_facts::ProfileFacts;
+    use crate::review::{Kind, UserInfo};
+
+    fn request(kind: &str, operation: &str, object: Value, old_object: Value) -> Request {
+        Request {
+            kind: Kind { group: GROUP.into(), version: FLEET_VERSION.into(), kind: kind.into() },
+            operation: operation.into(),
+            user_info: UserInfo { username: "jane".into() },
+            object,
+            old_object,
+            ..Request::default()
+        }
+    }
+
+    fn fleet(patch: &Value) -> Value {
+        let mut fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "f", "namespace": "n"},
+            "spec": {"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.22"}}}});
+        json_patch::merge(&mut fleet, patch);
+        fleet
+    }
+
+    #[test]
+    fn fleets_are_validated() {
+        let facts = ClusterFacts::default();
+        let rules = |request: &Request| -> Vec<&str> {
+            validate(request, &facts).iter().map(|violation| violation.rule.id).collect()
+        };
+        let (valid, invalid) = (fleet(&json!({})), fleet(&json!({"spec": {"serving": {"spec": {"version": "x"}}}})));
+        let create = |object: &Value| request(FLEET, "CREATE", object.clone(), Value::Null);
+        assert!(rules(&create(&valid)).is_empty());
+        assert_eq!(rules(&create(&invalid)), ["version-syntax"]);
+        assert_eq!(rules(&create(&fleet(&json!({"spec": {"rollout": {"paused": 1}}})))), ["readable"]);
+        assert_eq!(rules(&request(FLEET, "UPDATE", invalid.clone(), valid.clone())), ["version-syntax"]);
+        assert!(rules(&request(FLEET, "UPDATE", invalid.clone(), invalid)).is_empty());
+        let protected = fleet(&json!({"metadata": {"annotations": {"operator.knative.dev/protected": "true"}}}));
+        assert_eq!(rules(&request(FLEET, "DELETE", Value::Null, protected)), ["protected"]);
+        assert!(rules(&request(FLEET, "DELETE", Value::Null, valid.clone())).is_empty());
+        let cluster = ClusterProfileReference { name: "a".into(), namespace: "other".into() };
+        facts.set_profiles(HashMap::from([(cluster, ProfileFacts::default())]));
+        assert_eq!(rules(&create(&valid)), ["fleet-no-clusters", "fleet-no-clusters"]);
+    }
+
+    #[test]
+    fn approval_has_its_user() {
+        let approval = json!({"metadata": {"name": "a"}, "spec": {"fleet": "f", "revision": "r", "stage": "s", "username": "root"}});
+        let request = |operation: &str, object: &Value| {
+            let request = request(APPROVAL, operation, object.clone(), Value::Null);
+            let patch = set_username(&request)?;
+            let mut patched = object.clone();
+            json_patch::patch(&mut patched, &patch).unwrap();
+            Some(patched["spec"]["username"].clone())
+        };
+        assert_eq!(request("CREATE", &approval), Some(json!("jane")));
+        assert_eq!(request("CREATE", &json!({"spec": {}})), Some(json!("jane")));
+        assert_eq!(request("UPDATE", &approval), None);
+        assert_eq!(request("CREATE", &json!({"spec": "x"})), None);
+    }
+}
