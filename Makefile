@@ -34,7 +34,7 @@ lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and
 .PHONY: bench
 bench: ## Prints time, requests, CPU and memory of releases and installations. Takes minutes.
 	@cargo build --release --quiet --workspace --bins
-	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench admission
+	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission
 
 .PHONY: generate
 generate: tools ## Generates the chart's CRDs, docs/user/rules.md, and the table of merge keys.

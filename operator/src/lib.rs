@@ -6,6 +6,7 @@ mod cluster;
 pub mod command;
 mod controller;
 pub mod fleet;
+pub mod fleet_metrics;
 mod leader;
 mod metrics;
 pub mod object;

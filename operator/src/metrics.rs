@@ -17,6 +17,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::cluster::ClusterMetrics;
+use crate::fleet_metrics::FleetMetrics;
 use crate::object::ResourceKey;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -122,6 +123,8 @@ pub struct Metrics {
     provider_file: Gauge,
     leading: Gauge<f64, AtomicU64>,
     shards: Gauge,
+    /// Fleets.
+    pub fleets: FleetMetrics,
     /// Current labels of `target_cluster_resolved` of each resource.
     resolved_labels: Arc<Mutex<HashMap<ResourceKey, ResolvedLabels>>>,
 }
@@ -148,6 +151,7 @@ impl Metrics {
             provider_file: Gauge::default(),
             leading: Gauge::default(),
             shards: Gauge::default(),
+            fleets: FleetMetrics::default(),
             resolved_labels: Arc::default(),
         };
         let mut registry = Registry::with_prefix("knative_operator");
@@ -194,6 +198,7 @@ impl Metrics {
         );
         registry.register("leader", "Whether this replica holds a Lease", m.leading.clone());
         registry.register("shards_held", "Shards of the fleet that this replica manages", m.shards.clone());
+        m.fleets.register(&mut registry);
         (metrics, registry)
     }
 

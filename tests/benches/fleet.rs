@@ -9,23 +9,21 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
-use knative_operator_shared::api::{ClusterProfile, KnativeServing};
+use knative_operator_shared::api::KnativeServing;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::kubelet;
 use knative_operator_tests::measure;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::sim::Sim;
+use knative_operator_tests::sim::hub::{TOKEN_PLUGIN, each, name, profile, status};
 use knative_operator_tests::{Result, http};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const LIMIT: Duration = Duration::from_secs(900);
-/// Concurrent requests to the hub.
-const CONCURRENCY: usize = 32;
 /// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(15);
 /// The Deployment that is deleted on each spoke to measure repairs.
@@ -41,10 +39,7 @@ async fn main() -> Result<()> {
     let hub = Cluster::hub("hub").await?;
     let plugins = hub.dir().join("own-plugins");
     std::fs::create_dir_all(&plugins)?;
-    kubelet::script(
-        &plugins.join("token"),
-        "#!/bin/sh\necho '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"t\"}}'\n",
-    )?;
+    kubelet::script(&plugins.join("token"), TOKEN_PLUGIN)?;
     let provider = json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
     let mut values = product::values(&[provider]);
     values["knative_operator"]["knative_operator"]["logLevel"] = json!("info");
@@ -88,7 +83,7 @@ impl Bench {
     async fn grow(&mut self, spokes: usize, idle: Duration) -> Result<()> {
         let (client, pid) = (self.hub.client(), self.product.operator.process.pid()?);
         let new: Vec<usize> = (self.spokes..spokes).collect();
-        each(&new, |n| profile(client.clone(), n, self.sim.access(n, "sim"))).await?;
+        each(&new, |n| profile(client.clone(), n, json!({}), self.sim.access(n, "sim"))).await?;
         self.sim.take_requests();
         let (started, cpu) = (Instant::now(), measure::cpu(pid)?);
         each(&new, |n| resource(client.clone(), n, self.releases.serving)).await?;
@@ -183,39 +178,6 @@ impl Bench {
         let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
         Ok((at(50), at(99)))
     }
-}
-
-/// Runs `work` for each number. The hub may close an idle connection just before a request, so a
-/// failed request is repeated once; all of them are idempotent.
-async fn each<F: Future<Output = Result<()>>>(all: &[usize], work: impl Fn(usize) -> F) -> Result<()> {
-    let twice = async |n: usize| match work(n).await {
-        Ok(()) => Ok(()),
-        Err(_) => work(n).await,
-    };
-    futures::stream::iter(all.iter().map(|n| Ok(twice(*n))))
-        .try_buffer_unordered(CONCURRENCY)
-        .try_collect::<Vec<()>>()
-        .await
-        .map(drop)
-}
-
-fn name(number: usize) -> String {
-    format!("spoke-{number}")
-}
-
-async fn profile(hub: Client, number: usize, access: Value) -> Result<()> {
-    let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "metadata": {"name": name(number), "namespace": FLEET},
-        "spec": {"displayName": name(number), "clusterManager": {"name": "bench"}}});
-    let api = Api::<ClusterProfile>::namespaced(hub.clone(), FLEET);
-    api.patch(&name(number), &PatchParams::apply("bench"), &Patch::Apply(&profile)).await?;
-    status(hub, number, access).await
-}
-
-async fn status(hub: Client, number: usize, access: Value) -> Result<()> {
-    let patch = json!({"status": {"accessProviders": access, "conditions": [
-        {"type": "ControlPlaneHealthy", "status": "True", "reason": "Bench", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let api = Api::<ClusterProfile>::namespaced(hub, FLEET);
-    Ok(api.patch_status(&name(number), &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)?)
 }
 
 async fn resource(hub: Client, number: usize, version: &str) -> Result<()> {

@@ -36,8 +36,10 @@ pub fn guard(
     is_approved: impl Fn(&str) -> bool,
 ) -> Removal {
     let total = leaving.len() + removed.len() + staying;
-    let limit = limit(max_at_once, total * MAX_AT_ONCE / 100, total).max(1);
-    if leaving.is_empty() || leaving.len() + removed.len() <= limit {
+    let limit = limit(max_at_once, total * MAX_AT_ONCE / 100, total);
+    // At least one cluster may leave, but a percentage doesn't allow all of them.
+    let at_least_one = if staying == 0 { limit } else { limit.max(1) };
+    if leaving.is_empty() || leaving.len() + removed.len() <= at_least_one {
         return Removal::Allowed(leaving);
     }
     // Those that are being removed were part of the removal that was approved.
@@ -62,7 +64,9 @@ mod tests {
         };
         let clusters = |count| named(0..count);
         let allowed = |leaving, removed: usize, staying, limit: Option<IntOrString>| matches!(guard(clusters(leaving), &named(500..500 + removed), staying, limit.as_ref(), |_| false), Removal::Allowed(all) if all.len() == leaving);
-        assert!(allowed(0, 0, 0, None) && allowed(1, 0, 0, None) && allowed(1, 0, 3, None));
+        assert!(allowed(0, 0, 0, None) && allowed(1, 0, 3, None));
+        // The last cluster.
+        assert!(!allowed(1, 0, 0, None) && allowed(1, 0, 0, Some(IntOrString::Int(1))));
         assert!(allowed(10, 0, 90, None) && !allowed(11, 0, 89, None) && !allowed(2, 0, 3, None));
         // Those that are already being removed count, too.
         assert!(allowed(5, 5, 90, None) && !allowed(6, 5, 89, None));
@@ -73,7 +77,7 @@ mod tests {
         let Removal::Blocked { name, limit } = guard(clusters(4), &clusters(0), 0, None, |_| false) else {
             unreachable!()
         };
-        assert_eq!(limit, 1);
+        assert_eq!(limit, 0);
         assert!(matches!(guard(clusters(4), &clusters(0), 0, None, |approved| approved == name), Removal::Allowed(_)));
         assert!(matches!(guard(named(2..4), &named(0..2), 0, None, |approved| approved == name), Removal::Allowed(_)));
         assert!(matches!(

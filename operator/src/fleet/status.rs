@@ -113,13 +113,7 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
     for (member, progress) in input.members.iter().zip(&decision.progress) {
         let (order, reason, message) = match progress {
             Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
-            Progress::Conflict(other) => (
-                1,
-                "Conflict".to_owned(),
-                format!(
-                    "{other} uses the cluster; delete it, or annotate it with operator.knative.dev/adopt: \"true\""
-                ),
-            ),
+            Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
             Progress::Deferred(why) => (2, "Deferred".to_owned(), why.clone()),
             Progress::Updated => match not_ready(member) {
                 Some((reason, message)) => (3, reason.clone(), message.clone()),
@@ -232,7 +226,10 @@ fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> Stat
 
 fn removal_blocked(removal: Option<&BlockedRemoval<'_>>) -> State {
     let Some((name, clusters, limit)) = removal else { return ("RemovalBlocked", false, "NotBlocked", String::new()) };
-    let mut message = format!("{} clusters would leave the fleet, more than {limit}: ", clusters.len());
+    let mut message = match limit {
+        0 => format!("All clusters ({}) would leave the fleet: ", clusters.len()),
+        limit => format!("{} clusters would leave the fleet, more than {limit}: ", clusters.len()),
+    };
     let named: Vec<_> = clusters.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     message += &named.join(", ");
     if clusters.len() > MAX_NAMED {

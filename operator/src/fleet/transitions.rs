@@ -1,5 +1,6 @@
 //! Events for changes of the status of a fleet.
 
+use jiff::Timestamp;
 use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 
@@ -28,6 +29,52 @@ pub struct Transition {
     pub reason: String,
     /// Note.
     pub note: String,
+}
+
+/// How a rollout ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RolloutEnd {
+    /// All clusters are updated, deferred, or failed within the limit.
+    Complete,
+    /// Too many clusters failed.
+    Failed,
+    /// Another revision replaced it.
+    Superseded,
+}
+
+/// All ends of rollouts.
+pub const ENDS: [RolloutEnd; 3] = [RolloutEnd::Complete, RolloutEnd::Failed, RolloutEnd::Superseded];
+
+impl RolloutEnd {
+    /// Name, as in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Failed => "failed",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
+/// How a rollout ended with the change from `old` to `new`, if one did; and the time of its start.
+pub fn rollout_end(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<(RolloutEnd, Option<Timestamp>)> {
+    let has_failed = |status: &KnativeFleetStatus| {
+        let reasons = ["TooManyFailures", "RollingBack", "RolledBack"];
+        status.conditions.iter().any(|c| c.reason.as_deref().is_some_and(|reason| reasons.contains(&reason)))
+    };
+    let is_complete = |status: &KnativeFleetStatus| status.current_revision == status.update_revision;
+    let is_same = old.update_revision == new.update_revision;
+    let end = match () {
+        () if new.update_revision.is_none() => return None,
+        () if is_complete(new) && !(is_same && is_complete(old)) => RolloutEnd::Complete,
+        () if has_failed(new) && !(is_same && has_failed(old)) => RolloutEnd::Failed,
+        () if !is_same && old.update_revision.is_some() && !is_complete(old) && !has_failed(old) => {
+            RolloutEnd::Superseded
+        }
+        () => return None,
+    };
+    let started = new.stages.iter().filter_map(|stage| stage.started_at.as_deref()?.parse().ok()).min();
+    Some((end, started))
 }
 
 /// Events for the change from `old` to `new`.
@@ -110,5 +157,27 @@ mod tests {
         assert_eq!(reasons(&started, &ready), [event("StageComplete", false), event("Ready", false)]);
         let again = status("r-2", "Progressing", &[("Progressing", "RollingOut")]);
         assert_eq!(reasons(&ready, &again), [event("RolloutStarted", false), event("StageStarted", false)]);
+    }
+
+    #[test]
+    fn end_of_a_rollout_is_reported_once() {
+        let with = |current: Option<&str>, update: &str, reason: &str| KnativeFleetStatus {
+            current_revision: current.map(str::to_owned),
+            ..status(update, "Progressing", &[("Paused", reason)])
+        };
+        let new = KnativeFleetStatus::default();
+        let started = with(None, "r-1", "NotPaused");
+        let failed = with(None, "r-1", "TooManyFailures");
+        let complete = with(Some("r-1"), "r-1", "NotPaused");
+        let next = with(Some("r-1"), "r-2", "NotPaused");
+        let end = |old: &KnativeFleetStatus, new: &KnativeFleetStatus| rollout_end(old, new).map(|(end, _)| end);
+        assert_eq!(end(&new, &started), None);
+        assert_eq!(end(&started, &complete), Some(RolloutEnd::Complete));
+        assert_eq!(end(&complete, &complete), None);
+        assert_eq!(end(&started, &failed), Some(RolloutEnd::Failed));
+        assert_eq!(end(&failed, &failed), None);
+        assert_eq!(end(&failed, &with(None, "r-2", "NotPaused")), None);
+        assert_eq!(end(&complete, &next), None);
+        assert_eq!(end(&next, &with(Some("r-1"), "r-3", "NotPaused")), Some(RolloutEnd::Superseded));
     }
 }

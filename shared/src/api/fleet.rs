@@ -181,8 +181,9 @@ pub struct Removal {
     /// Whether the installation is deleted. Defaults to `Delete`.
     #[serde(default)]
     pub policy: RemovalPolicy,
-    /// Maximum number or percentage of clusters that leave at the same time, at least 1. If more
-    /// would leave, none does, until the removal is approved. Defaults to 10%.
+    /// Maximum number or percentage of clusters that leave at the same time; one may always leave,
+    /// unless it is the last. If more would leave, none does, until the removal is approved.
+    /// Defaults to 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_at_once: Option<IntOrString>,
 }

@@ -7,7 +7,7 @@ use knative_operator_shared::api::{KnativeFleet, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
-use knative_operator_tests::{Result, wait};
+use knative_operator_tests::{Result, http, wait};
 use kube::Api;
 use kube::api::ListParams;
 use rustix::process::Signal;
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::support::{INSTALL, apply, gone, namespace, run};
 
-const PLACE: &str = "platform";
+pub const PLACE: &str = "platform";
 
-fn fleet(serving: &Value) -> Value {
+pub fn fleet(serving: &Value) -> Value {
     json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": PLACE}, "spec": {
         "placement": {"clusterSelector": {"matchLabels": {"env": "prod"}}, "namespaces": [FLEET]},
         "serving": {"spec": serving},
@@ -29,7 +29,11 @@ fn fleet(serving: &Value) -> Value {
 }
 
 /// Waits until `holds` is true for the status of the fleet.
-async fn status(hub: &Cluster, what: &str, holds: impl Fn(&KnativeFleetStatus) -> bool) -> Result<KnativeFleetStatus> {
+pub async fn status(
+    hub: &Cluster,
+    what: &str,
+    holds: impl Fn(&KnativeFleetStatus) -> bool,
+) -> Result<KnativeFleetStatus> {
     let api = Api::<KnativeFleet>::namespaced(hub.client(), PLACE);
     let found = wait::until(&api, "prod", INSTALL, what, |fleet| {
         fleet.is_some_and(|fleet| {
@@ -40,12 +44,12 @@ async fn status(hub: &Cluster, what: &str, holds: impl Fn(&KnativeFleetStatus) -
     found.await?.and_then(|fleet| fleet.status).ok_or_else(|| "no status".into())
 }
 
-fn has(status: &KnativeFleetStatus, type_: &str, reason: &str) -> bool {
+pub fn has(status: &KnativeFleetStatus, type_: &str, reason: &str) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == type_ && condition.reason.as_deref() == Some(reason))
 }
 
 /// Clusters of the children, with their `spec.version`.
-async fn children(hub: &Cluster) -> Result<Vec<(String, String)>> {
+pub async fn children(hub: &Cluster) -> Result<Vec<(String, String)>> {
     let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
     let child = |serving: KnativeServing| {
         let common = serving.spec.common;
@@ -56,9 +60,9 @@ async fn children(hub: &Cluster) -> Result<Vec<(String, String)>> {
     Ok(children)
 }
 
-async fn approve(hub: &Cluster, revision: &str, stage: &str) -> Result<()> {
+pub async fn approve(hub: &Cluster, revision: &str, stage: &str) -> Result<()> {
     let approval = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleetApproval",
-        "metadata": {"name": format!("{revision}-{stage}"), "namespace": PLACE}, "spec": {"fleet": "prod", "revision": revision, "stage": stage}});
+        "metadata": {"name": format!("{revision}-{stage}"), "namespace": PLACE}, "spec": {"fleet": "prod", "revision": revision, "stage": stage, "username": "somebody"}});
     apply(hub, &approval).await
 }
 
@@ -74,7 +78,7 @@ fn rollout_runs_in_stages() {
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let _product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let product = Product::install(&hub, &releases, values, plugins.path()).await?;
         for (name, spoke, tier) in [("a", &a, "canary"), ("b", &b, "rest"), ("c", &c, "rest")] {
             product::register(&hub, spoke, name).await?;
             let labels = [format!("tier={tier}"), "env=prod".to_owned()];
@@ -95,19 +99,24 @@ fn rollout_runs_in_stages() {
         assert!(done.stages.iter().all(|stage| stage.state == StageState::Complete), "{done:?}");
         assert_eq!(children(&hub).await?.len(), 3);
 
-        // A version that does not exist stops at the canary.
+        // A version that does not exist is refused. A manifest that does not exist stops at the canary.
         serving["version"] = json!("1.9.0");
+        let (admitted, output) = hub.kubectl_output(&["apply", "-f", "-"], &fleet(&serving).to_string()).await;
+        assert!(!admitted && output.contains("spec.serving.spec.version: the manifests"), "{output}");
+        (serving["version"], serving["additionalManifests"]) = (json!("1.0.0"), json!([{"URL": "none/there.yaml"}]));
         apply(&hub, &fleet(&serving)).await?;
         let paused = status(&hub, "paused", |status| has(status, "Paused", "TooManyFailures")).await?;
         assert_eq!((paused.failed, paused.attention.len()), (1, 1));
-        assert!(paused.attention[0].message.contains("1.9.0"), "{paused:?}");
-        assert!(children(&hub).await?.iter().all(|(_, version)| version == "1.0.0"));
+        assert!(paused.attention[0].message.contains("none/there.yaml"), "{paused:?}");
+        serving["additionalManifests"].take();
 
         // A hand edit is repaired.
         let api = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
         let name = api.list(&ListParams::default()).await?.items[2].metadata.name.clone().unwrap_or_default();
         let edit = r#"{"spec":{"config":{"network":{"by":"hand"}}}}"#;
-        hub.kubectl(&["patch", "knativeserving", &name, "-n", PLACE, "--type=merge", "-p", edit], "").await?;
+        let (_, output) =
+            hub.kubectl_output(&["patch", "knativeserving", &name, "-n", PLACE, "--type=merge", "-p", edit], "").await;
+        assert!(output.contains("Warning: spec: KnativeFleet prod manages this resource, and repairs"), "{output}");
         let is_repaired = |serving: Option<&KnativeServing>| serving.is_some_and(|s| s.spec.common.config.is_empty());
         wait::until(&api, &name, Duration::from_secs(30), "repaired", is_repaired).await?;
 
@@ -125,8 +134,7 @@ fn rollout_runs_in_stages() {
         apply(&hub, &mistyped).await?;
         let blocked = status(&hub, "blocked", |status| has(status, "RemovalBlocked", "TooManyClusters")).await?;
         let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());
-        let expected =
-            "3 clusters would leave the fleet, more than 1: fleet-system/a, fleet-system/b, fleet-system/c; ";
+        let expected = "All clusters (3) would leave the fleet: fleet-system/a, fleet-system/b, fleet-system/c; ";
         assert!(message.is_some_and(|message| message.starts_with(expected)));
         assert_eq!(children(&hub).await?.len(), 3);
         apply(&hub, &fleet(&serving)).await?;
@@ -145,6 +153,26 @@ fn rollout_runs_in_stages() {
         ] {
             assert!(events.split(' ').any(|other| other == reason), "{reason}: {events}");
         }
+        let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
+        for series in [
+            r#"fleet_clusters{namespace="platform",name="prod",state="updated"} 3"#,
+            r#"fleet_stage{namespace="platform",name="prod",stage="canary",state="Complete"} 1"#,
+            r#"fleet_condition{namespace="platform",name="prod",condition="Ready"} 1"#,
+            r#"fleet_rollouts_total{outcome="complete"} 2"#,
+            r#"fleet_rollouts_total{outcome="failed"} 1"#,
+            "fleet_rollout_duration_seconds_count 2",
+        ] {
+            assert!(metrics.contains(&format!("knative_operator_{series}")), "{series}: {metrics}");
+        }
+        // Nobody can approve in the name of somebody else.
+        let approvals =
+            hub.kubectl(&["get", "kfapproval", "-n", PLACE, "-o", "jsonpath={.items[*].spec.username}"], "");
+        assert!(approvals.await?.split(' ').all(|user| !user.is_empty() && user != "somebody"));
+        let edit = r#"{"spec":{"stage":"canary"}}"#;
+        let approved = format!("{}-prod", done.update_revision.unwrap_or_default());
+        let (admitted, output) =
+            hub.kubectl_output(&["patch", "kfapproval", &approved, "-n", PLACE, "--type=merge", "-p", edit], "").await;
+        assert!(!admitted && output.contains("spec is immutable"), "{output}");
         eprintln!("{}", hub.kubectl(&["describe", "kfleet", "prod", "-n", PLACE], "").await?);
         eprintln!("{}", hub.kubectl(&["get", "kfleet,knativeserving", "-n", PLACE], "").await?);
         let object = fleet(&serving);
@@ -156,7 +184,10 @@ fn rollout_runs_in_stages() {
 }
 
 /// A hub with the operator, and two spokes, `a` and `b`.
-async fn two_spokes(releases: &Releases, name: &str) -> Result<(Cluster, [Cluster; 2], Product, tempfile::TempDir)> {
+pub async fn two_spokes(
+    releases: &Releases,
+    name: &str,
+) -> Result<(Cluster, [Cluster; 2], Product, tempfile::TempDir)> {
     let names = ["hub", "a", "b"].map(|part| format!("{name}-{part}"));
     let (hub, a, b) = tokio::try_join!(Cluster::hub(&names[0]), Cluster::spoke(&names[1]), Cluster::spoke(&names[2]))?;
     let plugins = tempfile::tempdir()?;

@@ -18,6 +18,7 @@ mod guide;
 mod helm;
 mod hostile;
 mod knative_fleet;
+mod knative_fleet_clusters;
 mod load;
 mod local;
 mod migration;

@@ -3,12 +3,16 @@
 //! supervisor's watches.
 //!
 //! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`]), decides
-//! ([`crate::fleet::decision`]), and writes ([`write`]).
+//! ([`crate::fleet::decision`]), writes ([`apply`]), and publishes the status ([`publish`]).
 
+mod apply;
+mod clusters;
 mod contents;
 mod leave;
 mod observe;
+mod publish;
 mod reconcile;
+mod state;
 mod store;
 mod write;
 
@@ -19,7 +23,8 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 
 use super::context::Context;
-use reconcile::{FleetState, Next, RETRY};
+use reconcile::RETRY;
+use state::{FleetState, Next};
 use store::{FleetKey, Store};
 
 /// Time between a change and a pass, in which further changes are collected.
@@ -27,6 +32,7 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Manages all fleets. Ends only when the task is aborted.
 pub async fn run(cx: Arc<Context>) {
     let (mut store, mut events) = (Store::default(), store::watch(&cx.hub));
+    let mut watches_decisions = false;
     let mut states: HashMap<FleetKey, FleetState> = HashMap::new();
     let mut due: HashMap<FleetKey, Instant> = HashMap::new();
     loop {
@@ -42,8 +48,18 @@ pub async fn run(cx: Arc<Context>) {
             () = cx.hub_changed.notified() => true,
             () = delay => false,
         };
+        if !watches_decisions && store.uses_decisions() {
+            watches_decisions = true;
+            events.push(store::watch_decisions(&cx.hub));
+        }
         let now = Instant::now();
-        states.retain(|key, _| store.fleets.contains_key(key));
+        states.retain(|key, _| {
+            let exists = store.fleets.contains_key(key);
+            if !exists {
+                cx.metrics.fleets.remove(&key.0, &key.1);
+            }
+            exists
+        });
         due.retain(|key, _| store.fleets.contains_key(key));
         if has_changed {
             for key in store.fleets.keys() {

@@ -98,6 +98,8 @@ pub struct Observation<'a> {
     pub contents: &'a Contents<'a>,
     /// Writes that the API server refused: revision and message.
     pub refused: &'a HashMap<ClusterProfileReference, (String, String)>,
+    /// Clusters that older fleets select.
+    pub claims: &'a HashMap<ChildKey, String>,
 }
 
 /// States of resources that did not change since they were computed.
@@ -129,10 +131,18 @@ impl Observation<'_> {
 
     /// The other resource that uses a cluster, unless the fleet has one, too.
     fn conflict(&self, key: &ChildKey) -> Option<String> {
-        let other = self.children.others.get(key)?;
+        let Some(other) = self.children.others.get(key) else {
+            let older = self.claims.get(key).filter(|_| !self.children.own.contains_key(key))?;
+            return Some(format!("the older KnativeFleet {older} selects the cluster, too"));
+        };
         let fleet = other.meta().labels.as_ref().and_then(|labels| labels.get(FLEET));
         let of = fleet.map(|fleet| format!(" of KnativeFleet {fleet}")).unwrap_or_default();
-        Some(format!("{} {}/{}{of}", other.component(), other.namespace(), other.name()))
+        Some(format!(
+            "{} {}/{}{of} uses the cluster; delete it, or annotate it with {ADOPT}: \"true\"",
+            other.component(),
+            other.namespace(),
+            other.name()
+        ))
     }
 
     fn applied(&self, cluster: &ClusterProfileReference, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {

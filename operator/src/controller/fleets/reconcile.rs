@@ -1,65 +1,32 @@
 //! One pass over a fleet: observe, decide, write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::StreamExt;
-use jiff::{Timestamp, Unit};
-use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::fleet::placement;
+use jiff::Timestamp;
+use knative_operator_shared::api::{Component, KnativeFleet};
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
 use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
-use super::contents::{self, Contents};
-use super::leave;
-use super::observe::{self, ChildKey, Children, Observation};
+use super::clusters::{claims, clusters};
+use super::contents::Contents;
+use super::observe::{Children, Observation};
+use super::publish::publish;
+use super::state::{FleetState, Next, REFUSED_RETRY};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
+use super::{apply, leave};
 use crate::controller::context::Context;
-use crate::fleet::decision::{Decision, Input};
-use crate::fleet::member::{Change, Member, Write};
+use crate::fleet::decision::Input;
+use crate::fleet::member::Member;
 use crate::fleet::removal::{self, Removal};
 use crate::fleet::revision::{self, RevisionData};
-use crate::fleet::template::Record;
-use crate::fleet::transitions::{Transition, transitions};
-use crate::fleet::{child, status};
+use crate::fleet::status;
 
 /// Delay before a pass that failed is retried.
 pub const RETRY: Duration = Duration::from_secs(5);
-/// Writes at the same time.
-const CONCURRENT_WRITES: usize = 16;
-/// Minimum interval of status writes.
-const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time until the watch reports a write.
-const WATCH_LAG: Duration = Duration::from_secs(10);
-/// Time after which a refused write is tried again.
-const REFUSED_RETRY: Duration = Duration::from_secs(30);
-
-/// When a fleet is reconciled next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// When something changes.
-    AwaitChange,
-    /// After this time at the latest.
-    After(Duration),
-    /// After an error.
-    Retry,
-}
-
-/// What is kept between passes. Nothing of it is needed after a restart.
-#[derive(Default)]
-pub struct FleetState {
-    contents: Mutex<contents::Cache>,
-    observed: observe::Cache,
-    /// Resources that were written, until the watch reports them.
-    written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
-    refused: HashMap<ClusterProfileReference, ((String, String), Instant)>,
-    status: Option<KnativeFleetStatus>,
-    status_at: Option<Instant>,
-}
 
 /// Performs one pass.
 pub async fn reconcile(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Next {
@@ -114,7 +81,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
             .await;
         }
     };
-    let clusters = match clusters(fleet, namespace, store, &all_profiles) {
+    let clusters = match clusters(fleet, store, &all_profiles) {
         Ok(clusters) => clusters,
         Err(message) => {
             return publish(
@@ -147,6 +114,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     let components: BTreeSet<Component> =
         fleet.spec.components().chain(children.own.keys().map(|(_, component)| *component)).collect();
     let refused = state.refused.iter().map(|(cluster, (refused, _))| (cluster.clone(), refused.clone())).collect();
+    let claims = claims(fleet, store, &all_profiles);
     let observation = Observation {
         fleet,
         owner: &owner,
@@ -156,6 +124,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         children: &children,
         contents: &contents,
         refused: &refused,
+        claims: &claims,
     };
     let members: Vec<Member> =
         clusters.iter().map(|cluster| observation.member(cluster, &mut state.observed)).collect();
@@ -185,12 +154,14 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     if decision.mark_failed {
         write::mark_failed(&cx.hub, namespace, &update, meta.generation.unwrap_or_default()).await?;
     }
-    let failures = write_all(cx, &observation, &decision, state).await;
+    let has_failures = apply::write_all(cx, &observation, &decision, state).await;
     let (leaving, removed) = leave::leaving(&children, &clusters);
     let staying = clusters.len();
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let guarded = removal::guard(leaving.clone(), &removed, staying, fleet.spec.removal.max_at_once.as_ref(), approved);
+    let removal_delay = state.removal_delay(&leaving);
     let blocked = match &guarded {
+        Removal::Allowed(_) if removal_delay.is_some() => None,
         Removal::Allowed(clusters) => {
             leave::remove(cx, fleet, &children, clusters).await?;
             None
@@ -211,7 +182,8 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         published,
         wake.map_or(Next::AwaitChange, Next::After),
         refused.map_or(Next::AwaitChange, Next::After),
-        if failures { Next::After(RETRY) } else { Next::AwaitChange },
+        removal_delay.map_or(Next::AwaitChange, Next::After),
+        if has_failures { Next::After(RETRY) } else { Next::AwaitChange },
     ]))
 }
 
@@ -249,79 +221,6 @@ fn owner(fleet: &KnativeFleet) -> Value {
     })
 }
 
-/// The clusters of the fleet.
-fn clusters(
-    fleet: &KnativeFleet,
-    namespace: &str,
-    store: &Store,
-    profiles: &HashMap<ClusterProfileReference, Arc<knative_operator_shared::api::ClusterProfile>>,
-) -> Result<Vec<ClusterProfileReference>, String> {
-    let Some(decision) = &fleet.spec.placement.decision else {
-        let profiles = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
-        return placement::selected(&fleet.spec.placement, namespace, profiles)
-            .map_err(|e| format!("spec.placement.clusterSelector: {e}"));
-    };
-    if !store.has_decisions() {
-        return Err("the CRD placementdecisions.multicluster.x-k8s.io is not installed on this cluster".to_owned());
-    }
-    let of = decision.namespace.as_deref().unwrap_or(namespace);
-    Ok(placement::decided(&decision.key, of, store.decisions.values()))
-}
-
-/// Performs the writes of `decision`; returns whether one failed, and is retried.
-async fn write_all(cx: &Context, observation: &Observation<'_>, decision: &Decision, state: &mut FleetState) -> bool {
-    let writes = decision.writes.clone().into_iter().map(|write| async move {
-        let result = write_one(cx, observation, &write).await;
-        (write, result)
-    });
-    let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
-    let mut has_failed = false;
-    while let Some((write, result)) = results.next().await {
-        match (result, &write.change) {
-            (Ok(Some(resource)), _) => {
-                state.refused.remove(&write.cluster);
-                state.written.insert((write.cluster.clone(), write.component), (Arc::new(resource), Instant::now()));
-            }
-            (Ok(None), _) => {}
-            (Err(WriteError::Refused(message)), Change::Apply { revision, .. }) => {
-                state.refused.insert(write.cluster.clone(), ((revision.clone(), message), Instant::now()));
-                has_failed = true;
-            }
-            (Err(error), _) => {
-                tracing::warn!(cluster = %write.cluster, component = %write.component, %error, "cannot write a resource of a fleet");
-                has_failed = true;
-            }
-        }
-    }
-    has_failed
-}
-
-async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -> Result<Option<Knative>, WriteError> {
-    let key = (write.cluster.clone(), write.component);
-    let stored = observation.children.own.get(&key);
-    let record = match (&write.change, stored) {
-        (Change::Delete, Some(stored)) => return write::delete(&cx.hub, stored).await.map(|()| None),
-        (Change::Delete, None) => return Ok(None),
-        (Change::Repair { .. }, Some(stored)) => child::record(stored),
-        (Change::Repair { revision, version }, None) => {
-            Record { revision: revision.clone(), previous: None, updated_at: String::new(), version: version.clone() }
-        }
-        (Change::Apply { revision, previous, version }, _) => Record {
-            revision: revision.clone(),
-            previous: previous.clone().filter(|previous| !previous.is_empty()),
-            updated_at: now().round(Unit::Second).unwrap_or_else(|_| now()).to_string(),
-            version: version.clone(),
-        },
-    };
-    let Some(manifest) = observation.manifest(&key, &record) else { return Ok(None) };
-    match (&write.change, stored) {
-        (Change::Repair { .. }, Some(stored)) => {
-            write::repair(&cx.hub, write.component, &manifest, &child::removals(stored, &manifest)).await
-        }
-        _ => write::apply(&cx.hub, write.component, &manifest).await,
-    }
-}
-
 /// Names of the revisions that are used.
 fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -> BTreeSet<&'a str> {
     let annotations = children.own.values().filter_map(|resource| resource.meta().annotations.as_ref());
@@ -334,50 +233,4 @@ fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -
 fn own(revisions: &BTreeMap<String, revision::Revision>, name: &str) -> BTreeMap<String, revision::Revision> {
     let is_own = |(revision, stored): &(&String, &revision::Revision)| **revision == stored.data.name(name);
     revisions.iter().filter(is_own).map(|(name, revision)| (name.clone(), revision.clone())).collect()
-}
-
-/// Writes the status if it changed, at most once a second.
-async fn publish(
-    cx: &Context,
-    fleet: &KnativeFleet,
-    state: &mut FleetState,
-    new: KnativeFleetStatus,
-) -> Result<Next, WriteError> {
-    if state.stored_status(fleet) == new {
-        return Ok(Next::AwaitChange);
-    }
-    if let Some(rest) = state.status_at.and_then(|at| STATUS_INTERVAL.checked_sub(at.elapsed())) {
-        return Ok(Next::After(rest));
-    }
-    write::status(&cx.hub, fleet, &new).await?;
-    for Transition { is_warning, reason, note } in transitions(&state.stored_status(fleet), &new) {
-        if is_warning {
-            cx.events.warning(fleet, &reason, note);
-        } else {
-            cx.events.normal(fleet, &reason, note);
-        }
-    }
-    (state.status, state.status_at) = (Some(new), Some(Instant::now()));
-    Ok(Next::AwaitChange)
-}
-
-impl FleetState {
-    /// The status that was written last, or the stored one.
-    fn stored_status(&self, fleet: &KnativeFleet) -> KnativeFleetStatus {
-        self.status.clone().or_else(|| fleet.status.clone()).unwrap_or_default()
-    }
-
-    /// Replaces resources with newer ones that were written.
-    fn merge_written(&mut self, children: &mut Children) {
-        let version =
-            |resource: &Knative| resource.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
-        self.written.retain(|key, (written, at)| match children.own.get(key) {
-            _ if at.elapsed() > WATCH_LAG => false,
-            Some(stored) if version(stored) >= version(written) => false,
-            _ => {
-                children.own.insert(key.clone(), Arc::clone(written));
-                true
-            }
-        });
-    }
 }

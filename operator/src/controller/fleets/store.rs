@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::{BoxStream, select_all};
+use futures::stream::{BoxStream, SelectAll, select_all};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::fleet::KnativeFleetApprovalSpec;
@@ -19,6 +19,11 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::fleet::revision::Revision;
+
+/// Delay before a failed watch is retried.
+const RETRY: Duration = Duration::from_secs(1);
+/// Delay before a watch whose definition may be missing is retried.
+const RETRY_MISSING: Duration = Duration::from_secs(10);
 
 /// Namespace and name.
 pub type FleetKey = (String, String);
@@ -69,6 +74,11 @@ impl Store {
     /// Whether PlacementDecisions are known.
     pub fn has_decisions(&self) -> bool {
         self.has_decisions
+    }
+
+    /// Whether a fleet takes its clusters from PlacementDecisions.
+    pub fn uses_decisions(&self) -> bool {
+        self.fleets.values().any(|stored| stored.fleet.spec.placement.decision.is_some())
     }
 
     /// Records `event`; returns whether something changed.
@@ -167,28 +177,39 @@ impl StoredFleet {
     }
 }
 
-/// Watches the hub. Each watch backs off by itself.
-pub fn watch(client: &Client) -> BoxStream<'static, StoreEvent> {
-    let kinds = [
-        (Watched::Fleets, GROUP, FLEET_VERSION, "KnativeFleet", "knativefleets"),
-        (Watched::Approvals, GROUP, FLEET_VERSION, "KnativeFleetApproval", "knativefleetapprovals"),
-        (Watched::Revisions, "apps", "v1", "ControllerRevision", "controllerrevisions"),
-        (Watched::Decisions, "multicluster.x-k8s.io", "v1alpha1", "PlacementDecision", "placementdecisions"),
-    ];
-    let watch = |(kind, group, version, name, plural): (Watched, &str, &str, &str, &str)| {
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural);
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let mut config = watcher::Config::default();
-        if kind == Watched::Revisions {
-            config = config.labels(FLEET);
-        }
-        watcher(api, config)
-            .modify(|object| object.metadata.managed_fields = None)
-            .backoff(ConstantBackoff(Duration::from_secs(if kind == Watched::Decisions { 30 } else { 1 })))
-            .map(move |event| StoreEvent(kind, event))
-            .boxed()
+/// A watch of the hub.
+type Watch = BoxStream<'static, StoreEvent>;
+
+/// Watches the hub, apart from PlacementDecisions. Each watch backs off by itself.
+pub fn watch(client: &Client) -> SelectAll<Watch> {
+    let own = |kind, name, plural| {
+        let gvk = GroupVersionKind::gvk(GROUP, FLEET_VERSION, name);
+        watch_kind(client, kind, &ApiResource::from_gvk_with_plural(&gvk, plural), RETRY)
     };
-    select_all(kinds.map(watch)).boxed()
+    let revisions = ApiResource::erase::<ControllerRevision>(&());
+    select_all([
+        own(Watched::Fleets, "KnativeFleet", "knativefleets"),
+        own(Watched::Approvals, "KnativeFleetApproval", "knativefleetapprovals"),
+        watch_kind(client, Watched::Revisions, &revisions, RETRY),
+    ])
+}
+
+/// Watches PlacementDecisions. Their definition may be missing, come later, and go.
+pub fn watch_decisions(client: &Client) -> Watch {
+    let gvk = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
+    watch_kind(client, Watched::Decisions, &resource, RETRY_MISSING)
+}
+
+fn watch_kind(client: &Client, kind: Watched, resource: &ApiResource, retry: Duration) -> Watch {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let config = watcher::Config::default();
+    let config = if kind == Watched::Revisions { config.labels(FLEET) } else { config };
+    watcher(api, config)
+        .modify(|object| object.metadata.managed_fields = None)
+        .backoff(ConstantBackoff(retry))
+        .map(move |event| StoreEvent(kind, event))
+        .boxed()
 }
 
 /// A constant back-off, so that a CRD that is installed later is noticed.

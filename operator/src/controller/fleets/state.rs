@@ -1,0 +1,77 @@
+//! What is kept between passes over a fleet. Nothing of it is needed after a restart.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+
+use super::contents;
+use super::observe::{self, ChildKey, Children};
+
+/// Maximum time until the watch reports a write.
+const WATCH_LAG: Duration = Duration::from_secs(10);
+/// Time after which a refused write is tried again.
+pub const REFUSED_RETRY: Duration = Duration::from_secs(30);
+/// Time for which clusters must be gone before they leave a fleet: a definition that is deleted
+/// takes its objects with it one after another.
+const REMOVAL_DELAY: Duration = Duration::from_secs(5);
+
+/// When a fleet is reconciled next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When something changes.
+    AwaitChange,
+    /// After this time at the latest.
+    After(Duration),
+    /// After an error.
+    Retry,
+}
+
+/// What is kept between passes. Nothing of it is needed after a restart.
+#[derive(Default)]
+pub struct FleetState {
+    pub contents: Mutex<contents::Cache>,
+    pub observed: observe::Cache,
+    /// Resources that were written, until the watch reports them.
+    pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
+    pub refused: HashMap<ClusterProfileReference, ((String, String), Instant)>,
+    pub status: Option<KnativeFleetStatus>,
+    pub status_at: Option<Instant>,
+    /// Clusters that leave the fleet, and since when.
+    leaving: Option<(BTreeSet<ClusterProfileReference>, Instant)>,
+}
+
+impl FleetState {
+    /// The status that was written last, or the stored one.
+    pub fn stored_status(&self, fleet: &KnativeFleet) -> KnativeFleetStatus {
+        self.status.clone().or_else(|| fleet.status.clone()).unwrap_or_default()
+    }
+
+    /// Replaces resources with newer ones that were written.
+    pub fn merge_written(&mut self, children: &mut Children) {
+        let version =
+            |resource: &Knative| resource.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
+        self.written.retain(|key, (written, at)| match children.own.get(key) {
+            _ if at.elapsed() > WATCH_LAG => false,
+            Some(stored) if version(stored) >= version(written) => false,
+            _ => {
+                children.own.insert(key.clone(), Arc::clone(written));
+                true
+            }
+        });
+    }
+
+    /// How long until the clusters `leaving` may leave the fleet; none if they may now.
+    pub fn removal_delay(&mut self, leaving: &BTreeSet<ClusterProfileReference>) -> Option<Duration> {
+        if leaving.is_empty() {
+            self.leaving = None;
+            return None;
+        }
+        let since = match &self.leaving {
+            Some((known, since)) if known == leaving => *since,
+            _ => self.leaving.insert((leaving.clone(), Instant::now())).1,
+        };
+        REMOVAL_DELAY.checked_sub(since.elapsed())
+    }
+}

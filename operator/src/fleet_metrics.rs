@@ -1,0 +1,219 @@
+//! Metrics of fleets. Series of a fleet end with it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::fleet::transitions::{ENDS, RolloutEnd};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    namespace: String,
+    name: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct StageLabels {
+    namespace: String,
+    name: String,
+    stage: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabels {
+    namespace: String,
+    name: String,
+    condition: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+const STATES: [&str; 5] = ["updated", "updating", "pending", "deferred", "failed"];
+const CONDITIONS: [&str; 4] = ["Ready", "Progressing", "Paused", "RemovalBlocked"];
+
+/// The metrics of fleets.
+#[derive(Clone)]
+pub struct FleetMetrics {
+    clusters: Family<StateLabels, Gauge>,
+    stages: Family<StageLabels, Gauge>,
+    conditions: Family<ConditionLabels, Gauge>,
+    rollouts: Family<OutcomeLabels, Counter>,
+    durations: Histogram,
+    /// Current labels of stages.
+    current: Arc<Mutex<BTreeSet<StageLabels>>>,
+}
+
+impl Default for FleetMetrics {
+    fn default() -> Self {
+        Self {
+            clusters: Family::default(),
+            stages: Family::default(),
+            conditions: Family::default(),
+            rollouts: Family::default(),
+            // 10 s to 45 hours
+            durations: Histogram::new(exponential_buckets(10.0, 4.0, 8)),
+            current: Arc::default(),
+        }
+    }
+}
+
+impl FleetMetrics {
+    /// Registers the metrics.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "fleet_clusters",
+            "Clusters of a fleet: updated, updating, pending, deferred, failed",
+            self.clusters.clone(),
+        );
+        registry.register("fleet_stage", "1 for the state of a stage of a fleet", self.stages.clone());
+        registry.register("fleet_condition", "Whether a condition of a fleet is true", self.conditions.clone());
+        registry.register(
+            "fleet_rollouts",
+            "Rollouts that ended, by outcome: complete, failed, superseded",
+            self.rollouts.clone(),
+        );
+        registry.register_with_unit(
+            "fleet_rollout_duration",
+            "Duration of complete rollouts",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        // Exported from the start, since an alert on increase needs a zero.
+        for end in ENDS {
+            drop(self.rollouts.get_or_create(&OutcomeLabels { outcome: end.as_str() }));
+        }
+    }
+
+    /// Sets the series of `fleet` with `status`.
+    pub fn set(&self, fleet: &KnativeFleet, status: &KnativeFleetStatus) {
+        let (namespace, name) = key(fleet);
+        let sum = |of: fn(&knative_operator_shared::api::fleet::StageStatus) -> i32| status.stages.iter().map(of).sum();
+        let updating: i32 = sum(|stage| stage.updating);
+        let pending = status.clusters - status.updated - updating - status.deferred - status.failed;
+        let counts = [status.updated, updating, pending.max(0), status.deferred, status.failed];
+        for (state, count) in STATES.into_iter().zip(counts) {
+            let labels = StateLabels { namespace: namespace.clone(), name: name.clone(), state };
+            self.clusters.get_or_create(&labels).set(count.into());
+        }
+        for condition in CONDITIONS {
+            let is_true = status.conditions.iter().any(|c| c.type_ == condition && c.status == "True");
+            let labels = ConditionLabels { namespace: namespace.clone(), name: name.clone(), condition };
+            self.conditions.get_or_create(&labels).set(is_true.into());
+        }
+        let stages = status.stages.iter().map(|stage| StageLabels {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            stage: stage.name.clone(),
+            state: state_name(stage.state),
+        });
+        self.set_stages(&namespace, &name, stages.collect());
+    }
+
+    /// Records that a rollout ended, after `duration`.
+    pub fn ended(&self, end: RolloutEnd, duration: Duration) {
+        self.rollouts.get_or_create(&OutcomeLabels { outcome: end.as_str() }).inc();
+        if end == RolloutEnd::Complete {
+            self.durations.observe(duration.as_secs_f64());
+        }
+    }
+
+    /// Removes the series of a fleet.
+    pub fn remove(&self, namespace: &str, name: &str) {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        for state in STATES {
+            self.clusters.remove(&StateLabels { namespace: namespace.clone(), name: name.clone(), state });
+        }
+        for condition in CONDITIONS {
+            self.conditions.remove(&ConditionLabels { namespace: namespace.clone(), name: name.clone(), condition });
+        }
+        self.set_stages(&namespace, &name, BTreeSet::new());
+    }
+
+    fn set_stages(&self, namespace: &str, name: &str, new: BTreeSet<StageLabels>) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.retain(|labels| {
+            let is_obsolete = labels.namespace == namespace && labels.name == name && !new.contains(labels);
+            if is_obsolete {
+                self.stages.remove(labels);
+            }
+            !is_obsolete
+        });
+        for labels in new {
+            self.stages.get_or_create(&labels).set(1);
+            current.insert(labels);
+        }
+    }
+}
+
+fn key(fleet: &KnativeFleet) -> (String, String) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (text(&fleet.metadata.namespace), text(&fleet.metadata.name))
+}
+
+fn state_name(state: StageState) -> &'static str {
+    match state {
+        StageState::Pending => "Pending",
+        StageState::AwaitingApproval => "AwaitingApproval",
+        StageState::Progressing => "Progressing",
+        StageState::Paused => "Paused",
+        StageState::Complete => "Complete",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn series_of_a_fleet_are_replaced_and_removed() {
+        let (metrics, mut registry) = (FleetMetrics::default(), Registry::default());
+        metrics.register(&mut registry);
+        let fleet: KnativeFleet =
+            serde_json::from_value(json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {"placement": {}}}))
+                .unwrap();
+        let status = |state: &str| -> KnativeFleetStatus {
+            serde_json::from_value(json!({"clusters": 5, "updated": 2, "failed": 1, "stages": [{"name": "s", "state": state, "updating": 1}],
+                "conditions": [{"type": "Ready", "status": "True"}]}))
+            .unwrap()
+        };
+        let output = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        metrics.set(&fleet, &status("Progressing"));
+        metrics.set(&fleet, &status("Complete"));
+        let text = output();
+        for line in [
+            r#"fleet_clusters{namespace="n",name="f",state="updated"} 2"#,
+            r#"fleet_clusters{namespace="n",name="f",state="pending"} 1"#,
+            r#"fleet_stage{namespace="n",name="f",stage="s",state="Complete"} 1"#,
+            r#"fleet_condition{namespace="n",name="f",condition="Ready"} 1"#,
+            r#"fleet_rollouts_total{outcome="failed"} 0"#,
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains(r#"state="Progressing""#));
+        metrics.ended(RolloutEnd::Complete, Duration::from_secs(30));
+        metrics.remove("n", "f");
+        let text = output();
+        assert!(!text.contains(r#"name="f""#) && text.contains(r#"outcome="complete"} 1"#), "{text}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Cost of a rollout of a KnativeFleet: simulated spokes, a real hub, and the real operator.
+//! Prints, for a rollout of one ConfigMap key in stages of 50 clusters: time, requests to the hub
+//! and CPU time per cluster, peak memory per cluster, requests at rest; then the same with ten
+//! unreachable clusters and 1 % that fail; then the time until a restarted operator watches all
+//! clusters. Asserts nothing.
+//!
+//! `make bench`. Environment: `BENCH_FLEET` is the number of spokes (1000), `BENCH_IDLE` the number
+//! of idle seconds (10).
+
+use std::time::{Duration, Instant};
+
+use knative_operator_shared::api::KnativeFleet;
+use knative_operator_shared::api::fleet::KnativeFleetStatus;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::measure::{self, Audit, Request, by_verb};
+use knative_operator_tests::product::{self, FLEET, HUB_USER, Product};
+use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::sim::Sim;
+use knative_operator_tests::sim::hub::{TOKEN_PLUGIN, each, profile, status};
+use knative_operator_tests::{Result, http, kubelet, wait};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_secs(900);
+/// Clusters of a stage.
+const STAGE: usize = 50;
+/// Time for memory to settle.
+const SETTLE: Duration = Duration::from_secs(15);
+/// Unreachable clusters.
+const BLACK_HOLED: usize = 10;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    knative_operator_runtime::install_crypto();
+    let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default);
+    let (spokes, idle) = (number("BENCH_FLEET", 1000), Duration::from_secs(number("BENCH_IDLE", 10) as u64));
+    let releases = releases::best();
+    let (sim, hub) = (Sim::start(spokes).await?, Cluster::hub("hub").await?);
+    let plugins = hub.dir().join("own-plugins");
+    std::fs::create_dir_all(&plugins)?;
+    kubelet::script(&plugins.join("token"), TOKEN_PLUGIN)?;
+    let provider = json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
+    let mut values = product::values(&[provider]);
+    values["knative_operator"]["knative_operator"]["logLevel"] = json!("info");
+    values["knative_operator"]["fleet"] = json!({"enabled": true});
+    let product = Product::install(&hub, &releases, values, &plugins).await?;
+    hub.kubectl(&["create", "namespace", "fleet"], "").await?;
+    tokio::time::sleep(SETTLE).await;
+    let base = measure::resident(product.operator.process.pid()?)?;
+    let audit = Audit::of(&hub, HUB_USER)?;
+    println!("rollouts: {spokes} clusters, {} stages of {STAGE}", spokes.div_ceil(STAGE));
+    println!("{:<44} {:>8} {:>12} {:>12} {:>12}  requests to the hub", "", "time", "requests", "CPU", "peak");
+    println!("{:<44} {:>8} {:>12} {:>12} {:>12}", "", "", "a cluster", "a cluster", "a cluster");
+    let mut bench = Bench { hub, sim, product, releases, audit, base, spokes };
+    bench.run(idle).await
+}
+
+struct Bench {
+    hub: Cluster,
+    sim: Sim,
+    product: Product,
+    releases: Releases,
+    audit: Audit,
+    base: u64,
+    spokes: usize,
+}
+
+impl Bench {
+    async fn run(&mut self, idle: Duration) -> Result<()> {
+        let client = self.hub.client();
+        let all: Vec<usize> = (0..self.spokes).collect();
+        each(&all, |n| profile(client.clone(), n, labels(n), self.sim.access(n, "sim"))).await?;
+        self.phase("install", json!({}), |status| status.ready).await?;
+        tokio::time::sleep(SETTLE).await;
+        self.phase("one ConfigMap key", json!({"config": {"features": {"bench": "1"}}}), |status| status.updated)
+            .await?;
+        tokio::time::sleep(SETTLE).await;
+        self.audit.take()?;
+        tokio::time::sleep(idle).await;
+        println!("{:<44} {}", format!("at rest, {} s", idle.as_secs()), by_verb(&without_leases(self.audit.take()?)));
+
+        let dead: Vec<usize> =
+            (0..BLACK_HOLED.min(self.spokes / 10)).map(|n| n * (self.spokes / BLACK_HOLED) + 1).collect();
+        let hole = self.sim.black_hole("sim");
+        each(&dead, |n| status(client.clone(), n, hole.clone())).await?;
+        tokio::time::sleep(SETTLE * 2).await;
+        let failing = i32::try_from(self.spokes / 100 + dead.len())?;
+        let title = format!("another key; {} unreachable, {} failing", dead.len(), self.spokes / 100);
+        let spec = json!({"config": {"features": {"bench": "2"}}});
+        self.phase(&title, spec, move |status| status.updated + failing.min(status.deferred + status.failed)).await?;
+        let status = self.fleet().await?;
+        println!("{:<44} {} updated, {} deferred, {} failed", "", status.updated, status.deferred, status.failed);
+
+        let started = Instant::now();
+        self.product.restart_operator(&self.hub, Signal::TERM).await?;
+        self.resolved(self.spokes - dead.len()).await?;
+        println!("{:<44} {:>7.1}s", "restart, until all others are watched", started.elapsed().as_secs_f64());
+        Ok(())
+    }
+
+    async fn fleet(&self) -> Result<KnativeFleetStatus> {
+        let fleet = Api::<KnativeFleet>::namespaced(self.hub.client(), "fleet").get("bench").await?;
+        Ok(fleet.status.unwrap_or_default())
+    }
+
+    /// Applies the fleet with `spec` in its template, and waits until `done` has all clusters.
+    async fn phase(&mut self, title: &str, spec: Value, done: impl Fn(&KnativeFleetStatus) -> i32) -> Result<()> {
+        let pid = self.product.operator.process.pid()?;
+        measure::forget_peak(pid)?;
+        self.audit.take()?;
+        let (started, cpu) = (Instant::now(), measure::cpu(pid)?);
+        let api = Api::<KnativeFleet>::namespaced(self.hub.client(), "fleet");
+        let stored = api.patch("bench", &PatchParams::apply("bench"), &Patch::Apply(self.resource(&spec))).await?;
+        let all = i32::try_from(self.spokes)?;
+        let is_done = |fleet: Option<&KnativeFleet>| {
+            let status = fleet.and_then(|fleet| fleet.status.as_ref());
+            status.is_some_and(|s| s.observed_generation >= stored.metadata.generation && done(s) >= all)
+        };
+        wait::until(&api, "bench", LIMIT, "rolled out", is_done).await.map_err(|error| clip(&error.to_string()))?;
+        let (time, cpu) = (started.elapsed(), measure::cpu(pid)?.saturating_sub(cpu));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let requests: Vec<Request> = self.audit.take()?;
+        let peak = measure::peak(pid)?.saturating_sub(self.base);
+        println!(
+            "{title:<44} {:>7.1}s {:>12.2} {:>9.1} ms {:>8.0} KiB  {}",
+            time.as_secs_f64(),
+            ratio(requests.len(), self.spokes),
+            cpu.as_secs_f64() * 1000.0 / ratio(self.spokes, 1),
+            ratio(usize::try_from(peak)?, self.spokes),
+            by_verb(&requests)
+        );
+        Ok(())
+    }
+
+    fn resource(&self, spec: &Value) -> Value {
+        let mut serving = json!({"version": self.releases.serving, "ingress": {"kourier": {"enabled": true}}});
+        if let Some(config) = spec.get("config") {
+            serving["config"] = config.clone();
+        }
+        let stage = |number: usize| {
+            json!({"name": format!("stage-{number}"), "clusterSelector": {"matchLabels": {"stage": number.to_string()}},
+                "maxConcurrent": STAGE, "maxFailures": "50%", "progressDeadlineSeconds": 8})
+        };
+        let broken = json!({"spec": {"additionalManifests": [{"URL": "none/there.yaml"}]}});
+        // The failing clusters fail with the last change only.
+        let fails = serving["config"]["features"]["bench"] == "2";
+        let overrides = json!([{"clusterSelector": {"matchLabels": {"fails": "yes"}}, "serving": broken}]);
+        json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "bench", "namespace": "fleet"}, "spec": {
+            "placement": {"clusterSelector": {}, "namespaces": [FLEET]},
+            "serving": {"spec": serving},
+            "overrides": if fails { overrides } else { json!([]) },
+            "rollout": {"stages": (0..self.spokes.div_ceil(STAGE)).map(stage).collect::<Vec<_>>()},
+        }})
+    }
+
+    /// Waits until `count` clusters are resolved.
+    async fn resolved(&self, count: usize) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            if let Ok((200, text)) = http::get(self.product.metrics(), "/metrics").await {
+                let is_resolved =
+                    |line: &&str| line.starts_with("knative_operator_target_cluster_resolved{") && line.ends_with(" 1");
+                if text.lines().filter(is_resolved).count() >= count {
+                    return Ok(());
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Err(format!("{count} clusters are not resolved after {LIMIT:?}").into())
+    }
+}
+
+fn labels(number: usize) -> Value {
+    // One of a hundred fails.
+    let fails = if number % 100 == 50 { "yes" } else { "no" };
+    json!({"stage": (number / STAGE).to_string(), "fails": fails})
+}
+
+/// `requests` without renewals of leases.
+fn without_leases(mut requests: Vec<Request>) -> Vec<Request> {
+    requests.retain(|request| !request.target.starts_with("leases."));
+    requests
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(3000).collect()
+}
+
+#[allow(clippy::cast_precision_loss)] // for people
+fn ratio(count: usize, of: usize) -> f64 {
+    count as f64 / of as f64
+}

@@ -1,0 +1,218 @@
+//! The clusters of a `KnativeFleet`: adoption, conflicts, joining, unreachable spokes, decisions, and
+//! definitions that come and go.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use knative_operator_shared::api::fleet::KnativeFleetStatus;
+use knative_operator_shared::api::{KnativeFleet, KnativeServing};
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, FLEET};
+use knative_operator_tests::{Result, releases, tools, wait};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::knative_fleet::{PLACE, approve, children, fleet, has, status, two_spokes};
+use crate::support::{INSTALL, apply, gone, run};
+
+/// Waits until `holds` is true for the status of the fleet called `name`.
+async fn status_of(
+    hub: &Cluster,
+    name: &str,
+    what: &str,
+    holds: impl Fn(&KnativeFleetStatus) -> bool,
+) -> Result<KnativeFleetStatus> {
+    let api = Api::<KnativeFleet>::namespaced(hub.client(), PLACE);
+    let found = wait::until(&api, name, INSTALL, what, |fleet| {
+        fleet.and_then(|fleet| fleet.status.as_ref()).is_some_and(&holds)
+    });
+    found.await?.and_then(|fleet| fleet.status).ok_or_else(|| "no status".into())
+}
+
+fn attention(status: &KnativeFleetStatus, cluster: &str, reason: &str, part: &str) -> bool {
+    status
+        .attention
+        .iter()
+        .any(|other| other.cluster.name == cluster && other.reason == reason && other.message.contains(part))
+}
+
+/// Generations of the Deployments on a spoke: a changed template restarts Pods.
+async fn generations(spoke: &Cluster) -> Result<Vec<(String, i64)>> {
+    let api = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
+    let all = api.list(&ListParams::default()).await?;
+    let mut all: Vec<_> = all
+        .into_iter()
+        .map(|d| (d.metadata.name.unwrap_or_default(), d.metadata.generation.unwrap_or_default()))
+        .collect();
+    all.sort();
+    Ok(all)
+}
+
+#[test]
+fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
+    run(async {
+        let releases = releases::small();
+        let (hub, [a, mut b], _product, _plugins) = two_spokes(&releases, "kfleet-join").await?;
+        let serving = json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}});
+        let mut single = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"name": "single", "namespace": PLACE}, "spec": serving});
+        single["spec"]["clusterProfileRef"] = json!({"name": "a", "namespace": FLEET});
+        apply(&hub, &single).await?;
+        let api = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
+        let is_ready = |serving: Option<&KnativeServing>| {
+            let conditions = serving.and_then(|s| s.status.as_ref()).map(|s| s.conditions.as_slice());
+            conditions.unwrap_or_default().iter().any(|c| c.type_ == "Ready" && c.status == "True")
+        };
+        wait::until(&api, "single", INSTALL, "Ready", is_ready).await?;
+        let (uid, before) = (api.get("single").await?.metadata.uid, generations(&a).await?);
+
+        // Another resource for the cluster is a conflict, and is left alone.
+        let mut object = fleet(&serving);
+        object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": 3, "maxFailures": "100%"}]});
+        apply(&hub, &object).await?;
+        let conflict = "KnativeServing platform/single uses the cluster; delete it, or annotate it with";
+        status(&hub, "in conflict", |s| attention(s, "a", "Conflict", conflict) && s.updated == 1).await?;
+        assert!(api.get("single").await?.metadata.owner_references.is_none());
+
+        // It is adopted, without a restart of a Pod.
+        hub.kubectl(&["annotate", "knativeserving", "single", "-n", PLACE, "operator.knative.dev/adopt=true"], "")
+            .await?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
+        let adopted = api.get("single").await?;
+        assert_eq!(adopted.metadata.uid, uid);
+        let owner = adopted.metadata.owner_references.as_ref().and_then(|all| all.first());
+        assert!(owner.is_some_and(|owner| owner.kind == "KnativeFleet" && owner.name == "prod"));
+        assert_eq!(generations(&a).await?, before);
+
+        // A younger fleet leaves the clusters to the older one.
+        let mut younger = object.clone();
+        younger["metadata"]["name"] = json!("young");
+        apply(&hub, &younger).await?;
+        let refused = |s: &KnativeFleetStatus| s.failed == 2 && has(s, "Ready", "ClustersFailed");
+        let message = status_of(&hub, "young", "in conflict", refused).await?.attention[0].message.clone();
+        assert!(message.contains("KnativeServing platform/") && message.contains("of KnativeFleet prod"), "{message}");
+        hub.kubectl(&["delete", "kfleet", "young", "-n", PLACE], "").await?;
+        assert_eq!(children(&hub).await?.len(), 2);
+
+        // A spoke that is down is deferred, and catches up.
+        b.stop_apiserver();
+        object["spec"]["serving"]["spec"]["config"] = json!({"network": {"domain-template": "x"}});
+        apply(&hub, &object).await?;
+        let deferred = |s: &KnativeFleetStatus| attention(s, "b", "Deferred", "is unreachable") && s.updated == 1;
+        status(&hub, "deferred", deferred).await?;
+        b.start_apiserver().await?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
+
+        // A cluster that joins in mid-rollout gets what its stage has, and then the rest.
+        object["spec"]["rollout"] = fleet(&serving)["spec"]["rollout"].clone();
+        object["spec"]["serving"]["spec"]["config"] = json!({"network": {"domain-template": "y"}});
+        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "tier=canary"], "").await?;
+        apply(&hub, &object).await?;
+        let waiting = status(&hub, "awaiting approval", |s| has(s, "Progressing", "AwaitingApproval")).await?;
+        let c = Cluster::spoke("kfleet-join-c").await?;
+        product::register(&hub, &c, "c").await?;
+        hub.kubectl(&["label", "clusterprofile", "c", "-n", FLEET, "env=prod"], "").await?;
+        status(&hub, "joined", |s| s.clusters == 3 && s.ready == 3 && s.updated == 1).await?;
+        let template = async |cluster: &str| -> Result<Value> {
+            let all = api.list(&ListParams::default()).await?;
+            let is =
+                |s: &&KnativeServing| s.spec.common.cluster_profile_ref.as_ref().is_some_and(|r| r.name == cluster);
+            Ok(json!(all.iter().find(is).map(|s| &s.spec.common.config["network"]["domain-template"])))
+        };
+        assert_eq!((template("a").await?, template("c").await?), (json!("y"), json!("x")));
+        approve(&hub, waiting.update_revision.as_deref().unwrap_or_default(), "prod").await?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 3).await?;
+        assert_eq!(template("c").await?, json!("y"));
+
+        // A cluster that leaves loses its installation, not the others theirs.
+        hub.kubectl(&["label", "clusterprofile", "c", "-n", FLEET, "env-"], "").await?;
+        status(&hub, "left", |s| s.clusters == 2).await?;
+        let left = |serving: Option<&KnativeServing>| serving.is_none();
+        let all = api.list(&ListParams::default()).await?;
+        let of_c = all.iter().find(|s| s.spec.common.cluster_profile_ref.as_ref().is_some_and(|r| r.name == "c"));
+        if let Some(name) = of_c.and_then(|s| s.metadata.name.clone()) {
+            wait::until(&api, &name, INSTALL, "deleted", left).await?;
+        }
+        assert_eq!(children(&hub).await?.len(), 2);
+
+        // The definition of ClusterProfiles goes, and no cluster with it.
+        let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
+        hub.kubectl(&["delete", "-f", "-"], &crd).await?;
+        status(&hub, "unknown", |s| has(s, "Ready", "ClustersUnknown")).await?;
+        assert_eq!(children(&hub).await?.len(), 2);
+        hub.kubectl(&["apply", "-f", "-"], &crd).await?;
+        wait::established(hub.client()).await?;
+        for (name, spoke) in [("a", &a), ("b", &b)] {
+            product::profile(&hub, name, &product::access(spoke, name)).await?;
+            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await?;
+        }
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.clusters == 2).await?;
+
+        // A fleet that is renamed adopts its resources back, without a restart of a Pod.
+        let before = (generations(&a).await?, api.get("single").await?.metadata.uid);
+        object["spec"]["removal"] = json!({"policy": "Orphan"});
+        apply(&hub, &object).await?;
+        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
+        assert_eq!(children(&hub).await?.len(), 2);
+        object["metadata"]["name"] = json!("renamed");
+        apply(&hub, &object).await?;
+        status_of(&hub, "renamed", "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
+        assert_eq!((generations(&a).await?, api.get("single").await?.metadata.uid), before);
+        hub.kubectl(&["delete", "kfleet", "renamed", "-n", PLACE], "").await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn decisions_place_clusters() {
+    let crd = tools::project().join("../shared/fleet/multicluster.x-k8s.io_placementdecisions.yaml");
+    let Ok(crd) = std::fs::read_to_string(&crd) else {
+        eprintln!("skipped: {} does not exist", crd.display());
+        return;
+    };
+    run(async {
+        let releases = releases::small();
+        let (hub, _spokes, _product, _plugins) = two_spokes(&releases, "kfleet-decision").await?;
+        let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
+        object["spec"]["placement"] = json!({"decision": {"key": "knative", "namespace": FLEET}});
+        object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": 3}]});
+        apply(&hub, &object).await?;
+        status(&hub, "without definition", |s| has(s, "Ready", "ClustersUnknown")).await?;
+
+        // The definition comes later. A missing ClusterProfile is named, and blocks nothing.
+        hub.kubectl(&["apply", "-f", "-"], &crd).await?;
+        wait::established(hub.client()).await?;
+        let slice = |name: &str, index: usize, clusters: &[&str]| {
+            let decisions: Vec<Value> =
+                clusters.iter().map(|name| json!({"clusterProfileRef": {"name": name, "namespace": FLEET}})).collect();
+            json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "PlacementDecision", "metadata": {"name": name, "namespace": FLEET,
+                "labels": {"multicluster.x-k8s.io/decision-key": "knative", "multicluster.x-k8s.io/decision-index": index.to_string()}},
+                "decisions": decisions})
+        };
+        apply(&hub, &slice("one", 0, &["b"])).await?;
+        apply(&hub, &slice("two", 1, &["a", "ghost"])).await?;
+        let decided = |s: &KnativeFleetStatus| {
+            s.clusters == 3 && s.updated == 2 && attention(s, "ghost", "Deferred", "ClusterProfile does not exist")
+        };
+        status(&hub, "placed", decided).await?;
+        assert_eq!(children(&hub).await?.len(), 2);
+
+        // An emptied decision, or a deleted definition, removes nothing.
+        apply(&hub, &slice("one", 0, &[])).await?;
+        apply(&hub, &slice("two", 1, &[])).await?;
+        status(&hub, "blocked", |s| has(s, "RemovalBlocked", "TooManyClusters")).await?;
+        apply(&hub, &slice("one", 0, &["a", "b"])).await?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.clusters == 2).await?;
+        hub.kubectl(&["delete", "-f", "-"], &crd).await?;
+        let still =
+            |s: &KnativeFleetStatus| has(s, "Ready", "ClustersUnknown") || has(s, "RemovalBlocked", "TooManyClusters");
+        status(&hub, "unknown or blocked", still).await?;
+        // Longer than the delay of a removal.
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        assert_eq!(children(&hub).await?.len(), 2);
+        hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
+        gone(&hub, &object).await?;
+        Ok(())
+    });
+}
