@@ -8,14 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use knative_operator_shared::api::KnativeStatus;
 use knative_operator_shared::label::DIGEST;
 use knative_operator_tests::cluster::Cluster;
-use knative_operator_tests::gate::{Gate, Trap, When};
+use knative_operator_tests::gate::{Gate, Trap};
 use knative_operator_tests::measure::{self, Audit};
-use knative_operator_tests::product::{self, NAMESPACE, Product, values};
+use knative_operator_tests::product::{self, Product, values};
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, releases};
 use kube::api::ListParams;
@@ -23,6 +22,7 @@ use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::lives::{KillPlan, Lives};
 use crate::support::{
     INSTALL, apply, condition, delete, gone, jobs_done, namespace, nothing_left, run, serving, status,
 };
@@ -66,17 +66,7 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
             assert!(expected.iter().all(|e| e.len() > 10), "{expected:#?}");
         }
         let mut audit = Audit::of(&calm, product::SPOKE_USER)?;
-        let plans: Vec<KillPlan> = match std::env::var("CRASH").as_deref() {
-            Ok(first) => {
-                let first = first.parse().unwrap_or(1);
-                (first..)
-                    .flat_map(|n| [KillPlan::Once(n, When::Before), KillPlan::Once(n, When::After)])
-                    .take(400)
-                    .collect()
-            }
-            Err(_) => vec![KillPlan::Always],
-        };
-        for kills in plans {
+        for kills in KillPlan::all() {
             let mut died = 0;
             let mut one = serving("crash", "ks", Some("crash"), &releases);
             one["spec"]["config"] = calm_one["spec"]["config"].clone();
@@ -112,78 +102,6 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
         assert!(writes.is_empty(), "{writes:#?}");
         delete(&lives.hub, &calm_one).await
     });
-}
-
-/// The writes at which the operator is killed.
-#[derive(Clone, Copy, Debug)]
-enum KillPlan {
-    /// In successive lives: at the first, third, fifth write and so on.
-    Always,
-    /// Once, at the write with this number.
-    Once(usize, When),
-}
-
-impl KillPlan {
-    /// The end of the life after `lives` others.
-    fn next(self, lives: usize) -> Option<(usize, When)> {
-        match self {
-            Self::Always => Some((1 + 2 * lives, if lives.is_multiple_of(2) { When::After } else { When::Before })),
-            Self::Once(nth, when) => (lives == 0).then_some((nth, when)),
-        }
-    }
-}
-
-struct Lives {
-    hub: Cluster,
-    product: Product,
-    trap: Arc<Trap>,
-}
-
-impl Lives {
-    /// Runs `work`, and kills the operator according to `kills` until the work is done; returns the
-    /// number of kills.
-    async fn spend(
-        &mut self,
-        what: &str,
-        kills: KillPlan,
-        work: impl AsyncFnOnce(&Cluster) -> Result<()>,
-    ) -> Result<usize> {
-        let (started, mut at) = (Instant::now(), Vec::new());
-        self.arm(kills.next(0));
-        self.trap.set_process(self.product.operator.process.pid()?);
-        let work = work(&self.hub);
-        tokio::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => break done.map_err(|e| {
-                    let log = self.product.operator.process.log();
-                    let last = log.lines().rev().take(20).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
-                    format!("{what}, after {at:#?}: {e}\nthe operator said last:\n{last}")
-                })?,
-                triggered = self.trap.triggered() => at.push(triggered),
-            }
-            assert!(at.len() < 1000, "{what} makes no progress: {at:#?}");
-            self.product.operator.process.wait()?;
-            // The Lease of a killed process is free only after it expires.
-            self.hub
-                .kubectl(&["delete", "lease", "knative-operator", "-n", NAMESPACE, "--ignore-not-found"], "")
-                .await?;
-            self.arm(kills.next(at.len()));
-            self.product.start_operator(&self.hub).await?;
-            self.trap.set_process(self.product.operator.process.pid()?);
-        }
-        self.trap.unset();
-        eprintln!("{what}, {kills:?}: killed {} times in {:.1?}", at.len(), started.elapsed());
-        assert!(at.len() > 1 || !matches!(kills, KillPlan::Always), "{what} was hardly disturbed: {at:#?}");
-        Ok(at.len())
-    }
-
-    fn arm(&self, death: Option<(usize, When)>) {
-        match death {
-            Some((nth, when)) => self.trap.set(nth, when),
-            None => self.trap.unset(),
-        }
-    }
 }
 
 async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {

@@ -99,7 +99,8 @@ fn rollout_runs_in_stages() {
         assert!(done.stages.iter().all(|stage| stage.state == StageState::Complete), "{done:?}");
         assert_eq!(children(&hub).await?.len(), 3);
 
-        // A version that does not exist is refused. A manifest that does not exist stops at the canary.
+        // A version that does not exist is refused; a manifest that does not exist stops at the
+        // canary.
         serving["version"] = json!("1.9.0");
         let (admitted, output) = hub.kubectl_output(&["apply", "-f", "-"], &fleet(&serving).to_string()).await;
         assert!(!admitted && output.contains("spec.serving.spec.version: the manifests"), "{output}");

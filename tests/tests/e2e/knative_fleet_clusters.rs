@@ -1,5 +1,5 @@
-//! The clusters of a `KnativeFleet`: adoption, conflicts, joining, unreachable spokes, decisions, and
-//! definitions that come and go.
+//! The clusters of a `KnativeFleet`: adoption, conflicts, joining, unreachable spokes, decisions,
+//! and definitions that come and go.
 
 use std::time::Duration;
 

@@ -19,6 +19,8 @@ mod helm;
 mod hostile;
 mod knative_fleet;
 mod knative_fleet_clusters;
+mod knative_fleet_crash;
+mod lives;
 mod load;
 mod local;
 mod migration;

@@ -1,0 +1,168 @@
+//! Kills the operator at its writes during a staged rollout and a rollback of a `KnativeFleet`, with
+//! simulated spokes: the result is that of an undisturbed operator, each cluster is updated once
+//! (by the audit log of the hub), and no more clusters than allowed at the same time. `CRASH=each`
+//! as in [`crate::crash`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt;
+use knative_operator_shared::api::{KnativeFleet, KnativeServing};
+use knative_operator_shared::label::FLEET_REVISION;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::gate::{Gate, Trap};
+use knative_operator_tests::measure::Audit;
+use knative_operator_tests::product::{self, FLEET, HUB_USER, Product};
+use knative_operator_tests::sim::Sim;
+use knative_operator_tests::sim::hub::{TOKEN_PLUGIN, each, name, profile};
+use knative_operator_tests::{Result, kubelet, releases};
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::knative_fleet::{PLACE, fleet, has, status};
+use crate::lives::{KillPlan, Lives};
+use crate::support::{apply, namespace, run};
+
+const SPOKES: usize = 5;
+/// Clusters that may be updated at the same time.
+const CONCURRENT: usize = 2;
+
+#[test]
+fn killed_operator_updates_no_cluster_twice() {
+    run(async {
+        let (sim, mut hub, plugins) =
+            (Sim::start(SPOKES).await?, Cluster::hub("kfleet-crash").await?, tempfile::tempdir()?);
+        let trap = Arc::new(Trap::default());
+        let gate = Gate::open(&hub, &trap).await?;
+        hub.set_pod_endpoint(gate.url.clone(), gate.authority.clone());
+        kubelet::script(&plugins.path().join("token"), TOKEN_PLUGIN)?;
+        let provider = json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
+        let mut values = product::values(&[provider]);
+        values["knative_operator"]["fleet"] = json!({"enabled": true});
+        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let mut lives = Lives { hub, product, trap };
+        let client = lives.hub.client();
+        namespace(&lives.hub, FLEET).await?;
+        let all: Vec<usize> = (0..SPOKES).collect();
+        each(&all, |n| {
+            let labels = json!({"env": "prod", "tier": if n == 0 { "canary" } else { "rest" }});
+            profile(client.clone(), n, labels, sim.access(n, "sim"))
+        })
+        .await?;
+        namespace(&lives.hub, PLACE).await?;
+        let mut number = 0;
+        apply(&lives.hub, &staged(number)).await?;
+        status(&lives.hub, "Ready", |s| has(s, "Ready", "Ready")).await?;
+        let most = Arc::new(Mutex::new(0));
+        let observer = tokio::spawn(observe(client.clone(), Arc::clone(&most)));
+        let mut audit = Audit::of(&lives.hub, HUB_USER)?;
+
+        for kills in KillPlan::all() {
+            number += 1;
+            let object = staged(number);
+            let mut died = lives
+                .spend("rollout", kills, async |hub| {
+                    apply(hub, &object).await?;
+                    status(hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 5).await.map(drop)
+                })
+                .await?;
+            assert_eq!(updates(&mut audit, &client).await?, all.iter().map(|n| (name(*n), 1)).collect());
+            assert!(*most.lock().unwrap() <= CONCURRENT, "{most:?} clusters at the same time, {kills:?}");
+
+            // Two of three clusters fail, one after the canary: all that were touched return.
+            let mut broken = object.clone();
+            broken["spec"]["serving"]["spec"]["additionalManifests"] = json!([{"URL": "none/there.yaml"}]);
+            broken["spec"]["rollout"]["onFailure"] = json!("Rollback");
+            let stages =
+                json!([{"name": "all", "maxConcurrent": CONCURRENT, "maxFailures": 1, "progressDeadlineSeconds": 3}]);
+            broken["spec"]["rollout"]["stages"] = stages;
+            died += lives
+                .spend("rollback", kills, async |hub| {
+                    apply(hub, &broken).await?;
+                    status(hub, "rolled back", |s| has(s, "Progressing", "RolledBack")).await.map(drop)
+                })
+                .await?;
+            let touched = updates(&mut audit, &client).await?;
+            assert!(
+                (2..=3).contains(&touched.len()) && touched.values().all(|count| *count == 2),
+                "{touched:?}, {kills:?}"
+            );
+            // Clusters that failed are not Ready, either.
+            *most.lock().unwrap() = 0;
+            for serving in Api::<KnativeServing>::namespaced(client.clone(), PLACE).list(&ListParams::default()).await?
+            {
+                let spec = serving.spec.common;
+                let value = &spec.config["features"]["number"];
+                assert!(spec.additional_manifests.is_empty() && *value == number.to_string(), "{spec:?}");
+            }
+            if died == 0 {
+                break;
+            }
+        }
+        observer.abort();
+        lives.hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
+        Ok(())
+    });
+}
+
+/// The fleet: a canary, then the rest. `number` makes the content different.
+fn staged(number: usize) -> Value {
+    let config = json!({"features": {"number": number.to_string()}});
+    let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}, "config": config}));
+    object["spec"]["rollout"] = json!({"stages": [
+        {"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "minReadySeconds": 1},
+        {"name": "rest", "maxConcurrent": CONCURRENT}]});
+    object["spec"]["rollout"]["stages"][1]["name"] = json!("others");
+    object
+}
+
+/// Number of updates of each cluster's resource since the last call, by cluster.
+async fn updates(audit: &mut Audit, client: &Client) -> Result<BTreeMap<String, usize>> {
+    let api = Api::<KnativeServing>::namespaced(client.clone(), PLACE);
+    let clusters: BTreeMap<String, String> = api
+        .list(&ListParams::default())
+        .await?
+        .into_iter()
+        .filter_map(|s| Some((s.metadata.name?, s.spec.common.cluster_profile_ref?.name)))
+        .collect();
+    // The log is written a moment after the response.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut updates = BTreeMap::new();
+    for request in audit.take()?.into_iter().filter(|request| request.verb == "patch" && request.code < 300) {
+        let resource = request.target.strip_prefix("knativeservings.operator.knative.dev/");
+        if let Some(cluster) = resource.and_then(|name| clusters.get(name)) {
+            *updates.entry(cluster.clone()).or_default() += 1;
+        }
+    }
+    Ok(updates)
+}
+
+/// Records the highest number of clusters that were updated at the same time: those that have the
+/// update revision and are not Ready in their generation.
+async fn observe(client: Client, most: Arc<Mutex<usize>>) {
+    let fleets = Api::<KnativeFleet>::namespaced(client.clone(), PLACE);
+    let api = Api::<KnativeServing>::namespaced(client, PLACE);
+    let mut all: BTreeMap<String, KnativeServing> = BTreeMap::new();
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(event) = events.next().await {
+        let Ok(serving) = event else { continue };
+        all.insert(serving.metadata.name.clone().unwrap_or_default(), serving);
+        let Ok(fleet) = fleets.get("prod").await else { continue };
+        let update = fleet.status.and_then(|status| status.update_revision);
+        let is_updating = |serving: &&KnativeServing| {
+            let revision = serving.metadata.annotations.as_ref().and_then(|all| all.get(FLEET_REVISION));
+            let status = serving.status.as_ref();
+            let is_ready = status.is_some_and(|status| {
+                status.observed_generation == serving.metadata.generation
+                    && status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+            });
+            revision == update.as_ref() && !is_ready
+        };
+        let updating = all.values().filter(is_updating).count();
+        let mut most = most.lock().unwrap();
+        *most = updating.max(*most);
+    }
+}
