@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::api::fleet::StageStatus;
 use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -101,7 +101,7 @@ impl FleetMetrics {
     /// Sets the series of `fleet` with `status`.
     pub fn set(&self, fleet: &KnativeFleet, status: &KnativeFleetStatus) {
         let (namespace, name) = key(fleet);
-        let sum = |of: fn(&knative_operator_shared::api::fleet::StageStatus) -> i32| status.stages.iter().map(of).sum();
+        let sum = |of: fn(&StageStatus) -> i32| status.stages.iter().map(of).sum();
         let updating: i32 = sum(|stage| stage.updating);
         let pending = status.clusters - status.updated - updating - status.deferred - status.failed;
         let counts = [status.updated, updating, pending.max(0), status.deferred, status.failed];
@@ -118,7 +118,7 @@ impl FleetMetrics {
             namespace: namespace.clone(),
             name: name.clone(),
             stage: stage.name.clone(),
-            state: state_name(stage.state),
+            state: stage.state.as_str(),
         });
         self.set_stages(&namespace, &name, stages.collect());
     }
@@ -162,16 +162,6 @@ impl FleetMetrics {
 fn key(fleet: &KnativeFleet) -> (String, String) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     (text(&fleet.metadata.namespace), text(&fleet.metadata.name))
-}
-
-fn state_name(state: StageState) -> &'static str {
-    match state {
-        StageState::Pending => "Pending",
-        StageState::AwaitingApproval => "AwaitingApproval",
-        StageState::Progressing => "Progressing",
-        StageState::Paused => "Paused",
-        StageState::Complete => "Complete",
-    }
 }
 
 #[cfg(test)]

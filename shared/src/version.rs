@@ -116,6 +116,13 @@ impl Version {
         format!("{}.{next}", self.number.major)
     }
 
+    /// The minor versions on the way to `target`, in order, up to its own.
+    pub fn steps(&self, target: &Self) -> Vec<String> {
+        let (from, to) = (self.number.minor, target.number.minor);
+        let minors: Vec<u64> = if to >= from { (from + 1..=to).collect() } else { (to..from).rev().collect() };
+        minors.into_iter().map(|minor| format!("{}.{minor}", self.number.major)).collect()
+    }
+
     /// Whether `asked` (`spec.version`) can be a version: exact, `major.minor`, `latest` or empty.
     pub fn is_well_formed(asked: &str) -> bool {
         asked.is_empty() || asked.eq_ignore_ascii_case("latest") || asked.parse::<Self>().is_ok()

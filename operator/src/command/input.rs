@@ -1,6 +1,5 @@
 //! The file with custom resources that subcommands read.
 
-use std::io::Read;
 use std::sync::Arc;
 
 use knative_operator_shared::api::Knative;
@@ -52,12 +51,7 @@ impl Input {
 
     /// Contents of the file.
     pub fn text(&self) -> Result<String, String> {
-        let mut text = String::new();
-        let read = match self.filename.as_str() {
-            "-" => std::io::stdin().read_to_string(&mut text).map(|_| text),
-            file => std::fs::read_to_string(file),
-        };
-        read.map_err(|e| format!("cannot read {}: {e}", self.from()))
+        read::text(&self.filename)
     }
 
     /// Path of the release bundle.

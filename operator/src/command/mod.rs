@@ -1,8 +1,9 @@
 //! Flags and subcommands: the operator itself (the default), `render`, `lint` and `versions`
-//! without a cluster, `diff` against one.
+//! without a cluster, `diff` and `fleet` against one.
 
 mod check;
 mod diff;
+mod fleet;
 mod input;
 mod lint;
 mod output;
@@ -22,6 +23,7 @@ use knative_operator_shared::{crd, fleet_crd};
 
 use self::check::CheckArgs;
 use self::diff::DiffArgs;
+use self::fleet::FleetArgs;
 use self::lint::LintArgs;
 use self::render::RenderArgs;
 use self::run::RunArgs;
@@ -51,6 +53,8 @@ enum Command {
     /// Reports what the webhook would refuse or warn about, without a cluster. Exit status: 0
     /// nothing refused, 1 refused, 2 the file can't be read.
     Lint(LintArgs),
+    /// Plans, observes and controls rollouts of KnativeFleets.
+    Fleet(FleetArgs),
     /// Waits until URLs answer with success; `helm test` runs it.
     Check(CheckArgs),
     /// Prints the rules in the form of docs/user/rules.md.
@@ -75,6 +79,7 @@ impl Args {
             None => run::run(run),
             Some(Command::Render(args)) => render::run(&args),
             Some(Command::Diff(args)) => diff::run(&args),
+            Some(Command::Fleet(args)) => fleet::run(&args),
             Some(Command::Check(args)) => check::run(&args),
             Some(Command::Lint(args)) => lint::run(&args),
             Some(Command::Rules) => rules::run(),

@@ -1,12 +1,24 @@
-//! Parses custom resources from a file. Pure.
+//! Reads custom resources from a file.
+
+use std::io::Read;
 
 use knative_operator_shared::api::{Component, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
 use knative_operator_shared::rules::{self, RuleContext, Violation};
 use serde_json::{Value, json};
 
-use crate::object::text;
+use crate::object::text as text_at;
 use crate::release;
+
+/// Contents of `file`; `-` is stdin.
+pub fn text(file: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let (name, read) = match file {
+        "-" => ("stdin", std::io::stdin().read_to_string(&mut text).map(|_| text)),
+        file => (file, std::fs::read_to_string(file)),
+    };
+    read.map_err(|error| format!("cannot read {name}: {error}"))
+}
 
 /// A custom resource in a file.
 pub struct Document {
@@ -23,23 +35,23 @@ pub struct Document {
 pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
     let (mut documents, mut others) = (Vec::new(), Vec::new());
     for mut object in release::parse(yaml)? {
-        let (kind, name) = (text(&object, "/kind").to_owned(), text(&object, "/metadata/name").to_owned());
+        let (kind, name) = (text_at(&object, "/kind").to_owned(), text_at(&object, "/metadata/name").to_owned());
         let what = format!("{kind} {name}");
         let (Some(component), true) =
-            (Component::of_kind(&kind), text(&object, "/apiVersion").starts_with(&format!("{GROUP}/")))
+            (Component::of_kind(&kind), text_at(&object, "/apiVersion").starts_with(&format!("{GROUP}/")))
         else {
             others.push(format!("{what} is neither a KnativeServing nor a KnativeEventing; skipped"));
             continue;
         };
-        if text(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
+        if text_at(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
             return Err(format!(
                 "{what}: apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}",
-                text(&object, "/apiVersion")
+                text_at(&object, "/apiVersion")
             ));
         }
         rules::drop_nulls(&mut object);
         let mut warnings = Vec::new();
-        if text(&object, "/metadata/namespace").is_empty() {
+        if text_at(&object, "/metadata/namespace").is_empty() {
             object["metadata"]["namespace"] = json!(component.canonical());
             warnings.push(format!("metadata.namespace is not set; using {}", component.canonical()));
         }
@@ -65,10 +77,11 @@ pub type FleetDocument = (String, Result<KnativeFleet, Violation>);
 /// The fleets in `yaml`. The error has the position.
 pub fn fleets(yaml: &str) -> Result<Vec<FleetDocument>, String> {
     let is_fleet = |object: &Value| {
-        text(object, "/kind") == "KnativeFleet" && text(object, "/apiVersion") == format!("{GROUP}/{FLEET_VERSION}")
+        text_at(object, "/kind") == "KnativeFleet"
+            && text_at(object, "/apiVersion") == format!("{GROUP}/{FLEET_VERSION}")
     };
     let named =
-        |object: Value| (format!("KnativeFleet {}", text(&object, "/metadata/name")), rules::parse_fleet(&object));
+        |object: Value| (format!("KnativeFleet {}", text_at(&object, "/metadata/name")), rules::parse_fleet(&object));
     Ok(release::parse(yaml)?.into_iter().filter(is_fleet).map(named).collect())
 }
 

@@ -89,7 +89,8 @@ fn has_drifted(resource: &Knative, manifest: &Value) -> bool {
         || meta("/metadata/annotations", resource.meta().annotations.as_ref())
 }
 
-fn with_defaults(component: Component, manifest: &Value) -> Value {
+/// `manifest` with the defaults of the webhook.
+pub fn with_defaults(component: Component, manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     set_defaults(component, &mut manifest);
     manifest

@@ -12,6 +12,7 @@ pub mod child;
 mod decide;
 pub mod decision;
 pub mod member;
+pub mod plan;
 #[cfg(test)]
 mod properties;
 pub mod removal;

@@ -315,6 +315,19 @@ pub struct KnativeFleetApprovalSpec {
     pub username: Option<String>,
 }
 
+impl StageState {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::AwaitingApproval => "AwaitingApproval",
+            Self::Progressing => "Progressing",
+            Self::Paused => "Paused",
+            Self::Complete => "Complete",
+        }
+    }
+}
+
 impl KnativeFleetSpec {
     /// The template of `component`.
     pub fn template(&self, component: Component) -> Option<&Template> {

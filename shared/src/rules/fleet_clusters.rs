@@ -96,18 +96,12 @@ pub fn check_steps(
         };
         let (Some(from), Some(to)) = (version(old), version(new)) else { continue };
         if to.may_follow(Some(&from), component.kind()).is_err() {
-            let mut steps = vec![from.toward(&to)];
-            while let Some(last) = steps.last().filter(|last| **last != to.minor()) {
-                let Ok(last) = format!("{last}.0").parse::<Version>() else { break };
-                let next = last.toward(&to);
-                if steps.contains(&next) {
-                    break;
-                }
-                steps.push(next);
-            }
             violations.push(STEPS.at(
                 format!("spec.{}.spec.version", component.word()),
-                format!("from {from} to {to}, each cluster is changed to {} one after another", steps.join(", ")),
+                format!(
+                    "from {from} to {to}, each cluster is changed to {} one after another",
+                    from.steps(&to).join(", ")
+                ),
                 "no action is required",
             ));
         }

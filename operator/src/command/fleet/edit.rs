@@ -1,0 +1,141 @@
+//! `knative-operator fleet approve`, `pause`, `resume` and `rollback`.
+
+use std::process::ExitCode;
+
+use knative_operator_runtime::error_text;
+use knative_operator_runtime::identity::patch_as;
+use knative_operator_shared::api::KnativeFleetStatus;
+use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::fleet::stage::REMOVAL;
+use knative_operator_shared::label::{FLEET_VERSION, GROUP};
+use kube::api::{Patch, PostParams};
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use super::{Hub, PROGRAM, history, parse};
+
+/// Flags of `fleet approve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ApproveArgs {
+    /// Name of the fleet.
+    name: String,
+    /// The stage. Defaults to the one that waits for an approval.
+    #[arg(long)]
+    stage: Option<String>,
+    /// Whether to approve the blocked removal.
+    #[arg(long, conflicts_with = "stage")]
+    removal: bool,
+}
+
+/// Flags of `fleet rollback`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RollbackArgs {
+    /// Name of the fleet.
+    name: String,
+    /// Name or number of the revision. Defaults to the one that was rolled out completely last, or
+    /// if that is the current one, to the one before.
+    #[arg(long, value_name = "REVISION")]
+    to_revision: Option<String>,
+}
+
+/// Creates an approval.
+pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> {
+    let status = hub.fleet(&args.name).await?.status.unwrap_or_default();
+    let (revision, stage) = if args.removal {
+        (blocked_removal(&status).ok_or("no removal is blocked")?, REMOVAL.to_owned())
+    } else {
+        let waiting = status.stages.iter().find(|stage| stage.state == StageState::AwaitingApproval);
+        let stage = match &args.stage {
+            Some(stage) if status.stages.iter().all(|other| other.name != *stage) => {
+                let names: Vec<_> = status.stages.iter().map(|stage| stage.name.as_str()).collect();
+                return Err(format!("there is no stage {stage}; the stages are {}", names.join(", ")));
+            }
+            Some(stage) => stage.clone(),
+            None => waiting.ok_or("no stage waits for an approval")?.name.clone(),
+        };
+        (status.update_revision.ok_or("the fleet has no revision yet")?, stage)
+    };
+    let approval = json!({"apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleetApproval",
+        "metadata": {"generateName": format!("{}-", args.name), "namespace": hub.namespace},
+        "spec": {"fleet": args.name, "revision": revision, "stage": stage}});
+    let object: DynamicObject = serde_json::from_value(approval).map_err(|error| error.to_string())?;
+    let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
+    let created = hub.untyped("KnativeFleetApproval", "knativefleetapprovals").create(&params, &object).await;
+    let created = created.map_err(|error| error_text(&error))?;
+    let user = created.data["spec"]["username"].as_str().map(|user| format!(" by {user}")).unwrap_or_default();
+    hub.print(&format!("revision {revision} approved for stage {stage}{user}\n"), &json!(created));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Name of the blocked removal.
+fn blocked_removal(status: &KnativeFleetStatus) -> Option<String> {
+    let condition = status.conditions.iter().find(|c| c.type_ == "RemovalBlocked" && c.status == "True")?;
+    let message = condition.message.as_deref()?;
+    let (_, rest) = message.rsplit_once("for revision ")?;
+    rest.split(' ').next().map(str::to_owned)
+}
+
+/// Pauses or resumes the rollout.
+pub async fn set_paused(hub: &Hub, name: &str, paused: bool) -> Result<ExitCode, String> {
+    hub.fleet(name).await?;
+    let patch = json!({"spec": {"rollout": {"paused": paused}}});
+    let fleets = hub.untyped("KnativeFleet", "knativefleets");
+    let patched = fleets.patch(name, &patch_as(PROGRAM), &Patch::Merge(patch)).await;
+    let patched = patched.map_err(|error| error_text(&error))?;
+    let word = if paused { "paused" } else { "resumed" };
+    hub.print(&format!("KnativeFleet {}/{name} {word}\n", hub.namespace), &json!(patched));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets the templates and overrides to those of an earlier revision.
+pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, String> {
+    let fleets = hub.untyped("KnativeFleet", "knativefleets");
+    let missing = || format!("KnativeFleet {}/{} does not exist", hub.namespace, args.name);
+    let stored = fleets.get_opt(&args.name).await.map_err(|error| error_text(&error))?;
+    let mut object = stored.ok_or_else(missing)?;
+    let status = parse(&json!(object))?.status.unwrap_or_default();
+    let mut revisions: Vec<_> = history::revisions(hub, &args.name).await?.into_iter().map(|(r, _)| r).collect();
+    let is_current = status.current_revision == status.update_revision;
+    let revision = match &args.to_revision {
+        Some(to) => revisions.into_iter().find(|r| r.name == *to || r.number.to_string() == *to),
+        None if !is_current => revisions.into_iter().find(|r| Some(&r.name) == status.current_revision.as_ref()),
+        None => {
+            revisions.retain(|r| Some(&r.name) != status.update_revision.as_ref() && r.failed_generation.is_none());
+            revisions.pop()
+        }
+    };
+    let revision = revision.ok_or("there is no such revision; see `knative-operator fleet history`")?;
+    let spec = object.data.get_mut("spec").and_then(Value::as_object_mut).ok_or("the fleet has no spec")?;
+    let data = json!(revision.data);
+    for field in ["serving", "eventing", "overrides"] {
+        match data.get(field) {
+            Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
+            None => drop(spec.remove(field)),
+        }
+    }
+    let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
+    // The resource version makes a change of somebody else in the meantime an error.
+    let replaced = fleets.replace(&args.name, &params, &object).await.map_err(|error| error_text(&error))?;
+    let text =
+        format!("KnativeFleet {}/{} has the templates of revision {}\n", hub.namespace, args.name, revision.name);
+    hub.print(&text, &json!(replaced));
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocked_removal_is_named_in_the_condition() {
+        let status = |status: &str| -> KnativeFleetStatus {
+            let message = "3 clusters would leave the fleet, more than 1: a/b; correct the placement, or create a KnativeFleetApproval for revision 12ab and stage removal";
+            serde_json::from_value(
+                json!({"conditions": [{"type": "RemovalBlocked", "status": status, "message": message}]}),
+            )
+            .unwrap()
+        };
+        assert_eq!(blocked_removal(&status("True")).as_deref(), Some("12ab"));
+        assert_eq!(blocked_removal(&status("False")), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! `knative-operator fleet history`.
+
+use std::process::ExitCode;
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::fleet::Template;
+use knative_operator_shared::label::FLEET;
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use super::Hub;
+use super::table::{row, table};
+use crate::fleet::revision::Revision;
+use crate::fleet::template::label_value;
+
+/// The revisions of the fleet called `name`, with their time of creation, oldest first.
+pub async fn revisions(hub: &Hub, name: &str) -> Result<Vec<(Revision, String)>, String> {
+    let api = Api::<ControllerRevision>::namespaced(hub.client.clone(), &hub.namespace);
+    let stored = api.list(&ListParams::default().labels(&format!("{FLEET}={}", label_value(name)))).await;
+    let stored = stored.map_err(|error| format!("cannot list ControllerRevisions: {}", error_text(&error)))?;
+    let mut revisions: Vec<(Revision, String)> = stored
+        .into_iter()
+        .filter_map(|stored| {
+            let created = stored.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
+            Some((Revision::parse(&stored)?, created.unwrap_or_default()))
+        })
+        .filter(|(revision, _)| revision.name == revision.data.name(name))
+        .collect();
+    revisions.sort_by_key(|(revision, _)| revision.number);
+    Ok(revisions)
+}
+
+/// Prints the revisions of the fleet.
+pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
+    let status = hub.fleet(name).await?.status.unwrap_or_default();
+    let mut rows = vec![row(["NUMBER", "REVISION", "CREATED", "SERVING", "EVENTING", "STATE"])];
+    let mut values: Vec<Value> = Vec::new();
+    for (revision, created) in revisions(hub, name).await? {
+        let states = [
+            (status.current_revision.as_ref() == Some(&revision.name), "current"),
+            (status.update_revision.as_ref() == Some(&revision.name), "update"),
+            (revision.failed_generation.is_some(), "failed"),
+        ];
+        let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, state)| state).collect();
+        let version = |template: Option<&Template>| {
+            let version = template.map(|template| template.spec.get("version").and_then(Value::as_str));
+            version.map_or("", |version| version.unwrap_or("latest")).to_owned()
+        };
+        let (serving, eventing) = (version(revision.data.serving.as_ref()), version(revision.data.eventing.as_ref()));
+        let number = revision.number.to_string();
+        rows.push(row([&number, &revision.name, &created, &serving, &eventing, &states.join(", ")]));
+        values.push(json!({"number": revision.number, "revision": revision.name, "created": created, "states": states, "data": revision.data}));
+    }
+    hub.print(&table(&rows), &json!(values));
+    Ok(ExitCode::SUCCESS)
+}

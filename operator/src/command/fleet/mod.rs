@@ -1,0 +1,140 @@
+//! `knative-operator fleet`: plans, observes and controls rollouts, with the kubeconfig of the user.
+
+mod edit;
+mod history;
+mod plan;
+mod status;
+mod table;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use knative_operator_runtime::error_text;
+use knative_operator_runtime::user::UserArgs;
+use knative_operator_shared::api::KnativeFleet;
+use knative_operator_shared::rules;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use super::output;
+
+/// User agent and field manager.
+const PROGRAM: &str = "knative-operator-cli";
+
+/// Flags of `fleet`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FleetArgs {
+    #[command(flatten)]
+    user: UserArgs,
+    /// Output format.
+    #[arg(short = 'o', long, global = true, value_enum, default_value_t)]
+    output: Format,
+    #[command(subcommand)]
+    command: FleetCommand,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum FleetCommand {
+    /// Shows what a KnativeFleet in a file would change on which clusters, in which stage. Writes
+    /// nothing.
+    Plan(plan::PlanArgs),
+    /// Shows the progress of a rollout. Exit status with --watch: 0 complete, 1 stopped by
+    /// failures.
+    Status(status::StatusArgs),
+    /// Lists the revisions of a fleet.
+    History {
+        /// Name of the fleet.
+        name: String,
+    },
+    /// Approves the stage that waits for it, or a blocked removal: creates a KnativeFleetApproval.
+    Approve(edit::ApproveArgs),
+    /// Sets spec.rollout.paused: no further cluster is started.
+    Pause {
+        /// Name of the fleet.
+        name: String,
+    },
+    /// Resumes a paused rollout.
+    Resume {
+        /// Name of the fleet.
+        name: String,
+    },
+    /// Sets the templates and overrides to those of an earlier revision.
+    Rollback(edit::RollbackArgs),
+}
+
+/// Runs the subcommand. Exit status: 0 success, 1 stopped by failures or refused, 2 error.
+pub fn run(args: &FleetArgs) -> ExitCode {
+    match output::runtime().and_then(|runtime| runtime.block_on(execute(args))) {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn execute(args: &FleetArgs) -> Result<ExitCode, String> {
+    let (client, namespace) = args.user.client(PROGRAM).await?;
+    let hub = Hub { client, namespace, format: args.output };
+    match &args.command {
+        FleetCommand::Plan(plan) => plan::run(&hub, plan).await,
+        FleetCommand::Status(status) => status::run(&hub, status).await,
+        FleetCommand::History { name } => history::run(&hub, name).await,
+        FleetCommand::Approve(approve) => edit::approve(&hub, approve).await,
+        FleetCommand::Pause { name } => edit::set_paused(&hub, name, true).await,
+        FleetCommand::Resume { name } => edit::set_paused(&hub, name, false).await,
+        FleetCommand::Rollback(rollback) => edit::roll_back(&hub, rollback).await,
+    }
+}
+
+/// The hub of the user.
+struct Hub {
+    client: Client,
+    namespace: String,
+    format: Format,
+}
+
+impl Hub {
+    /// The fleet called `name`.
+    async fn fleet(&self, name: &str) -> Result<KnativeFleet, String> {
+        let missing = || format!("KnativeFleet {}/{name} does not exist", self.namespace);
+        let fleets: Api<KnativeFleet> = Api::namespaced(self.client.clone(), &self.namespace);
+        fleets.get_opt(name).await.map_err(|error| error_text(&error))?.ok_or_else(missing)
+    }
+
+    /// Untyped objects of the fleet's group. A typed one would lose fields that it doesn't know.
+    fn untyped(&self, kind: &str, plural: &str) -> Api<DynamicObject> {
+        let gvk = GroupVersionKind::gvk(
+            knative_operator_shared::label::GROUP,
+            knative_operator_shared::label::FLEET_VERSION,
+            kind,
+        );
+        let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// Prints `text`, or `value` as JSON.
+    fn print(&self, text: &str, value: &Value) {
+        match self.format {
+            Format::Text => output::print(text),
+            Format::Json => output::print(&format!("{value:#}\n")),
+        };
+    }
+}
+
+/// The fleet in `object`.
+fn parse(object: &Value) -> Result<KnativeFleet, String> {
+    rules::parse_fleet(object).map_err(|violation| violation.to_string())
+}

@@ -1,0 +1,156 @@
+//! `knative-operator fleet plan`.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
+use knative_operator_shared::fleet::placement::{Labels, decided, selected};
+use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::rules::{self, FleetContext, Violation};
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::Hub;
+use super::table::{row, table};
+use crate::command::read;
+use crate::fleet::plan::{Change, PlannedChange, Stored, plan};
+
+/// Maximum number of fields in a row.
+const MAX_FIELDS: usize = 3;
+
+/// Flags of `fleet plan`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PlanArgs {
+    /// File with KnativeFleets, YAML or JSON; - for stdin.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    filename: String,
+}
+
+/// Prints what each fleet in the file would change.
+pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
+    let text = read::text(&args.filename)?;
+    let fleets = read::fleets(&text).map_err(|why| format!("{}: {why}", args.filename))?;
+    if fleets.is_empty() {
+        return Err(format!("{}: the file has no KnativeFleet", args.filename));
+    }
+    let profiles = profiles(hub).await?;
+    let resources = resources(hub).await?;
+    let (mut text, mut values, mut is_refused) = (String::new(), Vec::new(), false);
+    for (what, fleet) in fleets {
+        let mut fleet = fleet.map_err(|violation| format!("{what}: {violation}"))?;
+        fleet.metadata.namespace.get_or_insert_with(|| hub.namespace.clone());
+        let violations = violations(&fleet, &profiles);
+        for violation in &violations {
+            let severity = if violation.is_error() { "error" } else { "warning" };
+            // Writing to a String can't fail.
+            let _ = writeln!(text, "{severity}: {violation}");
+        }
+        is_refused |= violations.iter().any(Violation::is_error);
+        let texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
+        let changes = if violations.iter().any(Violation::is_error) {
+            Vec::new()
+        } else {
+            let clusters = clusters(hub, &fleet, &profiles).await?;
+            plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources })?
+        };
+        text += &describe(&changes);
+        let name = format!(
+            "{}/{}",
+            fleet.metadata.namespace.as_deref().unwrap_or_default(),
+            fleet.metadata.name.as_deref().unwrap_or_default()
+        );
+        values.push(json!({"fleet": name, "violations": texts, "changes": changes}));
+    }
+    hub.print(&text, &json!(values));
+    Ok(if is_refused { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn describe(changes: &[PlannedChange]) -> String {
+    let mut rows = vec![row(["STAGE", "CLUSTER", "KIND", "CHANGE", "DETAILS"])];
+    for change in changes {
+        let more = change.fields.len().saturating_sub(MAX_FIELDS);
+        let mut details: Vec<String> = change.fields.iter().take(MAX_FIELDS).cloned().collect();
+        details.extend((more > 0).then(|| format!("{more} more")));
+        details.extend(Some(change.note.clone()).filter(|note| !note.is_empty()));
+        let word = word(change.change);
+        let stage = if change.stage.is_empty() { "(leaves)" } else { &change.stage };
+        rows.push(row([stage, &change.cluster, change.kind, word, &details.join("; ")]));
+    }
+    let count = |is: Change| changes.iter().filter(|change| change.change == is).count();
+    let counts = [Change::Create, Change::Update, Change::Adopt, Change::Delete, Change::Orphan, Change::Conflict];
+    let counts = counts.map(|change| (count(change), word(change)));
+    let parts: Vec<String> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    let summary = if parts.is_empty() { "no change".to_owned() } else { parts.join(", ") };
+    format!("{}{summary}, {} unchanged\n", table(&rows), count(Change::None))
+}
+
+fn word(change: Change) -> &'static str {
+    match change {
+        Change::Create => "create",
+        Change::Update => "update",
+        Change::Adopt => "adopt",
+        Change::None => "none",
+        Change::Conflict => "conflict",
+        Change::Delete => "delete",
+        Change::Orphan => "orphan",
+    }
+}
+
+fn violations(fleet: &KnativeFleet, profiles: &HashMap<ClusterProfileReference, ClusterProfile>) -> Vec<Violation> {
+    let labels: Vec<(ClusterProfileReference, Labels)> = profiles
+        .iter()
+        .map(|(reference, profile)| (reference.clone(), profile.metadata.labels.clone().unwrap_or_default()))
+        .collect();
+    rules::validate_fleet(fleet, &FleetContext { profiles: Some(&labels), ..FleetContext::default() })
+}
+
+async fn profiles(hub: &Hub) -> Result<HashMap<ClusterProfileReference, ClusterProfile>, String> {
+    let all = Api::<ClusterProfile>::all(hub.client.clone()).list(&ListParams::default()).await;
+    let all = all.map_err(|error| format!("cannot list ClusterProfiles: {}", error_text(&error)))?;
+    let named = all.into_iter().map(|profile| {
+        let (name, namespace) = (profile.metadata.name.clone(), profile.metadata.namespace.clone());
+        let reference =
+            ClusterProfileReference { name: name.unwrap_or_default(), namespace: namespace.unwrap_or_default() };
+        (reference, profile)
+    });
+    Ok(named.collect())
+}
+
+async fn resources(hub: &Hub) -> Result<Vec<Knative>, String> {
+    let mut resources = Vec::new();
+    for component in Component::ALL {
+        let gvk = GroupVersionKind::gvk(GROUP, VERSION, component.kind());
+        let resource = ApiResource::from_gvk_with_plural(&gvk, component.plural());
+        let all = Api::<DynamicObject>::all_with(hub.client.clone(), &resource).list(&ListParams::default()).await;
+        let all = all.map_err(|error| format!("cannot list {}: {}", component.plural(), error_text(&error)))?;
+        resources.extend(all.into_iter().filter_map(|object| rules::parse(component, &json!(object)).ok()));
+    }
+    Ok(resources)
+}
+
+/// The clusters that `fleet` selects.
+async fn clusters(
+    hub: &Hub,
+    fleet: &KnativeFleet,
+    profiles: &HashMap<ClusterProfileReference, ClusterProfile>,
+) -> Result<Vec<ClusterProfileReference>, String> {
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let Some(decision) = &fleet.spec.placement.decision else {
+        let all = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
+        return selected(&fleet.spec.placement, namespace, all)
+            .map_err(|error| format!("spec.placement.clusterSelector: {error}"));
+    };
+    let of = decision.namespace.as_deref().unwrap_or(namespace);
+    let gvk = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
+    let decisions = Api::<DynamicObject>::namespaced_with(hub.client.clone(), of, &resource);
+    let slices = decisions.list(&ListParams::default()).await;
+    let slices = slices.map_err(|error| format!("cannot list PlacementDecisions: {}", error_text(&error)))?;
+    let slices: Vec<Value> = slices.into_iter().map(|slice| json!(slice)).collect();
+    Ok(decided(&decision.key, of, slices.iter()))
+}

@@ -1,0 +1,170 @@
+//! `knative-operator fleet status`.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use knative_operator_shared::api::fleet::StageStatus;
+use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
+use kube::Api;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use serde_json::json;
+
+use super::table::{row, table};
+use super::{Format, Hub};
+use crate::command::output;
+
+/// Width of a progress bar, in characters.
+const BAR: usize = 20;
+/// Moves the cursor to the start, and deletes what is below.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Flags of `fleet status`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Name of the fleet.
+    name: String,
+    /// Whether to follow the rollout to its end.
+    #[arg(short = 'w', long)]
+    watch: bool,
+}
+
+/// Prints the status.
+pub async fn run(hub: &Hub, args: &StatusArgs) -> Result<ExitCode, String> {
+    if !args.watch {
+        let fleet = hub.fleet(&args.name).await?;
+        let status = fleet.status.clone().unwrap_or_default();
+        hub.print(&describe(&fleet, Timestamp::now()), &json!(status));
+        return Ok(ExitCode::SUCCESS);
+    }
+    hub.fleet(&args.name).await?;
+    let api: Api<KnativeFleet> = Api::namespaced(hub.client.clone(), &hub.namespace);
+    let mut events = watch_object(api, &args.name).default_backoff().boxed();
+    let (redraws, mut last) = (std::io::stdout().is_terminal() && hub.format == Format::Text, String::new());
+    while let Some(event) = events.next().await {
+        // The watch is retried.
+        let Ok(fleet) = event else { continue };
+        let Some(fleet) = fleet else {
+            return Err(format!("KnativeFleet {}/{} was deleted", hub.namespace, args.name));
+        };
+        let text = match hub.format {
+            Format::Json => format!("{}\n", json!(fleet.status)),
+            Format::Text if redraws => format!("{REDRAW}{}", describe(&fleet, Timestamp::now())),
+            Format::Text => summary(&fleet),
+        };
+        if text != last {
+            output::print(&text);
+            let _ = std::io::stdout().flush();
+            last = text;
+        }
+        if let Some(code) = end(&fleet) {
+            return Ok(code);
+        }
+    }
+    Err("the watch ended".to_owned())
+}
+
+/// Exit status if the rollout ended.
+fn end(fleet: &KnativeFleet) -> Option<ExitCode> {
+    let status = fleet.status.as_ref().filter(|status| status.observed_generation == fleet.metadata.generation)?;
+    let stopped = ["TooManyFailures", "RolledBack", "InvalidSpec"];
+    if status.conditions.iter().any(|c| c.reason.as_deref().is_some_and(|reason| stopped.contains(&reason))) {
+        return Some(ExitCode::from(1));
+    }
+    (status.current_revision.is_some() && status.current_revision == status.update_revision)
+        .then_some(ExitCode::SUCCESS)
+}
+
+/// One line about the progress.
+fn summary(fleet: &KnativeFleet) -> String {
+    let status = fleet.status.clone().unwrap_or_default();
+    let KnativeFleetStatus { clusters, updated, ready, failed, deferred, .. } = status;
+    let stage = status.stage.map(|stage| format!("stage {stage}: ")).unwrap_or_default();
+    format!("{stage}{updated} of {clusters} clusters updated, {ready} ready, {failed} failed, {deferred} deferred\n")
+}
+
+/// The whole status.
+fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
+    let status = fleet.status.clone().unwrap_or_default();
+    let name = |text: &Option<String>| text.clone().unwrap_or_default();
+    let mut text = format!("KnativeFleet {}/{}\n", name(&fleet.metadata.namespace), name(&fleet.metadata.name));
+    // Writing to a String can't fail.
+    let _ = writeln!(text, "revision     {}", status.update_revision.as_deref().unwrap_or("(none)"));
+    for condition in status.conditions.iter().filter(|c| c.type_ == "Ready" || c.status == "True") {
+        let _ = writeln!(
+            text,
+            "{:<12} {} {}: {}",
+            condition.type_,
+            condition.status,
+            condition.reason.as_deref().unwrap_or_default(),
+            condition.message.as_deref().unwrap_or_default()
+        );
+    }
+    let mut rows = vec![row(["STAGE", "", "UPDATED", "UPDATING", "FAILED", "DEFERRED", "STATE", "TIME"])];
+    rows.extend(status.stages.iter().map(|stage| stage_row(stage, now)));
+    let _ = write!(text, "\n{}", table(&rows));
+    if !status.attention.is_empty() {
+        let mut rows = vec![row(["CLUSTER", "REASON", "MESSAGE"])];
+        for other in &status.attention {
+            rows.push(row([&other.cluster.to_string(), &other.reason, &other.message]));
+        }
+        let _ = write!(text, "\n{}", table(&rows));
+    }
+    text
+}
+
+fn stage_row(stage: &StageStatus, now: Timestamp) -> Vec<String> {
+    let parse = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+    let time = parse(&stage.started_at).map(|started| {
+        let end = parse(&stage.finished_at).unwrap_or(now);
+        let seconds = end.duration_since(started).as_secs().max(0);
+        if seconds < 120 { format!("{seconds}s") } else { format!("{}m", seconds / 60) }
+    });
+    row([
+        &stage.name,
+        &bar(stage.updated, stage.clusters),
+        &format!("{}/{}", stage.updated, stage.clusters),
+        &stage.updating.to_string(),
+        &stage.failed.to_string(),
+        &stage.deferred.to_string(),
+        stage.state.as_str(),
+        &time.unwrap_or_default(),
+    ])
+}
+
+/// A progress bar: `done` of `all`.
+fn bar(done: i32, all: i32) -> String {
+    let (done, all) = (usize::try_from(done).unwrap_or_default(), usize::try_from(all).unwrap_or_default());
+    let filled = (done * BAR).checked_div(all).unwrap_or(BAR).min(BAR);
+    format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_has_bars_and_clusters_that_need_attention() {
+        let fleet: KnativeFleet = serde_json::from_value(json!({"metadata": {"name": "f", "namespace": "n", "generation": 1}, "spec": {"placement": {}}, "status": {
+            "observedGeneration": 1, "updateRevision": "f-1", "clusters": 4, "updated": 1, "failed": 1, "ready": 3, "stage": "prod",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "ClustersFailed", "message": "m"}],
+            "stages": [{"name": "canary", "state": "Complete", "clusters": 1, "updated": 1, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:00Z"},
+                {"name": "prod", "state": "Progressing", "clusters": 3, "failed": 1, "updating": 2, "startedAt": "2026-01-01T00:01:00Z"}],
+            "attention": [{"cluster": {"name": "c", "namespace": "n"}, "reason": "NotReady", "message": "why"}]}}))
+        .unwrap();
+        let text = describe(&fleet, "2026-01-01T00:11:00Z".parse().unwrap());
+        for part in [
+            "Ready        False ClustersFailed: m\n",
+            "canary   [####################]   1/1       0          0        0          Complete      60s\n",
+            "prod     [....................]   0/3       2          1        0          Progressing   10m\n",
+            "n/c       NotReady   why\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(summary(&fleet), "stage prod: 1 of 4 clusters updated, 3 ready, 1 failed, 0 deferred\n");
+        assert_eq!(bar(1, 3), "[######..............]");
+    }
+}
