@@ -1,6 +1,7 @@
 //! The runtime that both processes share: [`admin`] serves health and metrics, [`ready`] is the
 //! readiness, [`process`], [`log`] and [`signal`] set up a process, [`hub`] builds the client of
-//! the hub and [`user`] that of a user, [`identity`] has user agent and field manager, [`error_text`] formats errors.
+//! the hub and [`user`] that of a user, [`identity`] has user agent and field manager,
+//! [`error_text`] formats errors.
 
 pub mod admin;
 pub mod duration;

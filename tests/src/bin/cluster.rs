@@ -132,7 +132,9 @@ async fn hold(product: bool) -> Result<()> {
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins)?;
         let releases = releases::best();
-        let running = Product::install(&hub, &releases, product::values(&[]), &plugins).await?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["fleet"] = serde_json::json!({"enabled": true});
+        let running = Product::install(&hub, &releases, values, &plugins).await?;
         product::register(&hub, &spoke, "spoke-1").await?;
         let product = format!(
             "operator and webhook run on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\nlog of the operator: {}\n",

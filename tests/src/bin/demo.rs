@@ -1,6 +1,6 @@
-//! The main use case: starts a hub and a spoke, installs the chart, registers the spoke, applies a
-//! KnativeServing on the hub, waits until it is Ready on the spoke, tries a forbidden change,
-//! causes drift, and deletes everything.
+//! The main use case: starts a hub and two spokes, installs the chart, registers the spokes, applies
+//! a KnativeServing on the hub, waits until it is Ready on its spoke, tries a forbidden change and
+//! causes drift; then rolls a KnativeFleet out to both spokes in two stages, and deletes it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::large_futures)] // it runs once
 
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::apps::v1::Deployment;
-use knative_operator_shared::api::{Condition, KnativeServing};
+use knative_operator_shared::api::fleet::StageStatus;
+use knative_operator_shared::api::{Condition, KnativeFleet, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::remaining::{objects, remaining};
@@ -17,7 +18,7 @@ use knative_operator_tests::{Result, releases, wait};
 use kube::api::DeleteParams;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const NAMESPACE: &str = "knative-serving";
 const NAME: &str = "knative-serving-apac";
@@ -68,7 +69,7 @@ async fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     println!("  refused: {}", summary.refusal);
-    println!("  objects left on the spoke after the deletion, apart from CRDs: {}", summary.left.len());
+    println!("  objects left on the spokes after the deletion, apart from CRDs: {}", summary.left.len());
     ExitCode::SUCCESS
 }
 
@@ -78,16 +79,21 @@ async fn run(summary: &mut Summary) -> Result<()> {
     if !releases.real {
         println!("(using the project's small release, because ../shared is missing)");
     }
-    let clusters = async { tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke")) };
-    let (hub, spoke) = summary.step("start a hub and a spoke", clusters).await?;
+    let clusters = async { tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"), Cluster::spoke("other")) };
+    let (hub, spoke, other) = summary.step("start a hub and two spokes", clusters).await?;
     let plugins = tempfile::tempdir()?;
-    let install = Product::install(&hub, &releases, product::values(&[]), plugins.path());
+    let mut values = product::values(&[]);
+    values["knative_operator"]["fleet"] = json!({"enabled": true});
+    let install = Product::install(&hub, &releases, values, plugins.path());
     let _product = summary.step("helm install knative-operator on the hub, and start its processes", install).await?;
     summary
-        .step("register the spoke as ClusterProfile fleet-system/spoke-1", product::register(&hub, &spoke, "spoke-1"))
+        .step("register the spokes as ClusterProfiles fleet-system/spoke-1 and spoke-2", async {
+            product::register(&hub, &spoke, "spoke-1").await?;
+            product::register(&hub, &other, "spoke-2").await
+        })
         .await?;
 
-    let before = objects(&spoke.client()).await?;
+    let before = (objects(&spoke.client()).await?, objects(&other.client()).await?);
     let cr = json!({
         "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
@@ -111,13 +117,61 @@ async fn run(summary: &mut Summary) -> Result<()> {
         summary.step("try to move it to another cluster, which the webhook refuses", refused(&hub)).await?;
     println!("    {}", summary.refusal);
     summary.step("delete a Deployment on the spoke, which the operator repairs", repaired(&spoke)).await?;
-    let delete = async { hub.kubectl(&["delete", "knativeserving", NAME, "-n", NAMESPACE], "").await };
-    summary.step("kubectl delete the KnativeServing, which empties the spoke", delete).await?;
-    summary.left = summary.step("list the remaining objects", remaining(&spoke, &before)).await?;
+    let fleet = fleet(releases.serving);
+    let what = "kubectl apply a KnativeFleet, which adopts the KnativeServing, and until spoke-2 is Ready, too";
+    summary.step(what, rolled_out(&hub, &fleet.to_string())).await?;
+    println!("\n{}", indent(&hub.kubectl(&["get", "knativefleets,knativeservings", "-A"], "").await?));
+    let delete = async { hub.kubectl(&["delete", "knativefleet", "demo", "-n", NAMESPACE], "").await };
+    summary.step("kubectl delete the KnativeFleet, which empties both spokes", delete).await?;
+    let left = async { Ok([remaining(&spoke, &before.0).await?, remaining(&other, &before.1).await?].concat()) };
+    summary.left = summary.step("list the remaining objects", left).await?;
     if !summary.left.is_empty() {
         return Err(format!("left behind: {:?}", summary.left).into());
     }
     Ok(())
+}
+
+/// A fleet of both spokes, in two stages.
+fn fleet(version: &str) -> Value {
+    let canary = json!({"matchLabels": {"tier": "canary"}});
+    json!({
+        "apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
+        "metadata": {"name": "demo", "namespace": NAMESPACE},
+        "spec": {
+            "placement": {"clusterSelector": {}, "namespaces": [FLEET]},
+            "serving": {"spec": {"version": version, "ingress": {"kourier": {"enabled": true}}}},
+            "rollout": {"stages": [{"name": "canary", "clusterSelector": canary}, {"name": "prod"}]},
+        },
+    })
+}
+
+/// Applies `fleet` and prints the progress of its stages, until the rollout is complete.
+async fn rolled_out(hub: &Cluster, fleet: &str) -> Result<()> {
+    let started = Instant::now();
+    let profile = ["label", "clusterprofile", "spoke-1", "-n", FLEET, "tier=canary"];
+    hub.kubectl(&profile, "").await?;
+    let adopt = ["annotate", "knativeserving", NAME, "-n", NAMESPACE, "operator.knative.dev/adopt=true"];
+    hub.kubectl(&adopt, "").await?;
+    hub.kubectl(&["apply", "-f", "-"], fleet).await?;
+    let stream = watch_object(Api::<KnativeFleet>::namespaced(hub.client(), NAMESPACE), "demo");
+    pin_mut!(stream);
+    let mut shown = String::new();
+    while let Some(event) = stream.next().await {
+        let Some(status) = event?.and_then(|fleet| fleet.status) else { continue };
+        let stage = |stage: &StageStatus| {
+            format!("{} {}, {} of {} updated", stage.name, stage.state.as_str(), stage.updated, stage.clusters)
+        };
+        let stages: Vec<String> = status.stages.iter().map(stage).collect();
+        let text = stages.join("; ");
+        if text != shown {
+            println!("    {:>5.1} s  {text}", started.elapsed().as_secs_f64());
+            shown = text;
+        }
+        if status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True") {
+            return Ok(());
+        }
+    }
+    Err("the watch ended".into())
 }
 
 fn indent(text: &str) -> String {

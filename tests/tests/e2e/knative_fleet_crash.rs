@@ -1,7 +1,8 @@
-//! Kills the operator at its writes during a staged rollout and a rollback of a `KnativeFleet`, with
-//! simulated spokes: the result is that of an undisturbed operator, each cluster is updated once
-//! (by the audit log of the hub), and no more clusters than allowed at the same time. `CRASH=each`
-//! as in [`crate::crash`].
+//! Kills the operator at its writes during a staged rollout and a rollback of a `KnativeFleet` with
+//! simulated spokes. The result is that of an undisturbed operator; each cluster is updated once,
+//! by the audit log of the hub; and no more clusters than allowed at the same time.
+//!
+//! `CRASH=each` as in [`crate::crash`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

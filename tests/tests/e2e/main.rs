@@ -20,6 +20,7 @@ mod hostile;
 mod knative_fleet;
 mod knative_fleet_clusters;
 mod knative_fleet_crash;
+mod knative_fleet_guide;
 mod lives;
 mod load;
 mod local;

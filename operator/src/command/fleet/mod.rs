@@ -1,4 +1,5 @@
-//! `knative-operator fleet`: plans, observes and controls rollouts, with the kubeconfig of the user.
+//! `knative-operator fleet`: plans, observes and controls rollouts, with the kubeconfig of the
+//! user.
 
 mod edit;
 mod history;
