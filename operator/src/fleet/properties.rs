@@ -8,13 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::fleet::{ApprovalPolicy, OnFailure, Rollout, Stage, StageState};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
+use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::version::Version;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::decision::{Decision, Input};
 use super::member::{Applied, Change, Child, Contents, Member, Progress, Wanted, Write};
-use knative_operator_shared::fleet::stage::Stages;
 
 /// Revisions `a` to `d`, with contents and versions; `c` does not change the clusters with an even
 /// number, compared with `a`.

@@ -242,3 +242,70 @@ fn removal_blocked(removal: Option<&BlockedRemoval<'_>>) -> State {
     );
     ("RemovalBlocked", true, "TooManyClusters", message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use knative_operator_shared::api::Component;
+    use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
+    use knative_operator_shared::fleet::stage::Stages;
+    use knative_operator_shared::version::Version;
+
+    use super::*;
+    use crate::fleet::member::{Child, Wanted};
+
+    struct Nothing;
+
+    impl Contents for Nothing {
+        fn of(&self, _: &str, _: &ClusterProfileReference, _: Component) -> Option<Wanted> {
+            Some(Wanted { content: 1, version: None })
+        }
+
+        fn knows(&self, _: &str) -> bool {
+            true
+        }
+
+        fn versions(&self, _: Component) -> &[Version] {
+            &[]
+        }
+    }
+
+    #[test]
+    fn status_of_5000_clusters_is_small() {
+        let stage = |number: usize| Stage {
+            name: format!("{number:063}"),
+            cluster_selector: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector::default()),
+            ..Stage::default()
+        };
+        let stages = Stages::of(&Rollout { stages: (0..64).map(stage).collect(), ..Rollout::default() }).unwrap();
+        // All of them fail with long messages.
+        let member = |number: usize| Member {
+            cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
+            stage: number % 64,
+            unavailable: None,
+            refused: Some(("r".to_owned(), "why ".repeat(2000))),
+            children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
+        };
+        let members: Vec<Member> = (0..5000).map(member).collect();
+        let approvals = HashSet::new();
+        let input = Input {
+            stages: &stages,
+            members: &members,
+            current: Some("s"),
+            update: "r",
+            has_failed: false,
+            on_failure: OnFailure::Pause,
+            is_paused: false,
+            approvals: &approvals,
+            contents: &Nothing,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let decision = input.decide();
+        let removal = ("0123456789", members.iter().map(|member| &member.cluster).collect(), 500);
+        let status = status(&KnativeFleetStatus::default(), Some(1), &input, &decision, Some(&removal));
+        assert_eq!((status.clusters, status.failed, status.attention.len()), (5000, 5000, MAX_ATTENTION));
+        let bytes = serde_json::to_vec(&status).unwrap().len();
+        assert!(bytes < 64 << 10, "{bytes} bytes");
+    }
+}

@@ -116,9 +116,10 @@ pub struct FleetOverride {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// Stages, which run one after another. A cluster belongs to the first stage that selects it.
-    /// Clusters that no stage selects are a last stage.
+    /// Stages, which run one after another, at most 64. A cluster belongs to the first stage that
+    /// selects it. Clusters that no stage selects are a last stage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub stages: Vec<Stage>,
     /// What happens if more clusters fail than a stage allows. Defaults to `Pause`.
     #[serde(default)]

@@ -1,6 +1,6 @@
-//! The main use case: starts a hub and two spokes, installs the chart, registers the spokes, applies
-//! a KnativeServing on the hub, waits until it is Ready on its spoke, tries a forbidden change and
-//! causes drift; then rolls a KnativeFleet out to both spokes in two stages, and deletes it.
+//! The main use case: starts a hub and two spokes, installs the chart, registers the spokes, and
+//! applies a KnativeServing on the hub, until it is Ready on its spoke; tries a forbidden change
+//! and causes drift; then rolls a KnativeFleet out to both spokes in two stages, and deletes it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::large_futures)] // it runs once
 

@@ -18,17 +18,15 @@ mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
 
 use super::context::Context;
 use reconcile::RETRY;
-use state::{FleetState, Next};
+use state::{DEBOUNCE, FleetState, Next};
 use store::{FleetKey, Store};
 
-/// Time between a change and a pass, in which further changes are collected.
-const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Manages all fleets. Ends only when the task is aborted.
 pub async fn run(cx: Arc<Context>) {
     let (mut store, mut events) = (Store::default(), store::watch(&cx.hub));
@@ -63,8 +61,9 @@ pub async fn run(cx: Arc<Context>) {
         due.retain(|key, _| store.fleets.contains_key(key));
         if has_changed {
             for key in store.fleets.keys() {
-                let at = due.entry(key.clone()).or_insert(now + DEBOUNCE);
-                *at = (*at).min(now + DEBOUNCE);
+                let soon = now + states.get(key).map_or(DEBOUNCE, FleetState::debounce);
+                let at = due.entry(key.clone()).or_insert(soon);
+                *at = (*at).min(soon);
             }
         }
         if !store.is_listed() || !cx.registry.is_listed() || !cx.profiles.are_listed() {

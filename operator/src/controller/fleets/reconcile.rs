@@ -1,7 +1,7 @@
 //! One pass over a fleet: observe, decide, write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{Component, KnativeFleet};
@@ -42,7 +42,7 @@ pub async fn reconcile(cx: &Context, store: &Store, stored: &StoredFleet, state:
 
 async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Result<Next, WriteError> {
     let fleet = &stored.fleet;
-    let meta = &fleet.metadata;
+    let (meta, started) = (&fleet.metadata, Instant::now());
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     state.refused.retain(|_, (_, at)| at.elapsed() < REFUSED_RETRY);
     let mut children = Children::of(fleet, cx.registry.all());
@@ -151,6 +151,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         now: now(),
     };
     let decision = input.decide();
+    state.duration = started.elapsed();
     if decision.mark_failed {
         write::mark_failed(&cx.hub, namespace, &update, meta.generation.unwrap_or_default()).await?;
     }

@@ -9,6 +9,10 @@ use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFlee
 use super::contents;
 use super::observe::{self, ChildKey, Children};
 
+/// Time between a change and a pass, in which further changes are collected.
+pub const DEBOUNCE: Duration = Duration::from_millis(100);
+/// The same, in durations of a pass: passes over a large fleet take at most 5 % of a core.
+const DEBOUNCE_PASSES: u32 = 20;
 /// Maximum time until the watch reports a write.
 const WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time after which a refused write is tried again.
@@ -38,11 +42,18 @@ pub struct FleetState {
     pub refused: HashMap<ClusterProfileReference, ((String, String), Instant)>,
     pub status: Option<KnativeFleetStatus>,
     pub status_at: Option<Instant>,
+    /// Duration of the last pass, without its writes.
+    pub duration: Duration,
     /// Clusters that leave the fleet, and since when.
     leaving: Option<(BTreeSet<ClusterProfileReference>, Instant)>,
 }
 
 impl FleetState {
+    /// Time between a change and the next pass.
+    pub fn debounce(&self) -> Duration {
+        DEBOUNCE.max(self.duration * DEBOUNCE_PASSES)
+    }
+
     /// The status that was written last, or the stored one.
     pub fn stored_status(&self, fleet: &KnativeFleet) -> KnativeFleetStatus {
         self.status.clone().or_else(|| fleet.status.clone()).unwrap_or_default()
