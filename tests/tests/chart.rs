@@ -105,6 +105,7 @@ fn invalid_values_are_refused() {
         (plugin("plugins"), plugin("/plugin"), plugin("/"), plugin("/etc/cluster-inventory"));
     for (arguments, expected) in [
         (vec!["--set", "knative_operator.multicluster.enabled=true"], "accessProvidersConfig is empty"),
+        (vec!["--set", "knative_operator.fleet.enabled=true"], "multicluster.enabled is false"),
         (multicluster(&[]), "is not under any plugins[].mountPath"),
         (multicluster(&["--set-json", &relative]), "must be an absolute path, got \"plugins\""),
         (multicluster(&["--set-json", &elsewhere]), "is not under any plugins[].mountPath"),

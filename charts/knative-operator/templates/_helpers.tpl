@@ -81,6 +81,9 @@ imagePullSecrets:
 {{/* Refuses invalid multicluster values. */}}
 {{- define "knative-operator.checkMulticluster" -}}
 {{- $mc := .Values.knative_operator.multicluster | default dict }}
+{{- if and (.Values.knative_operator.fleet | default dict).enabled (not $mc.enabled) }}
+{{- fail "knative_operator.fleet.enabled is true but knative_operator.multicluster.enabled is false; fleets install on other clusters, so enable it" }}
+{{- end }}
 {{- if $mc.enabled }}
 {{- if not $mc.accessProvidersConfig }}
 {{- fail "knative_operator.multicluster.enabled is true but knative_operator.multicluster.accessProvidersConfig is empty; list at least one provider in accessProvidersConfig.providers" }}

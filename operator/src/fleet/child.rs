@@ -36,7 +36,8 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Versio
         content: content.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default(),
         installed: status.and_then(|status| status.version.as_deref()).and_then(|version| version.parse().ok()),
         ready: ready(resource, available),
-        has_drifted: manifest.is_some_and(|manifest| has_drifted(resource, manifest)),
+        has_drifted: manifest
+            .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
         version,
     }
@@ -73,6 +74,13 @@ pub fn unreachable(resource: &Knative) -> Option<String> {
             && condition.reason.as_deref().is_some_and(|reason| reasons.iter().any(|known| known.as_str() == reason))
     };
     conditions.into_iter().find(is_unreachable).map(|condition| condition.message.clone().unwrap_or_default())
+}
+
+/// Whether `resource` was applied with the content of `manifest`. Without it, the labels of its
+/// cluster changed, and so its overrides: the next update is part of the rollout.
+fn has_content(resource: &Knative, manifest: &Value) -> bool {
+    let recorded = resource.meta().annotations.as_ref().and_then(|all| all.get(FLEET_CONTENT));
+    manifest["metadata"]["annotations"][FLEET_CONTENT].as_str() == recorded.map(String::as_str)
 }
 
 /// Whether somebody else changed `resource`, of which `manifest` was applied.
@@ -171,6 +179,14 @@ mod tests {
             json_patch::merge(&mut repaired, &json!({"spec": manifest["spec"]}));
             assert!(!has_drifted(&resource(&repaired), &manifest), "{change}: {repaired}");
         }
+    }
+
+    #[test]
+    fn content_of_other_labels_is_no_drift() {
+        let with = |digest: &str| json!({"metadata": {"annotations": {FLEET_CONTENT: digest}}, "spec": {"version": "1.23"}});
+        let stored = resource(&json!({"metadata": {"annotations": {FLEET_CONTENT: "1"}}}));
+        assert!(applied(&stored, Some(&with("1")), &[]).has_drifted);
+        assert!(!applied(&stored, Some(&with("2")), &[]).has_drifted);
     }
 
     #[test]

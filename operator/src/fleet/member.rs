@@ -158,6 +158,17 @@ impl Member {
         self.children.iter().any(|child| child.is_of(revision)) && !other.is_some_and(|other| self.has(other, contents))
     }
 
+    /// Whether the update to `revision` was started since `current` was rolled out. If the labels of
+    /// a cluster change, and so its overrides, its content in the same revision has not been started.
+    pub fn is_started(&self, revision: &str, current: Option<&str>, contents: &impl Contents) -> bool {
+        let has_content = |child: &Child| {
+            let wanted = self.wanted(child, revision, contents);
+            let content = child.applied.as_ref().map(|applied| applied.content);
+            child.is_of(revision) && wanted.is_none_or(|wanted| Some(wanted.content) == content)
+        };
+        self.is_touched(revision, current, contents) && self.children.iter().any(has_content)
+    }
+
     /// Whether nothing is installed by the fleet.
     pub fn is_new(&self) -> bool {
         self.children.iter().all(|child| child.applied.is_none())
@@ -186,8 +197,8 @@ impl Member {
         if let Some(other) = self.children.iter().find_map(|child| child.conflict.as_ref()) {
             return Progress::Conflict(other.clone());
         }
-        let (has_all, is_touched) = (self.has(revision, contents), self.is_touched(revision, current, contents));
-        if !is_touched {
+        let (has_all, is_started) = (self.has(revision, contents), self.is_started(revision, current, contents));
+        if !is_started {
             if let Some((_, message)) = self.refused.as_ref().filter(|(refused, _)| refused == revision && !has_all) {
                 return Progress::Failed("Refused".to_owned(), message.clone());
             }

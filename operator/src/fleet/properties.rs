@@ -18,7 +18,11 @@ use super::member::{Applied, Change, Child, Contents, Member, Progress, Wanted, 
 
 /// Revisions `a` to `d`, with contents and versions; `c` does not change the clusters with an even
 /// number, compared with `a`.
-struct Revisions(Vec<Version>);
+struct Revisions {
+    versions: Vec<Version>,
+    /// Clusters with other labels, and so with other contents.
+    relabeled: HashSet<String>,
+}
 
 impl Contents for Revisions {
     fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted> {
@@ -31,7 +35,8 @@ impl Contents for Revisions {
             ("d", Component::Serving) => (4, "1.21.3"),
             _ => return None,
         };
-        Some(Wanted { content, version: Some(version.to_owned()) })
+        let other = if self.relabeled.contains(&cluster.name) { 100 } else { 0 };
+        Some(Wanted { content: content + other, version: Some(version.to_owned()) })
     }
 
     fn knows(&self, _: &str) -> bool {
@@ -39,7 +44,7 @@ impl Contents for Revisions {
     }
 
     fn versions(&self, _: Component) -> &[Version] {
-        &self.0
+        &self.versions
     }
 }
 
@@ -55,6 +60,8 @@ enum Action {
     Break(Index, bool),
     /// Somebody changes a resource.
     Drift(Index),
+    /// The labels of a cluster change.
+    Relabel(Index),
     /// A cluster joins.
     Join(usize),
     /// A stage is approved.
@@ -99,7 +106,7 @@ impl World {
             stages: Stages::of(&rollout).unwrap(),
             members: Vec::new(),
             broken: HashSet::new(),
-            contents: Revisions(versions),
+            contents: Revisions { versions, relabeled: HashSet::new() },
             current: None,
             update: "a",
             failed: HashSet::new(),
@@ -149,7 +156,7 @@ impl World {
             Change::Repair { .. } => child.applied.as_mut().unwrap().has_drifted = false,
             Change::Apply { revision, previous, version } => {
                 let installed = child.applied.as_ref().and_then(|applied| applied.installed.clone());
-                let target = Version::resolve(version.as_deref(), &self.contents.0).unwrap();
+                let target = Version::resolve(version.as_deref(), &self.contents.versions).unwrap();
                 assert!(
                     target.may_follow(installed.as_ref(), "").is_ok(),
                     "{installed:?} to {target}: a minor is skipped"
@@ -194,7 +201,7 @@ impl World {
                 write.cluster == member.cluster
                     && matches!(&write.change, Change::Apply { revision, .. } if *revision == self.update)
             };
-            !member.is_touched(self.update, self.current.as_deref(), &self.contents)
+            !member.is_started(self.update, self.current.as_deref(), &self.contents)
                 && decision.writes.iter().any(applies)
         };
         self.members.iter().filter(starts)
@@ -228,7 +235,7 @@ impl World {
             for applied in member.children.iter_mut().filter_map(|child| child.applied.as_mut()) {
                 if works && applied.ready.is_err() {
                     applied.ready = Ok(self.now);
-                    applied.installed = Version::resolve(applied.version.as_deref(), &self.contents.0).ok();
+                    applied.installed = Version::resolve(applied.version.as_deref(), &self.contents.versions).ok();
                 }
             }
         }
@@ -261,6 +268,12 @@ impl World {
                     .filter_map(|c| c.applied.as_mut())
                     .for_each(|a| a.has_drifted = true);
             }
+            Action::Relabel(index) => {
+                let name = index.index(self.members.len()).to_string();
+                if !self.contents.relabeled.remove(&name) {
+                    self.contents.relabeled.insert(name);
+                }
+            }
             Action::Join(stage) => self.join(*stage),
             Action::Approve => {
                 let names: Vec<_> = self.stages.settings().iter().map(|stage| stage.name.clone()).collect();
@@ -290,6 +303,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => (index(), any::<bool>()).prop_map(|(index, outage)| Action::Outage(index, outage)),
         2 => (index(), any::<bool>()).prop_map(|(index, broken)| Action::Break(index, broken)),
         1 => index().prop_map(Action::Drift),
+        1 => index().prop_map(Action::Relabel),
         1 => (0usize..4).prop_map(Action::Join),
         1 => Just(Action::Approve),
         1 => any::<bool>().prop_map(Action::Pause),

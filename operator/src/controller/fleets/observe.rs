@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::contents::Contents;
 use crate::fleet::child;
-use crate::fleet::member::{Applied, Child, Contents as _, Member};
+use crate::fleet::member::{Applied, Child, Contents as _, Member, Wanted};
 use crate::fleet::template::{Record, child_name, manifest};
 
 /// A cluster and a component.
@@ -103,7 +103,8 @@ pub struct Observation<'a> {
 }
 
 /// States of resources that did not change since they were computed.
-pub type Cache = HashMap<ChildKey, (Arc<Knative>, Applied)>;
+/// The content of the revision depends on the labels of the cluster.
+pub type Cache = HashMap<ChildKey, (Arc<Knative>, Option<Wanted>, Applied)>;
 
 impl Observation<'_> {
     /// The state of `cluster`.
@@ -137,20 +138,25 @@ impl Observation<'_> {
         };
         let fleet = other.meta().labels.as_ref().and_then(|labels| labels.get(FLEET));
         let of = fleet.map(|fleet| format!(" of KnativeFleet {fleet}")).unwrap_or_default();
-        Some(format!(
-            "{} {}/{}{of} uses the cluster; delete it, or annotate it with {ADOPT}: \"true\"",
-            other.component(),
-            other.namespace(),
-            other.name()
-        ))
+        let fix = if other.meta().namespace == self.fleet.metadata.namespace && fleet.is_none() {
+            format!("delete it, or annotate it with {ADOPT}: \"true\"")
+        } else {
+            "delete it; a fleet adopts only resources in its own namespace that no other fleet manages".to_owned()
+        };
+        let kind = other.component();
+        Some(format!("{kind} {}/{}{of} uses the cluster; {fix}", other.namespace(), other.name()))
     }
 
     fn applied(&self, cluster: &ClusterProfileReference, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {
         let key = (cluster.clone(), stored.component());
-        if let Some((_, applied)) = cache.get(&key).filter(|(known, _)| Arc::ptr_eq(known, stored)) {
+        let record = child::record(stored);
+        let wanted = self.contents.of(&record.revision, cluster, stored.component());
+        if let Some((known, content, applied)) = cache.get(&key)
+            && Arc::ptr_eq(known, stored)
+            && *content == wanted
+        {
             return applied.clone();
         }
-        let record = child::record(stored);
         let manifest = self.manifest(&key, &record);
         let versions: &[Version] = self.contents.versions(stored.component());
         let mut applied = child::applied(stored, manifest.as_ref(), versions);
@@ -159,7 +165,7 @@ impl Observation<'_> {
             applied.content = 0;
             applied.since = jiff::Timestamp::UNIX_EPOCH;
         }
-        cache.insert(key, (Arc::clone(stored), applied.clone()));
+        cache.insert(key, (Arc::clone(stored), wanted, applied.clone()));
         applied
     }
 
