@@ -74,6 +74,13 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     }
                     ShardEvent::Release(shard, answer) => {
                         own_shards.remove(&shard);
+                        if shard == 0
+                            && let Some(fleets) = fleets.take()
+                        {
+                            fleets.abort();
+                            // Err means that it was aborted.
+                            let _ = fleets.await;
+                        }
                         stop(&cx, &mut actors, shard).await;
                         let _ = answer.send(());
                     }

@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn content_of_other_labels_is_no_drift() {
-        let with = |digest: &str| json!({"metadata": {"annotations": {FLEET_CONTENT: digest}}, "spec": {"version": "1.23"}});
+        let with =
+            |digest: &str| json!({"metadata": {"annotations": {FLEET_CONTENT: digest}}, "spec": {"version": "1.23"}});
         let stored = resource(&json!({"metadata": {"annotations": {FLEET_CONTENT: "1"}}}));
         assert!(applied(&stored, Some(&with("1")), &[]).has_drifted);
         assert!(!applied(&stored, Some(&with("2")), &[]).has_drifted);

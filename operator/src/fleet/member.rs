@@ -158,8 +158,9 @@ impl Member {
         self.children.iter().any(|child| child.is_of(revision)) && !other.is_some_and(|other| self.has(other, contents))
     }
 
-    /// Whether the update to `revision` was started since `current` was rolled out. If the labels of
-    /// a cluster change, and so its overrides, its content in the same revision has not been started.
+    /// Whether the update to `revision` was started since `current` was rolled out. If the labels
+    /// of a cluster change, and so its overrides, its content in the same revision has not been
+    /// started.
     pub fn is_started(&self, revision: &str, current: Option<&str>, contents: &impl Contents) -> bool {
         let has_content = |child: &Child| {
             let wanted = self.wanted(child, revision, contents);

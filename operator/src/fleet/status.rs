@@ -217,7 +217,10 @@ fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> Stat
     match () {
         () if *clusters == 0 => ("Ready", false, "NoClusters", "spec.placement selects no cluster".to_owned()),
         () if *failed > 0 => ("Ready", false, "ClustersFailed", message),
-        () if !is_rolled_out || updated < clusters && *deferred == 0 => ("Ready", false, "RolloutIncomplete", message),
+        () if !is_rolled_out || updated < clusters && *deferred == 0 => {
+            let (_, _, reason, _) = progressing(input, status);
+            ("Ready", false, if reason == "Complete" { "RolloutIncomplete" } else { reason }, message)
+        }
         () if *deferred > 0 => ("Ready", false, "ClustersDeferred", message),
         () if ready < clusters => ("Ready", false, "ClustersNotReady", message),
         () => ("Ready", true, "Ready", message),

@@ -34,7 +34,9 @@ fn commands_of_the_multicluster_guide_work() {
             if let Some(url) = url.map(str::to_owned) {
                 block.script = block.script.replace(&url, &crd);
             }
-            block.script = block.script.replace("version: \"1.22\"", &format!("version: \"{minor}\""));
+            for form in ["version: \"VERSION\"", "\"version\":\"VERSION\""] {
+                block.script = block.script.replace(&form.replace("VERSION", "1.22"), &form.replace("VERSION", minor));
+            }
         }
         assert!(all.len() > 14, "the guide has {} blocks", all.len());
         let (lost, all): (Vec<_>, Vec<_>) =

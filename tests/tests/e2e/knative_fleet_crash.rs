@@ -5,6 +5,7 @@
 //! `CRASH=each` as in [`crate::crash`].
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ use knative_operator_tests::measure::Audit;
 use knative_operator_tests::product::{self, FLEET, HUB_USER, Product};
 use knative_operator_tests::sim::Sim;
 use knative_operator_tests::sim::hub::{TOKEN_PLUGIN, each, name, profile};
-use knative_operator_tests::{Result, kubelet, releases};
+use knative_operator_tests::{Result, http, kubelet, releases};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::knative_fleet::{PLACE, fleet, has, status};
@@ -39,11 +41,7 @@ fn killed_operator_updates_no_cluster_twice() {
         let trap = Arc::new(Trap::default());
         let gate = Gate::open(&hub, &trap).await?;
         hub.set_pod_endpoint(gate.url.clone(), gate.authority.clone());
-        kubelet::script(&plugins.path().join("token"), TOKEN_PLUGIN)?;
-        let provider = json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
-        let mut values = product::values(&[provider]);
-        values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let product = Product::install(&hub, &releases::small(), values(plugins.path())?, plugins.path()).await?;
         let mut lives = Lives { hub, product, trap };
         let client = lives.hub.client();
         namespace(&lives.hub, FLEET).await?;
@@ -107,6 +105,51 @@ fn killed_operator_updates_no_cluster_twice() {
         lives.hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
         Ok(())
     });
+}
+
+#[test]
+fn rollout_continues_on_another_replica() {
+    run(async {
+        let (sim, hub, plugins) =
+            (Sim::start(SPOKES).await?, Cluster::hub("kfleet-replicas").await?, tempfile::tempdir()?);
+        let mut values = values(plugins.path())?;
+        values["knative_operator"]["multicluster"]["shards"] = json!(4);
+        let mut product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let client = hub.client();
+        let all: Vec<usize> = (0..SPOKES).collect();
+        each(&all, |n| profile(client.clone(), n, json!({"env": "prod"}), sim.access(n, "sim"))).await?;
+        namespace(&hub, PLACE).await?;
+        let slowly = |number: usize| {
+            let mut object = staged(number);
+            object["spec"]["rollout"] = json!({"stages": [{"name": "all", "minReadySeconds": 2}]});
+            object
+        };
+        apply(&hub, &staged(0)).await?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready")).await?;
+        let mut second = product.another_operator(&hub).await?;
+        let mut audit = Audit::of(&hub, HUB_USER)?;
+        apply(&hub, &slowly(1)).await?;
+        status(&hub, "in progress", |s| s.updated == 2 && has(s, "Progressing", "RollingOut")).await?;
+        // The replica with shard 0 has the metrics of fleets.
+        let text = http::get((second.address, 9090).into(), "/metrics").await?.1;
+        let manager =
+            if text.contains("knative_operator_fleet_clusters{") { &mut second } else { &mut product.operator };
+        manager.process.signal(Signal::KILL)?;
+        manager.process.wait()?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 5).await?;
+        assert_eq!(updates(&mut audit, &client).await?, all.iter().map(|n| (name(*n), 1)).collect());
+        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+        Ok(())
+    });
+}
+
+/// Values with fleets, and a plugin for simulated spokes.
+fn values(plugins: &Path) -> Result<Value> {
+    kubelet::script(&plugins.join("token"), TOKEN_PLUGIN)?;
+    let provider = json!({"name": "sim", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/access-plugins/own/token"}});
+    let mut values = product::values(&[provider]);
+    values["knative_operator"]["fleet"] = json!({"enabled": true});
+    Ok(values)
 }
 
 /// The fleet: a canary, then the rest. `number` makes the content different.

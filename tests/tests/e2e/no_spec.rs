@@ -128,8 +128,12 @@ fn resources_without_spec_stored_before_webhook_are_installed() {
         }
         product.start_operator(&hub).await?;
         let serving = bare(Component::Serving, None);
-        has_condition(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
-        has_condition(&hub, &serving, "InstallSucceeded", "Error", FIX).await?;
+        if releases.real {
+            has_condition(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
+            has_condition(&hub, &serving, "InstallSucceeded", "Error", FIX).await?;
+        } else {
+            eprintln!("skipped: without Istio; the small release has none of its objects");
+        }
         hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
         for component in Component::ALL {
             ready(&hub, &bare(component, None)).await?;
