@@ -1,6 +1,6 @@
 //! Facts about the cluster that rules use. Rules skip what is unknown.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
@@ -138,10 +138,8 @@ impl FleetContext<'_> {
             self.profiles.filter(|_| placement.cluster_selector.is_some() && placement.decision.is_none())?;
         let all = profiles.iter().map(|(reference, labels)| (reference, Some(labels)));
         let names = selected(placement, namespace, all).ok()?;
-        let with_labels = names.into_iter().filter_map(|name| {
-            let labels = profiles.iter().find(|(reference, _)| *reference == name).map(|(_, labels)| labels)?;
-            Some((name, labels))
-        });
-        Some(with_labels.collect())
+        let labels: HashMap<&ClusterProfileReference, &Labels> =
+            profiles.iter().map(|(reference, labels)| (reference, labels)).collect();
+        Some(names.into_iter().filter_map(|name| Some((name.clone(), *labels.get(&name)?))).collect())
     }
 }

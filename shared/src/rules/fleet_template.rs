@@ -27,6 +27,10 @@ pub static TEMPLATE: Rule = Rule {
     ),
 };
 
+/// Maximum number of templates with overrides that are validated: a review takes less than a second.
+/// The operator reports the others on their clusters.
+const MAX_TEMPLATES: usize = 10_000;
+
 /// Overrides, by index, of a cluster; no cluster if only the override is known.
 type Combinations<'a> = BTreeMap<Vec<usize>, Option<&'a ClusterProfileReference>>;
 
@@ -55,8 +59,13 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
         let value = json!(template);
         let own = of_template(component, namespace, &value, context);
         violations.extend(own.iter().cloned().map(|violation| within(&field, violation, None)));
+        let mut templates = 0;
         for (indices, cluster) in combinations(&spec.overrides, clusters.as_deref(), is_overridden) {
             let (mut value, mut before) = (value.clone(), own.clone());
+            templates += indices.len();
+            if templates > MAX_TEMPLATES {
+                break;
+            }
             for index in indices {
                 json_patch::merge(&mut value, &Value::Object(spec.overrides[index].patch(component).clone()));
                 let after = of_template(component, namespace, &value, context);
