@@ -27,8 +27,8 @@ pub static TEMPLATE: Rule = Rule {
     ),
 };
 
-/// Maximum number of templates with overrides that are validated: a review takes less than a second.
-/// The operator reports the others on their clusters.
+/// Maximum number of templates with overrides that are validated, so that a review takes less than
+/// a second. The operator reports the others on their clusters.
 const MAX_TEMPLATES: usize = 10_000;
 
 /// Overrides, by index, of a cluster; no cluster if only the override is known.
