@@ -31,9 +31,18 @@ pub const RETRY: Duration = Duration::from_secs(5);
 /// Performs one pass.
 pub async fn reconcile(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Next {
     match pass(cx, store, stored, state).await {
-        Ok(next) => next,
+        Ok(next) => {
+            state.error = None;
+            next
+        }
         Err(error) => {
             let meta = &stored.fleet.metadata;
+            let text = error.to_string();
+            // A repetition is not another event.
+            if state.error.as_ref() != Some(&text) {
+                cx.events.warning(&stored.fleet, "ReconcileFailed", text.clone());
+                state.error = Some(text);
+            }
             tracing::warn!(namespace = meta.namespace, name = meta.name, %error, "cannot reconcile the fleet");
             Next::Retry
         }

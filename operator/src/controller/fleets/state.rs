@@ -42,6 +42,8 @@ pub struct FleetState {
     pub refused: HashMap<ClusterProfileReference, ((String, String), Instant)>,
     pub status: Option<KnativeFleetStatus>,
     pub status_at: Option<Instant>,
+    /// Why the last pass failed.
+    pub error: Option<String>,
     /// Duration of the last pass, without its writes.
     pub duration: Duration,
     /// Clusters that leave the fleet, and since when.
