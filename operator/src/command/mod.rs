@@ -111,6 +111,16 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_users_are_their_own() {
+        let user = |line: &[&str]| {
+            let args = Args::try_parse_from([&["x", "fleet", "status", "f"], line].concat()).unwrap();
+            format!("{:?}", args.command)
+        };
+        assert!(user(&[]).contains("kubeconfig: None, context: None, namespace: None"), "{}", user(&[]));
+        assert!(user(&["-n", "a", "--context", "b"]).contains(r#"context: Some("b"), namespace: Some("a")"#));
+    }
+
+    #[test]
     fn go_operator_flags_are_accepted() {
         let args = Args::try_parse_from([
             "x",

@@ -11,17 +11,18 @@ use kube::{Client, Config};
 use crate::error_text;
 use crate::identity::user_agent;
 
-/// Flags of the connection of a user.
+/// Flags of the connection of a user. Their identifiers differ from those of a program, which may
+/// have the same flags.
 #[derive(Args, Clone, Debug)]
 pub struct UserArgs {
     /// Path of a kubeconfig. Defaults to that of kubectl.
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(id = "user-kubeconfig", long = "kubeconfig", global = true, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig. Defaults to the current one.
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(id = "user-context", long = "context", global = true, value_name = "NAME")]
     context: Option<String>,
     /// Namespace. Defaults to that of the context.
-    #[arg(short = 'n', long, global = true)]
+    #[arg(id = "user-namespace", short = 'n', long = "namespace", global = true, value_name = "NAME")]
     namespace: Option<String>,
 }
 
