@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+export KUBERNETES VERSION BUNDLE REGISTRY PUSH CLUSTER
 
 # Runs a step, prints its duration, and fails if it fails.
 step = @started=$$(date +%s); echo "==> $(1)"; if $(2); then echo "    $(1): $$(( $$(date +%s) - started )) s"; else echo "    $(1): FAILED after $$(( $$(date +%s) - started )) s"; exit 1; fi
@@ -11,18 +12,21 @@ help: ## Lists all tasks.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: tools ## Runs the main scenario: hub, spoke, chart, KnativeServing, refusal, repair, deletion.
-	$(call step,build release binaries,cargo build --release --workspace --quiet --bin knative-operator --bin knative-operator-webhook --bin demo --bin tether)
-	@target/release/demo
+demo: tools ## Runs the main scenario: hub, spokes, chart, KnativeServing, refusal, repair, fleet, deletion.
+	$(call step,build the demo,cargo build --release --workspace --quiet --bin demo --bin tether)
+	$(call step,build images,tests/package/test-images.sh target/images-demo release)
+	@KNATIVE_RELEASES=$$(tests/package/demo-releases.sh) KNATIVE_IMAGES=target/images-demo target/release/demo
 
 .PHONY: test
-test: lint tools ## Runs all checks and tests. Takes about 15 minutes.
+test: lint tools ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	$(call step,build,cargo build --workspace --quiet)
+	$(call step,build images,tests/package/test-images.sh target/images-test image-test)
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
+	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --test texts --no-run
-	@cargo test --workspace --no-fail-fast --test e2e --test texts
+	@KNATIVE_IMAGES=target/images-test cargo test --workspace --no-fail-fast --test e2e --test texts
 
 .PHONY: lint
 lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and bans.
@@ -60,12 +64,25 @@ cluster-down: ## Stops the clusters of "make cluster".
 bundle: ## Builds a release bundle from Knative's public releases: make bundle OUT=folder [VERSIONS="1.22.1 1.22.2"].
 	@operator/bundle/build.sh "$(or $(OUT),target/bundle)" $(VERSIONS)
 
-.PHONY: dist
-dist: ## Builds both binaries statically (musl) into target/dist, for the images, and prints their sizes.
-	@command -v musl-gcc >/dev/null || { echo "install musl-gcc (Debian: apt-get install musl-tools)"; exit 1; }
-	@rustup target list --installed 2>/dev/null | grep -q $(shell uname -m)-unknown-linux-musl || rustup target add $(shell uname -m)-unknown-linux-musl
-	$(call step,build static binaries,cargo build --release --quiet --target $(shell uname -m)-unknown-linux-musl -p knative-operator -p knative-operator-webhook --bins)
-	@tests/dist.sh $(shell uname -m)
+.PHONY: images
+images: prerequisites ## Builds the images as OCI layouts: make images [BUNDLE=folder] [REGISTRY=host/path PUSH=yes].
+	@tests/package/images.sh
+
+.PHONY: kind-load
+kind-load: ## Loads the images of "make images" into a cluster of kind, k3d or minikube: make kind-load [CLUSTER=name].
+	@tests/package/load.sh target/images
+
+.PHONY: release
+release: tools ## Builds and checks everything of a release: make release VERSION=x.y.z [BUNDLE=folder].
+	@tests/package/release.sh
+
+.PHONY: release-check
+release-check: tools ## Checks a release again: make release-check VERSION=x.y.z.
+	@RELEASE=target/release-$(VERSION) tests/package/check.sh
+
+.PHONY: docs
+docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.
+	$(call step,documentation site,tests/package/docs.sh)
 
 .PHONY: tools
 tools: prerequisites ## Provides the control-plane binaries: cached, downloaded, or built once with Go.

@@ -55,7 +55,7 @@ done <tests/lint/words.txt
 # A test runs every command in a document, or the document gives a reason why not.
 while read -r file; do
   run=no
-  ! git grep -qF "document(\"$file\")" -- tests/tests/e2e || run=yes
+  ! git grep -qF "document(\"$file\")" -- tests/tests || run=yes
   while read -r line; do
     report "$file:$line: no test runs these commands; run them in tests/tests/e2e, or give a reason: <!-- not run: REASON -->"
   done < <(awk -v run="$run" '
@@ -70,6 +70,14 @@ git grep -q '"get", "notes"' -- tests/tests/e2e/documents.rs || report "no test 
 while IFS=: read -r file link; do
   [ -e "$(dirname "$file")/$link" ] || report "$file: the target of the link $link does not exist"
 done < <(git grep -oE '\]\([^):#]+[)#]' -- '*.md' | sed -E 's/\]\(//; s/[)#]$//')
+
+# Workflows are valid, and their actions are pinned by digest.
+if command -v go >/dev/null; then
+  "$(tests/tools/install.sh actionlint)/actionlint" -no-color -shellcheck= >&2 || report "a workflow is invalid"
+else
+  echo "skipped: actionlint: Go is not installed" >&2
+fi
+if git grep -nE 'uses: ' -- .github | grep -vE '@[0-9a-f]{40} # v[0-9.]+$'; then report "pin actions by digest, with the version as a comment"; fi
 
 # No unfinished code, no ignored tests.
 if git grep -nE 'todo!\(|unimplemented!\(|#\[ignore|FIXME|XXX' -- '*.rs'; then report "remove unfinished code and ignored tests"; fi

@@ -41,6 +41,7 @@ done <"$lock"
 [ ${#rows[@]} -gt 0 ] || { echo "releases.lock has nothing for version $*; it has $(grep -oE '^[0-9a-f]+ +knative-serving/[^/]+' "$lock" | sed 's|.*/||' | sort -uV | tr '\n' ' ')" >&2; exit 1; }
 
 number=0 failed=0
+retries=() # none until something is downloaded: without a connection, give up within ten seconds
 for row in "${rows[@]}"; do
   read -r checksum place path <<<"$row"
   number=$((number + 1))
@@ -54,9 +55,18 @@ for row in "${rows[@]}"; do
   # Continues a partial download. If that fails or the checksum differs, downloads the file again,
   # once.
   for attempt in continue continue restart; do
+    status=0
     [ "$attempt" = continue ] || rm -f "$part"
-    curl --fail --silent --show-error --location --proto-redir =https,http --retry 3 --retry-connrefused --connect-timeout 10 --max-time 300 \
-      --continue-at - --output "$part" "$source/$path" 2>"$part.error" || true
+    curl --fail --silent --show-error --location --proto-redir =https,http "${retries[@]}" --connect-timeout 10 --max-time 300 \
+      --continue-at - --output "$part" "$source/$path" 2>"$part.error" || status=$?
+    case ${#retries[@]}-$status in 0-[67] | 0-28)
+      echo ": FAILED: $(tail -n1 "$part.error")"
+      rm -f "$part.error"
+      echo "$source can't be reached" >&2
+      exit 1
+      ;;
+    esac
+    retries=(--retry 3 --retry-connrefused)
     [ "$(sum "$part")" != "$checksum" ] || break
   done
   if [ "$(sum "$part")" = "$checksum" ]; then

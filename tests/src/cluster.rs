@@ -142,6 +142,8 @@ impl Cluster {
             format!("--audit-policy-file={}", file("audit-policy.json")),
             format!("--audit-log-path={}", file("audit.log")),
             "--audit-log-mode=batch".to_owned(),
+            // On by default from 1.35 on.
+            "--feature-gates=ImageVolume=true".to_owned(),
         ]
     }
 

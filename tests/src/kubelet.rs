@@ -1,30 +1,40 @@
 //! Plays the kubelet for the project's Deployments: command line, environment, mounted ConfigMaps,
-//! Secrets and images, and the ServiceAccount token of the installed Deployment, but as a process
-//! here.
+//! Secrets and images, and the ServiceAccount token of the installed Deployment.
 //!
-//! Differences from a node: mount paths are below the process' own folder, so all mentions of them
-//! (arguments, environment, mounted files) are rewritten; the Pod's address is a loopback address
-//! in `BIND_ADDRESS`; the API server is in `KUBECONFIG` instead of the in-cluster environment.
+//! With images (see [`registry`]), the Pod's image is pulled by its reference, and its container
+//! runs in namespaces of its own. Otherwise the Pod is a process, with these differences: mount
+//! paths are below its own folder, so all mentions of them (arguments, environment, mounted files)
+//! are rewritten, and the API server is in `KUBECONFIG` instead of the in-cluster environment.
+//!
+//! In both cases, the Pod's address is a loopback address in `BIND_ADDRESS`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, Secret, Volume};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 use kube::Api;
 
 use crate::cluster::Cluster;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
+use crate::registry::{self, Registry};
 use crate::{Result, texts, tools};
 
-/// Contents of images, since nothing is pulled: image (without tag) to path.
+use self::container::{Mount, Spec};
+use self::volumes::{Follower, Source};
+
+pub mod container;
+pub mod volumes;
+
+/// Contents of images that are not in the registry: image (without tag) to path.
 pub type Images = BTreeMap<String, PathBuf>;
 
-/// A Pod of a Deployment, as a process.
+/// A Pod of a Deployment.
 pub struct Pod {
     /// Its address.
     pub address: Ipv4Addr,
@@ -32,6 +42,17 @@ pub struct Pod {
     pub process: Process,
     /// Its folder.
     pub dir: PathBuf,
+    /// Whether its image runs in a container.
+    pub contained: bool,
+    mounts: BTreeMap<String, PathBuf>,
+    _followers: Vec<Follower>,
+}
+
+impl Pod {
+    /// `path` of its file system, as its process knows it.
+    pub fn path(&self, path: &str) -> String {
+        if self.contained { path.to_owned() } else { rewrite(path, &self.mounts) }
+    }
 }
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -44,8 +65,8 @@ fn address(cluster: &Cluster, number: u16) -> Ipv4Addr {
     cluster.subnet().address(64 + u8::try_from(number % 64).unwrap_or_default())
 }
 
-/// Starts a Pod of the Deployment `name`. `images` has the executable of its container's image, and
-/// the folder of each image volume; `extra` is added to its environment.
+/// Starts a Pod of the Deployment `name`. `images` has the executables and folders that are not in
+/// the registry; `extra` is added to its environment.
 pub async fn start(
     cluster: &Cluster,
     namespace: &str,
@@ -67,21 +88,146 @@ pub async fn start(
     let pod_name = format!("{name}-{number}");
     let dir = cluster.dir().join("pods").join(&pod_name);
     std::fs::create_dir_all(&dir)?;
-    let mounts = mount(cluster, namespace, &pod, container, &dir, images).await?;
-
+    let mut environment = environment(container, &pod_name, namespace, address)?;
+    let arguments = container.args.iter().flatten().map(|a| expand(a, &environment)).collect();
+    environment.insert("BIND_ADDRESS".to_owned(), address.to_string());
+    environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
     let account = pod.service_account_name.as_deref().unwrap_or("default");
-    let token = dir.join("token");
-    std::fs::write(&token, cluster.token(namespace, account, 3600).await?)?;
-    let config = dir.join("kubeconfig");
-    let user = User::TokenFile(token.to_str().ok_or("a path that is not UTF-8")?);
-    let (server, authority) = cluster.pod_endpoint();
-    std::fs::write(&config, kubeconfig("in-cluster", &server, &authority, namespace, &user))?;
+    let token = cluster.token(namespace, account, 3600).await?;
+    texts::keep(&dir.join(format!("{pod_name}.log")))?;
+    let mounts = mount_paths(&pod, container, &dir, images)?;
+    let scheduled = Scheduled {
+        cluster,
+        namespace,
+        name: pod_name,
+        pod: &pod,
+        container,
+        dir,
+        images,
+        token,
+        environment,
+        arguments,
+    };
+    let shared = if std::env::var_os("BENCH_OPERATOR").is_some() { None } else { registry::shared().await? };
+    let (process, mounts, followers) = match shared {
+        Some(registry) => scheduled.in_container(registry, mounts).await?,
+        None => scheduled.as_process(mounts).await?,
+    };
+    let dir = scheduled.dir;
+    Ok(Pod { address, process, dir, contained: shared.is_some(), mounts, _followers: followers })
+}
 
-    let mut environment: BTreeMap<String, String> = BTreeMap::new();
+/// Folders of volumes, by mount path.
+type Mounts = BTreeMap<String, PathBuf>;
+
+/// A Pod that is about to start.
+struct Scheduled<'a> {
+    cluster: &'a Cluster,
+    namespace: &'a str,
+    name: String,
+    pod: &'a PodSpec,
+    container: &'a Container,
+    dir: PathBuf,
+    images: &'a Images,
+    token: String,
+    environment: BTreeMap<String, String>,
+    arguments: Vec<String>,
+}
+
+impl Scheduled<'_> {
+    /// Runs the Pod's image in a container.
+    async fn in_container(&self, registry: &Registry, mut mounts: Mounts) -> Result<(Process, Mounts, Vec<Follower>)> {
+        let image = registry.pull(self.container.image.as_deref().unwrap_or_default())?;
+        let own = own_image(self.container, self.pod);
+        let mut all = Vec::new();
+        for (target, source) in &mut mounts {
+            let volume = volume_at(self.pod, self.container, target)?;
+            if let Some(image) = &volume.image {
+                let reference = image.reference.as_deref().unwrap_or_default();
+                *source = image_volume(registry, reference, source, own.as_deref())?;
+            }
+            let read_only = volume.empty_dir.is_none();
+            all.push(Mount { source: source.clone(), target: target.clone(), read_only });
+        }
+        if let Some(folder) = own.and_then(|image| self.images.get(&image)) {
+            all.extend(interpreter(folder)?);
+        }
+        let (server, authority) = self.cluster.pod_endpoint();
+        let account = self.dir.join("serviceaccount");
+        let files = [("token", self.token.clone()), ("ca.crt", authority), ("namespace", self.namespace.to_owned())];
+        volumes::write(&account, &files.map(|(name, text)| (name.to_owned(), text.into_bytes())).into())?;
+        all.push(Mount { source: account, target: SERVICE_ACCOUNT.to_owned(), read_only: true });
+        let (host, port) =
+            server.strip_prefix("https://").and_then(|s| s.rsplit_once(':')).ok_or("the API server has no port")?;
+        let mut environment = self.environment.clone();
+        environment.insert("KUBERNETES_SERVICE_HOST".to_owned(), host.to_owned());
+        environment.insert("KUBERNETES_SERVICE_PORT".to_owned(), port.to_owned());
+        let followers = self.follow(&mounts, &Mounts::new()).await?;
+        let pid_file = self.dir.join(format!("{}.pid", self.name));
+        let spec = Spec {
+            name: &self.name,
+            pod: self.pod,
+            container: self.container,
+            image: &image,
+            environment: &environment,
+            arguments: &self.arguments,
+            mounts: all,
+        };
+        let runtime = container::prepare(&self.dir, &spec, &pid_file)?;
+        let process =
+            Process::contained(&self.name, &self.dir, &runtime.program, &runtime.arguments, &pid_file, GRACE)?;
+        Ok((process, mounts, followers))
+    }
+
+    /// Runs the Pod's executable as a process.
+    async fn as_process(&self, mounts: Mounts) -> Result<(Process, Mounts, Vec<Follower>)> {
+        let file = self.dir.join("token");
+        std::fs::write(&file, &self.token)?;
+        let config = self.dir.join("kubeconfig");
+        let user = User::TokenFile(file.to_str().ok_or("a path that is not UTF-8")?);
+        let (server, authority) = self.cluster.pod_endpoint();
+        std::fs::write(&config, kubeconfig("in-cluster", &server, &authority, self.namespace, &user))?;
+        let mut environment: Vec<(String, String)> =
+            self.environment.iter().map(|(name, value)| (name.clone(), rewrite(value, &mounts))).collect();
+        environment.push(("KUBECONFIG".to_owned(), config.display().to_string()));
+        let arguments: Vec<String> = self.arguments.iter().map(|argument| rewrite(argument, &mounts)).collect();
+        let followers = self.follow(&mounts, &mounts).await?;
+        let program = image(self.container.image.as_deref().unwrap_or_default(), self.images)?;
+        let process = Process::start(&self.name, &self.dir, &program, &arguments, &environment, GRACE)?;
+        Ok((process, mounts, followers))
+    }
+
+    /// Writes the ConfigMaps and Secrets of the container's volumes, and keeps them current.
+    /// Mentions of `paths` in them are rewritten.
+    async fn follow(&self, mounts: &Mounts, paths: &Mounts) -> Result<Vec<Follower>> {
+        let (client, mut followers) = (self.cluster.client(), Vec::new());
+        for (target, folder) in mounts {
+            let Some(source) = Source::of(volume_at(self.pod, self.container, target)?) else { continue };
+            let paths = paths.clone();
+            let change = move |bytes: Vec<u8>| {
+                String::from_utf8(bytes)
+                    .map_or_else(std::string::FromUtf8Error::into_bytes, |text| rewrite(&text, &paths).into_bytes())
+            };
+            let files = source.files(&client, self.namespace).await?;
+            volumes::write(folder, &files.into_iter().map(|(name, bytes)| (name, change(bytes))).collect())?;
+            followers.push(source.follow(client.clone(), self.namespace, folder.clone(), change));
+        }
+        Ok(followers)
+    }
+}
+
+/// The environment in the Pod's specification.
+fn environment(
+    container: &Container,
+    pod_name: &str,
+    namespace: &str,
+    address: Ipv4Addr,
+) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
     for variable in container.env.iter().flatten() {
         let field = variable.value_from.as_ref().and_then(|f| f.field_ref.as_ref()).map(|f| f.field_path.as_str());
         let value = match field {
-            Some("metadata.name") => pod_name.clone(),
+            Some("metadata.name") => pod_name.to_owned(),
             Some("metadata.namespace") => namespace.to_owned(),
             Some("status.podIP") => address.to_string(),
             Some(other) => {
@@ -89,76 +235,80 @@ pub async fn start(
             }
             None => variable.value.clone().unwrap_or_default(),
         };
-        environment.insert(variable.name.clone(), rewrite(&value, &mounts));
+        all.insert(variable.name.clone(), value);
     }
-    let arguments: Vec<String> =
-        container.args.iter().flatten().map(|a| rewrite(&expand(a, &environment), &mounts)).collect();
-    environment.insert("KUBECONFIG".to_owned(), config.display().to_string());
-    environment.insert("BIND_ADDRESS".to_owned(), address.to_string());
-    environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
-
-    let program = image(container.image.as_deref().unwrap_or_default(), images)?;
-    texts::keep(&dir.join(format!("{pod_name}.log")))?;
-    let process =
-        Process::start(&pod_name, &dir, &program, &arguments, &environment.into_iter().collect::<Vec<_>>(), GRACE)?;
-    Ok(Pod { address, process, dir })
+    Ok(all)
 }
 
-/// Creates the container's volumes below `dir`; returns mount paths and folders.
-async fn mount(
-    cluster: &Cluster,
-    namespace: &str,
-    pod: &PodSpec,
-    container: &Container,
-    dir: &Path,
-    images: &Images,
-) -> Result<BTreeMap<String, PathBuf>> {
+fn volume_at<'a>(pod: &'a PodSpec, container: &Container, path: &str) -> Result<&'a Volume> {
+    let mount = container.volume_mounts.iter().flatten().find(|m| m.mount_path == path);
+    let name = &mount.ok_or_else(|| format!("nothing is mounted at {path}"))?.name;
+    Ok(pod.volumes.iter().flatten().find(|v| v.name == *name).ok_or_else(|| format!("no volume {name}"))?)
+}
+
+/// Folders of the container's volumes, by mount path. All Pods share the folder of an image.
+fn mount_paths(pod: &PodSpec, container: &Container, dir: &Path, images: &Images) -> Result<BTreeMap<String, PathBuf>> {
     let mut mounts = BTreeMap::new();
-    let volume =
-        |name: &str| pod.volumes.iter().flatten().find(|v| v.name == name).ok_or_else(|| format!("no volume {name}"));
     for at in container.volume_mounts.iter().flatten() {
-        // All Pods share an image.
-        let to = match &volume(&at.name)?.image {
-            Some(source) => image(source.reference.as_deref().unwrap_or_default(), images)?,
-            None => dir.join("root").join(at.mount_path.trim_start_matches('/')),
+        let folder = dir.join("root").join(at.mount_path.trim_start_matches('/'));
+        let volume = volume_at(pod, container, &at.mount_path)?;
+        let to = match &volume.image {
+            Some(source) => image(source.reference.as_deref().unwrap_or_default(), images).unwrap_or(folder),
+            None if Source::of(volume).is_some() => folder,
+            None if volume.empty_dir.is_some() => {
+                std::fs::create_dir_all(&folder)?;
+                std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777))?;
+                folder
+            }
+            None => return Err(format!("volume {} has an unsupported type", volume.name).into()),
         };
         mounts.insert(at.mount_path.clone(), to);
-    }
-    for at in container.volume_mounts.iter().flatten() {
-        let (volume, to) = (volume(&at.name)?, &mounts[&at.mount_path]);
-        if volume.image.is_some() {
-            continue;
-        }
-        std::fs::create_dir_all(to)?;
-        for (file, bytes) in contents(cluster, namespace, volume).await? {
-            let text = String::from_utf8(bytes)
-                .map_or_else(std::string::FromUtf8Error::into_bytes, |t| rewrite(&t, &mounts).into_bytes());
-            std::fs::write(to.join(file), text)?;
-        }
     }
     Ok(mounts)
 }
 
-async fn contents(cluster: &Cluster, namespace: &str, volume: &Volume) -> Result<BTreeMap<String, Vec<u8>>> {
-    if let Some(source) = &volume.config_map {
-        let map = Api::<ConfigMap>::namespaced(cluster.client(), namespace).get(&source.name).await?;
-        return Ok(map.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.into_bytes())).collect());
+/// The folder of an image volume: an image of the registry; or `folder`, pushed as an image and
+/// pulled. The tests' own plugins, `own`, are scripts that change while the Pod runs.
+fn image_volume(registry: &Registry, reference: &str, folder: &Path, own: Option<&str>) -> Result<PathBuf> {
+    if own == Some(name_of(reference)) || name_of(reference) == FOLDER_IMAGE {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+        return Ok(folder.to_owned());
     }
-    if let Some(source) = &volume.secret {
-        let name = source.secret_name.as_deref().unwrap_or_default();
-        let secret = Api::<Secret>::namespaced(cluster.client(), namespace).get(name).await?;
-        return Ok(secret.data.unwrap_or_default().into_iter().map(|(k, v)| (k, v.0)).collect());
+    if name_of(reference) == PLUGIN_IMAGE || !folder.is_dir() {
+        return Ok(registry.pull(reference)?.root);
     }
-    if volume.empty_dir.is_some() {
-        return Ok(BTreeMap::new());
+    Ok(registry.pull(&registry.push_folder(folder)?)?.root)
+}
+
+/// The image of the tests' own plugins, if the Pod mounts it.
+fn own_image(container: &Container, pod: &PodSpec) -> Option<String> {
+    let volumes =
+        container.volume_mounts.iter().flatten().filter_map(|m| volume_at(pod, container, &m.mount_path).ok());
+    let mut references = volumes.filter_map(|v| v.image.as_ref()?.reference.as_deref());
+    references.find(|r| name_of(r) == OWN_PLUGIN_IMAGE).map(|r| name_of(r).to_owned())
+}
+
+/// What the tests' own plugins need, which are shell scripts in `folder`: this machine's programs
+/// and libraries, and the paths that the scripts name.
+fn interpreter(folder: &Path) -> Result<Vec<Mount>> {
+    let mount = |source: PathBuf| Mount { target: source.display().to_string(), source, read_only: true };
+    let mut mounts = vec![mount(folder.to_owned())];
+    let programs = ["/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib"].map(PathBuf::from);
+    mounts.extend(programs.into_iter().filter(|path| path.is_dir()).map(mount));
+    for plugin in ["secretreader-plugin", "kubeconfig-secretreader-plugin"] {
+        mounts.push(mount(tools::control_plane(plugin)?));
     }
-    Err(format!("volume {} has an unsupported type", volume.name).into())
+    Ok(mounts)
+}
+
+fn name_of(reference: &str) -> &str {
+    let name = reference.split('@').next().unwrap_or_default();
+    name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }
 
 fn image(reference: &str, images: &Images) -> Result<PathBuf> {
-    let name = reference.split('@').next().unwrap_or_default();
-    let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
-    images.get(name).cloned().ok_or_else(|| format!("unknown image {reference}").into())
+    let found = images.get(name_of(reference)).cloned();
+    found.ok_or_else(|| format!("image {reference} is neither in a registry nor built: run cargo build").into())
 }
 
 fn rewrite(text: &str, mounts: &BTreeMap<String, PathBuf>) -> String {
@@ -172,27 +322,30 @@ fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
 
 /// The images of the chart: both binaries of this project, and the official credential plugin.
 /// `BENCH_OPERATOR` names another operator to measure.
-pub fn images(plugins: &Path) -> Result<Images> {
+pub fn images(plugins: &Path) -> Images {
+    // Binaries that are not built are in images.
     let operator =
-        std::env::var_os("BENCH_OPERATOR").map_or_else(|| tools::binary("knative-operator"), |other| Ok(other.into()));
-    Ok([
-        (OPERATOR_IMAGE.to_owned(), operator?),
-        (WEBHOOK_IMAGE.to_owned(), tools::binary("knative-operator-webhook")?),
-        (PLUGIN_IMAGE.to_owned(), plugins.to_owned()),
-    ]
-    .into())
+        std::env::var_os("BENCH_OPERATOR").map(PathBuf::from).or_else(|| tools::binary("knative-operator").ok());
+    let webhook = tools::binary("knative-operator-webhook").ok();
+    let all = [(OPERATOR_IMAGE, operator), (WEBHOOK_IMAGE, webhook), (PLUGIN_IMAGE, Some(plugins.to_owned()))];
+    all.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?))).collect()
 }
 
 /// The operator's image in the chart's default values.
 pub const OPERATOR_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator";
 /// The webhook's image in the chart's default values.
 pub const WEBHOOK_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator-webhook";
-/// The image of the tests' own credential plugins.
+/// The image of the official credential plugins.
 pub const PLUGIN_IMAGE: &str = "registry.example/plugins";
+/// The image of the tests' own credential plugins.
+pub const OWN_PLUGIN_IMAGE: &str = "registry.example/own-plugins";
+/// A folder of this machine in place of an image, whose files change while the Pod runs.
+pub const FOLDER_IMAGE: &str = "registry.example/folder";
+/// Mount path of the ServiceAccount token.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Writes an executable script.
 pub fn script(path: &Path, text: &str) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     let fresh = path.with_extension("new");
     std::fs::write(&fresh, text)?;
     std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;

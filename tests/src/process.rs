@@ -31,12 +31,41 @@ impl Process {
         environment: &[(String, String)],
         grace: Duration,
     ) -> Result<Self> {
+        let pid_file = dir.join(format!("{name}.pid"));
+        Self::spawn(name, dir, program, arguments, environment, (&pid_file, None), grace)
+    }
+
+    /// Starts a container with `program`, which writes the process id of the container to
+    /// `pid_file`.
+    pub fn contained(
+        name: &str,
+        dir: &Path,
+        program: &Path,
+        arguments: &[String],
+        pid_file: &Path,
+        grace: Duration,
+    ) -> Result<Self> {
+        let own = dir.join(format!("{name}.runc.pid"));
+        Self::spawn(name, dir, program, arguments, &[], (&own, Some(pid_file)), grace)
+    }
+
+    /// `pid_files`: the file for the process id of the program, and that of the container.
+    fn spawn(
+        name: &str,
+        dir: &Path,
+        program: &Path,
+        arguments: &[String],
+        environment: &[(String, String)],
+        pid_files: (&Path, Option<&Path>),
+        grace: Duration,
+    ) -> Result<Self> {
         std::fs::create_dir_all(dir)?;
-        let (pid_file, log) = (dir.join(format!("{name}.pid")), dir.join(format!("{name}.log")));
+        let log = dir.join(format!("{name}.log"));
+        let pid_file = pid_files.1.unwrap_or(pid_files.0).to_owned();
         let _ = std::fs::remove_file(&pid_file);
         let out = File::options().create(true).append(true).open(&log)?;
         let mut tether = Command::new(tools::binary("tether")?)
-            .arg(&pid_file)
+            .arg(pid_files.0)
             .arg(grace.as_secs().to_string())
             .arg(program)
             .args(arguments)
@@ -44,6 +73,7 @@ impl Process {
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", dir)
+            .envs(pid_files.1.map(|container| ("TETHER_CONTAINER", container)))
             .envs(environment.iter().cloned())
             // Ctrl-C signals the process group of the terminal: the tether must survive it to do
             // its work.

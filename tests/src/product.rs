@@ -49,7 +49,7 @@ pub fn values(providers: &[Value]) -> Value {
             "accessProvidersConfig": {"providers": all},
             "plugins": [
                 {"name": "official", "image": format!("{}:test", kubelet::PLUGIN_IMAGE), "mountPath": "/access-plugins/official"},
-                {"name": "own", "image": "registry.example/own-plugins:test", "mountPath": "/access-plugins/own"},
+                {"name": "own", "image": format!("{}:test", kubelet::OWN_PLUGIN_IMAGE), "mountPath": "/access-plugins/own"},
             ],
         },
         "releases": {"image": "registry.example/releases:test"},
@@ -98,13 +98,15 @@ impl Product {
         ];
         hub.helm(&arguments).await?;
 
-        Self::start(hub, releases, [("registry.example/own-plugins".to_owned(), plugins.to_owned())].into()).await
+        Self::start(hub, releases, [(kubelet::OWN_PLUGIN_IMAGE.to_owned(), plugins.to_owned())].into()).await
     }
 
     /// Starts the processes of the chart on `hub`; `more`: additional images.
     pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
-        let mut images = kubelet::images(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?)?;
-        images.insert("registry.example/releases".to_owned(), releases.dir.canonicalize()?);
+        let mut images = kubelet::images(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?);
+        for image in ["registry.example/releases", kubelet::FOLDER_IMAGE] {
+            images.insert(image.to_owned(), releases.dir.canonicalize()?);
+        }
         images.extend(more);
         let webhook = if hub.webhooks() { Some(webhook(hub, &images).await?) } else { None };
         let operator = operator(hub, &images).await?;

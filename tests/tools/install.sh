@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Provides the binaries of the test control plane and prints their folder.
+# Provides the tools of tests and releases, and prints their folder. Without arguments: those of
+# `make test`. With arguments: the named ones.
 #
-# Takes each binary from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
+# Takes each tool from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
 # tree, the official downloads (verified with their published checksums; given up within seconds if
-# they can't be reached), `go build`.
+# they can't be reached), `go build`, `pip` or `cargo install`.
 #
+#   KUBERNETES              minor version of the control plane, such as 1.33
 #   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, + knative-operator)
 #   TOOLS_MIRROR            a mirror for the downloads, with paths HOST/PATH
 #   TOOLS_DOWNLOAD=no       don't download, build with Go
@@ -12,18 +14,33 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-K8S=v1.36.3 ETCD=v3.6.16 KWOK=v0.8.0 HELM=v3.22.0
+ETCD=v3.6.16 HELM=v3.22.0 ZIG=0.15.2 ZIGBUILD=0.24.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9
+control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
+defaults=("${control_plane[@]}" etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin crane registry runc)
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
 case $(uname -m) in x86_64) arch=amd64 ;; aarch64 | arm64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
 
-key=$( (cat ./*/go.mod ./*/go.sum; grep -m1 "^K8S=" install.sh) | sha256sum | cut -c1-16)
+say() { printf '%s\n' "$*" >&2; }
+
+# The Go module of each minor version of Kubernetes; `kubernetes` is the default.
+kubernetes=kubernetes
+if [ -n "${KUBERNETES:-}" ] && ! grep -q "k8s.io/kubernetes v${KUBERNETES#v}\." kubernetes/go.mod; then
+  kubernetes=kubernetes-${KUBERNETES#v}
+  [ -f "$kubernetes/go.mod" ] || {
+    say "KUBERNETES=$KUBERNETES is not supported: use one of" "$(sed -nE 's|.*k8s.io/kubernetes v([0-9]+\.[0-9]+)\..*|\1|p' kubernetes*/go.mod | sort -u -V | paste -sd' ')"
+    exit 1
+  }
+fi
+K8S=$(sed -nE 's|.*k8s.io/kubernetes (v[0-9.]+).*|\1|p' $kubernetes/go.mod | head -n1)
+minor=$(cut -d. -f2 <<<"$K8S")
+
+# The folder has links to the store, which has a folder for each version of each module.
 root=${KNATIVE_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/knative-operator}
+key=$( (cat ./*/go.sum; echo "$K8S"; cat install.sh) | sha256sum | cut -c1-16)
 bin=$root/tools/$key
-mkdir -p "$bin"
+mkdir -p "$bin" "$root/store"
 exec 9>"$bin/.lock"
 flock 9
-
-say() { printf '%s\n' "$*" >&2; }
 
 # download HOST/PATH FILE: downloads a file. Gives up quickly if the host can't be reached.
 download() {
@@ -67,19 +84,42 @@ official() {
   esac
 }
 
-build() {
-  local name=$1 out=$2
-  command -v go >/dev/null || { say "$name: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
-  local v=k8s.io/component-base/version package module=kubernetes ldflags="-s -w"
-  case $name in
-  etcd) module=etcd package=go.etcd.io/etcd/server/v3 ;;
-  kwok) module=kwok package=sigs.k8s.io/kwok/cmd/kwok ;;
-  helm) module=helm package=helm.sh/helm/v3/cmd/helm ;;
-  *secretreader-plugin) module=secretreader package=sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin ;;
-  *) package=k8s.io/kubernetes/cmd/$name ldflags="-s -w -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=36" ;;
+# module NAME: the folder of the Go module that has this command.
+module() {
+  case $1 in
+  kube*secretreader-plugin | secretreader-plugin) echo secretreader ;;
+  kube-* | kubectl) echo $kubernetes ;;
+  validate-krew-manifest) echo krew ;;
+  *) echo "$1" ;;
   esac
-  say "building $name (once; several minutes in all, then cached in $bin)"
-  (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out" "$package")
+}
+
+build() {
+  local name=$1 out=$2 ldflags="-s -w" cgo=0 package module v=k8s.io/component-base/version
+  command -v go >/dev/null || { say "$name: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
+  module=$(module "$name")
+  case $name in
+  etcd) package=go.etcd.io/etcd/server/v3 ;;
+  *secretreader-plugin) package=sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin ;;
+  kube-* | kubectl) package=k8s.io/kubernetes/cmd/$name ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor" ;;
+  runc) package=github.com/opencontainers/runc cgo=1 ;; # it enters namespaces in C
+  *) package=$(sed -n 's/^tool //p' "$module/go.mod") ;;
+  esac
+  say "building $name (once; several minutes for all, then cached in $root)"
+  (cd "$module" && CGO_ENABLED=$cgo go build -ldflags "$ldflags" -o "$out" "$package")
+}
+
+# other NAME FOLDER: installs a tool that is not built with Go.
+other() {
+  say "installing $1 (once, then cached in $root)"
+  case $1 in
+  zig)
+    python3 -m pip --version >/dev/null 2>&1 || { say "install pip (Debian: apt-get install python3-pip)"; return 1; }
+    python3 -m pip install --quiet --root-user-action=ignore --target "$2" "ziglang==$ZIG" "cargo-zigbuild==$ZIGBUILD"
+    ;;
+  mdbook) cargo install --quiet --locked --root "$2" "mdbook@$MDBOOK" ;;
+  cargo-cyclonedx) cargo install --quiet --locked --root "$2" "cargo-cyclonedx@$CYCLONEDX" ;;
+  esac
 }
 
 # stages: the stages of nodes and Pods in the KWOK module.
@@ -101,22 +141,39 @@ profile_crd() {
   install -m 0644 "$dir"/config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml "$bin/clusterprofiles.yaml"
 }
 
+# provide NAME: links NAME in the folder to the store.
 provide() {
-  local name=$1 tmp
-  [ ! -x "$bin/$name" ] || return 0
+  local name=$1 store tmp
+  [ ! -e "$bin/$name" ] || return 0
   if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$name" ]; then
-    ln -sf "$KUBEBUILDER_ASSETS/$name" "$bin/$name"
+    ln -sfn "$KUBEBUILDER_ASSETS/$name" "$bin/$name"
     return 0
   fi
-  tmp=$(mktemp -d "$bin/.tmp.XXXXXX")
-  official "$name" "$tmp" || build "$name" "$tmp/$name" || { rm -rf "$tmp"; return 1; }
-  chmod +x "$tmp/$name"
-  mv "$tmp/$name" "$bin/$name"
-  rm -rf "$tmp"
+  case $name in
+  zig) store=$root/store/zig-$ZIG-$ZIGBUILD ;;
+  mdbook) store=$root/store/mdbook-$MDBOOK ;;
+  cargo-cyclonedx) store=$root/store/cargo-cyclonedx-$CYCLONEDX ;;
+  *) store=$root/store/$(module "$name")-$(cat "$(module "$name")"/go.mod "$(module "$name")"/go.sum | sha256sum | cut -c1-16)/$name ;;
+  esac
+  if [ ! -e "$store" ]; then
+    tmp=$(mktemp -d "$root/store/.tmp.XXXXXX")
+    case $name in
+    zig | mdbook | cargo-cyclonedx) other "$name" "$tmp/$name" ;;
+    *) official "$name" "$tmp" || build "$name" "$tmp/$name" ;;
+    esac || { rm -rf "$tmp"; return 1; }
+    chmod +x "$tmp/$name"
+    mkdir -p "$(dirname "$store")"
+    mv -T "$tmp/$name" "$store" 2>/dev/null || [ -e "$store" ]
+    rm -rf "$tmp"
+  fi
+  case $name in
+  mdbook | cargo-cyclonedx) store=$store/bin/$name ;;
+  esac
+  ln -sfn "$store" "$bin/$name"
 }
 
 tools=("$@")
-[ ${#tools[@]} -gt 0 ] || tools=(kube-apiserver kube-controller-manager kube-scheduler kubectl etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin)
+[ ${#tools[@]} -gt 0 ] || tools=("${defaults[@]}")
 for tool in "${tools[@]}"; do
   provide "$tool"
   case $tool in kwok) stages ;; secretreader-plugin) profile_crd ;; esac

@@ -20,6 +20,18 @@ resources:
 {{- end }}
 {{- end }}
 
+{{/* The image, by tag or by digest. */}}
+{{- define "knative-operator.image" -}}
+{{- $top := index . 0 }}
+{{- with index . 1 }}
+{{- if and .digest (not .tag) }}
+{{- printf "%s@%s" .image .digest | quote }}
+{{- else }}
+{{- printf "%s:%s" .image (.tag | default $top.Chart.AppVersion) | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "knative-operator.pod" -}}
 {{- with .securityContext }}
 securityContext:

@@ -6,6 +6,7 @@ mod diff;
 mod fleet;
 mod input;
 mod lint;
+mod manual;
 mod output;
 mod read;
 mod release_args;
@@ -60,6 +61,17 @@ enum Command {
     /// Prints the rules in the form of docs/user/rules.md.
     #[command(hide = true)]
     Rules,
+    /// Prints the completions of a shell: `source <(knative-operator completions bash)`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Writes manual pages to a folder.
+    #[command(hide = true)]
+    Man {
+        /// The folder.
+        folder: std::path::PathBuf,
+    },
     /// Lists the versions in the release bundle.
     Versions(VersionsArgs),
     /// Prints the CustomResourceDefinitions, as YAML: those of KnativeServing and KnativeEventing,
@@ -82,6 +94,8 @@ impl Args {
             Some(Command::Fleet(args)) => fleet::run(&args),
             Some(Command::Check(args)) => check::run(&args),
             Some(Command::Lint(args)) => lint::run(&args),
+            Some(Command::Completions { shell }) => manual::completions(shell),
+            Some(Command::Man { folder }) => manual::write(&folder),
             Some(Command::Rules) => rules::run(),
             Some(Command::Versions(args)) => versions::run(args),
             Some(Command::Crds { kind }) => output::print(&crds(kind.as_deref())),

@@ -29,6 +29,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Default)]
 struct Summary {
     steps: Vec<(&'static str, Duration)>,
+    pods: &'static str,
+    release: String,
     refusal: String,
     left: Vec<String>,
 }
@@ -68,24 +70,27 @@ async fn main() -> ExitCode {
         eprintln!("\nThe demo failed: {error}");
         return ExitCode::FAILURE;
     }
+    println!("  installed: {}", summary.release);
+    println!("  operator and webhook ran as {}", summary.pods);
     println!("  refused: {}", summary.refusal);
     println!("  objects left on the spokes after the deletion, apart from CRDs: {}", summary.left.len());
     ExitCode::SUCCESS
 }
 
 async fn run(summary: &mut Summary) -> Result<()> {
-    let releases = releases::best();
-    println!("Knative Serving {} from {}", releases.serving, releases.dir.display());
-    if !releases.real {
-        println!("(using the project's small release, because ../shared is missing)");
-    }
+    let releases = releases::for_demo();
+    let whose = if releases.real { "Knative's own release" } else { "this project's small release" };
+    println!("Knative Serving {} from {} ({whose})", releases.serving, releases.dir.display());
     let clusters = async { tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"), Cluster::spoke("other")) };
     let (hub, spoke, other) = summary.step("start a hub and two spokes", clusters).await?;
     let plugins = tempfile::tempdir()?;
     let mut values = product::values(&[]);
     values["knative_operator"]["fleet"] = json!({"enabled": true});
     let install = Product::install(&hub, &releases, values, plugins.path());
-    let _product = summary.step("helm install knative-operator on the hub, and start its processes", install).await?;
+    let product = summary.step("helm install knative-operator on the hub, and start its Pods", install).await?;
+    let (image, process) = ("containers, from the images of make images", "processes, without images");
+    summary.pods = if product.operator.contained { image } else { process };
+    summary.release = format!("Knative Serving {}, {whose}", releases.serving);
     summary
         .step("register the spokes as ClusterProfiles fleet-system/spoke-1 and spoke-2", async {
             product::register(&hub, &spoke, "spoke-1").await?;

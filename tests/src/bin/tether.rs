@@ -2,7 +2,9 @@
 //! gone, even by SIGKILL.
 //!
 //! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills immediately. Exits with
-//! the status of the command. If `TETHER_REMOVE` is set, that folder is removed at the end.
+//! the status of the command. If `TETHER_REMOVE` is set, that folder is removed at the end. If the
+//! command is a container runtime, `TETHER_CONTAINER` is the file with the process id of its
+//! container, which is not in its process group.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 fn main() -> ExitCode {
     let code = run();
@@ -50,6 +52,12 @@ fn run() -> ExitCode {
         while matches!(std::io::stdin().read(&mut sink), Ok(n) if n > 0) {}
         drop(closed);
     });
+    // The runtime ends after its container, and removes what it made.
+    let container = std::env::var_os("TETHER_CONTAINER");
+    let kill = || match container.as_ref().and_then(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok()) {
+        Some(id) => drop(Pid::from_raw(id).map(|id| kill_process(id, Signal::KILL))),
+        None => drop(kill_process_group(group, Signal::KILL)),
+    };
     let mut ending: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -58,14 +66,18 @@ fn run() -> ExitCode {
         }
         match ending {
             Some(since) if since.elapsed() >= grace => {
-                let _ = kill_process_group(group, Signal::KILL);
+                kill();
                 let _ = child.wait();
                 return ExitCode::from(137);
             }
             Some(_) => std::thread::sleep(Duration::from_millis(10)),
             None => {
                 if watch.recv_timeout(Duration::from_millis(50)) == Err(RecvTimeoutError::Disconnected) {
-                    let _ = kill_process_group(group, if grace.is_zero() { Signal::KILL } else { Signal::TERM });
+                    if grace.is_zero() {
+                        kill();
+                    } else {
+                        let _ = kill_process_group(group, Signal::TERM);
+                    }
                     ending = Some(Instant::now());
                 }
             }

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Event;
 use knative_operator_shared::api::Component;
-use knative_operator_tests::{product, tools};
+use knative_operator_tests::{product, tools, wait};
+use kube::Api;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -115,22 +117,13 @@ fn failure_has_reason_and_helpful_message() {
             );
         }
         // Each failure is in an event, too.
-        let events = hub
-            .kubectl(
-                &[
-                    "get",
-                    "events",
-                    "-n",
-                    "failures",
-                    "-o",
-                    "jsonpath={range .items[*]}{.regarding.name}{.involvedObject.name}={.reason} {end}",
-                ],
-                "",
-            )
-            .await?;
-        for (name, _, reason, _) in &cases {
-            assert!(events.contains(&format!("{name}={reason} ")), "no event {reason} about {name}: {events}");
-        }
+        let all = Api::<Event>::namespaced(hub.client(), "failures");
+        let about = |events: &[Event], name: &str, reason: &str| {
+            let about = |e: &&Event| e.involved_object.name.as_deref() == Some(name);
+            events.iter().filter(about).any(|e| e.reason.as_deref() == Some(reason))
+        };
+        let complete = |events: &[Event]| cases.iter().all(|(name, _, reason, _)| about(events, name, reason));
+        wait::until_all(&all, "", Duration::from_secs(10), "an event about each failure", complete).await?;
         // No credential is published, regardless of what a plugin prints.
         let output = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
         assert!(!output.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));

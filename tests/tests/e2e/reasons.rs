@@ -1,13 +1,14 @@
 //! Reasons of `TargetClusterResolved` that need a hub of their own: cause, report, and recovery.
 //! (The others are in [`crate::failures`].)
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
 use knative_operator_tests::{Result, http, releases, tools, wait};
+use kube::Api;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -48,15 +49,13 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         resolved(&hub, &asked).await?;
 
         // The provider file has no providers, is invalid, and is valid again, without a restart.
-        let file =
-            |product: &Product| -> PathBuf { product.operator.dir.join("root/etc/cluster-inventory/config.json") };
-        let right = std::fs::read_to_string(file(&product))?;
-        std::fs::write(file(&product), r#"{"providers": []}"#)?;
+        let right = provider_file(&hub).await?;
+        set_provider_file(&hub, r#"{"providers": []}"#).await?;
         has_condition(&hub, &asked, "TargetClusterResolved", "AccessProviderNotConfigured", "names no provider")
             .await?;
-        std::fs::write(file(&product), &right)?;
+        set_provider_file(&hub, &right).await?;
         resolved(&hub, &asked).await?;
-        std::fs::write(file(&product), "rubbish")?;
+        set_provider_file(&hub, "rubbish").await?;
         invalid(&product).await?;
         assert!(
             product
@@ -65,7 +64,7 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
                 .log()
                 .contains("the provider file is invalid; its last valid contents stay in use")
         );
-        std::fs::write(file(&product), &right)?;
+        set_provider_file(&hub, &right).await?;
 
         // The cluster moves to an address that never answers, and back.
         let hole = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -85,7 +84,7 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         product::profile(&hub, "slow", &slow).await?;
         let waits = asking("slow");
         apply(&hub, &waits).await?;
-        started(&product, &plugins.path().join("slow").display().to_string()).await?;
+        started(&product, &product.operator.path("/access-plugins/own/slow")).await?;
         product.operator.process.signal(Signal::TERM)?;
         has_condition(&hub, &waits, "TargetClusterResolved", "ClusterProviderClosed", "is shutting down").await?;
         assert_eq!(product.operator.process.wait()?, 0);
@@ -155,6 +154,20 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
         )
         .await
     });
+}
+
+/// The provider file in the chart's ConfigMap.
+async fn provider_file(hub: &Cluster) -> Result<String> {
+    let map =
+        Api::<ConfigMap>::namespaced(hub.client(), product::NAMESPACE).get("clusterprofile-provider-file").await?;
+    Ok(map.data.unwrap_or_default().remove("config.json").ok_or("no provider file")?)
+}
+
+async fn set_provider_file(hub: &Cluster, text: &str) -> Result<()> {
+    let patch = json!({"data": {"config.json": text}}).to_string();
+    let arguments =
+        ["patch", "configmap", "clusterprofile-provider-file", "-n", product::NAMESPACE, "--type=merge", "-p", &patch];
+    hub.kubectl(&arguments, "").await.map(drop)
 }
 
 /// Waits until a process that mentions `marker` runs, by polling.

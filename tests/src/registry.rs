@@ -1,0 +1,242 @@
+//! A container registry with TLS on the loopback network (distribution/distribution), and the
+//! images that Pods pull from it. All registries of image references are mirrored by this one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::geteuid;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use crate::process::Process;
+use crate::subnet::Subnet;
+use crate::{Result, pki, tools};
+
+/// The registry's image of the official credential plugins.
+const PLUGINS: &str = "plugins:test";
+
+/// An image, unpacked.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Its root file system.
+    pub root: PathBuf,
+    /// Its configuration (`config` of the OCI image configuration).
+    pub config: Value,
+}
+
+/// A running registry.
+pub struct Registry {
+    address: String,
+    unpacked: Mutex<BTreeMap<String, Image>>,
+    pushed: Mutex<BTreeMap<String, String>>,
+    _process: Process,
+    dir: TempDir,
+    _subnet: Subnet,
+}
+
+/// The registry of this process with the images of `make images` in `KNATIVE_IMAGES`. `None`, with
+/// a message, if images can't be run here: Pods then run the binaries as processes.
+pub async fn shared() -> Result<Option<&'static Registry>> {
+    static REGISTRY: OnceCell<Option<Registry>> = OnceCell::const_new();
+    let start = || async {
+        let started = tokio::task::spawn_blocking(|| match layouts() {
+            Ok(folder) => Registry::start(&folder).map(Some),
+            Err(reason) => {
+                eprintln!("skipped: images in containers: {reason}; Pods run as processes");
+                Ok(None)
+            }
+        });
+        started.await?
+    };
+    Ok(REGISTRY.get_or_try_init(start).await?.as_ref())
+}
+
+/// The folder of the layouts, or why images can't be run.
+pub fn layouts() -> std::result::Result<PathBuf, String> {
+    let folder = std::env::var_os("KNATIVE_IMAGES").filter(|f| !f.is_empty()).ok_or("KNATIVE_IMAGES is not set")?;
+    let folder = tools::project().join(folder);
+    if !folder.join("digests.txt").is_file() {
+        return Err(format!("{} has no images", folder.display()));
+    }
+    if !geteuid().is_root() {
+        return Err("containers need root".to_owned());
+    }
+    let isolated = Command::new("unshare").args(["--mount", "--pid", "--uts", "--fork", "true"]).output();
+    match isolated {
+        Ok(output) if output.status.success() => Ok(folder),
+        Ok(output) => Err(format!("namespaces: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Err(format!("unshare: {error}")),
+    }
+}
+
+impl Registry {
+    /// Starts a registry and pushes the layouts of `folder` and the credential plugins.
+    pub fn start(folder: &Path) -> Result<Self> {
+        let registry = Self::empty()?;
+        for line in std::fs::read_to_string(folder.join("digests.txt"))?.lines() {
+            let (image, digest) = line.split_once(' ').ok_or("digests.txt is invalid")?;
+            let layout = folder.join(image.replace(':', "-"));
+            // The references of the chart, without the host.
+            registry.push(&layout, &format!("knative-operator-rs/{image}"), digest)?;
+        }
+        let plugins = registry.dir.path().join("plugins");
+        std::fs::create_dir_all(&plugins)?;
+        for plugin in ["secretreader-plugin", "kubeconfig-secretreader-plugin"] {
+            std::fs::copy(tools::control_plane(plugin)?, plugins.join(plugin))?;
+        }
+        registry.append(&plugins, PLUGINS)?;
+        Ok(registry)
+    }
+
+    /// Starts a registry without images.
+    pub fn empty() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("knative-registry-").tempdir()?;
+        let (subnet, path) = (Subnet::take()?, dir.path());
+        let ip: Ipv4Addr = subnet.address(3);
+        let authority = pki::Authority::new("registry")?;
+        std::fs::write(path.join("ca.crt"), authority.pem())?;
+        authority.issue("registry", None, &[ip.into()], &[])?.write(path, "server")?;
+        let (file, address) = (|name: &str| path.join(name).display().to_string(), format!("{ip}:5000"));
+        let config = serde_json::json!({
+            "version": "0.1", "log": {"level": "error", "accesslog": {"disabled": true}},
+            "storage": {"filesystem": {"rootdirectory": file("data")}, "delete": {"enabled": true}},
+            "http": {"addr": address, "tls": {"certificate": file("server.crt"), "key": file("server.key")}},
+        });
+        std::fs::write(path.join("config.yml"), config.to_string())?;
+        let environment = [
+            ("TETHER_REMOVE".to_owned(), path.display().to_string()),
+            ("OTEL_TRACES_EXPORTER".to_owned(), "none".to_owned()),
+        ];
+        let arguments = ["serve".to_owned(), file("config.yml")];
+        let program = tools::control_plane("registry")?;
+        let mut process = Process::start("registry", path, &program, &arguments, &environment, Duration::ZERO)?;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect((ip, 5000)).is_err() {
+            if process.ended().is_some() || Instant::now() > deadline {
+                return Err(format!("the registry did not start:\n{}", process.log()).into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (unpacked, pushed) = (Mutex::default(), Mutex::default());
+        Ok(Self { address, unpacked, pushed, _process: process, dir, _subnet: subnet })
+    }
+
+    /// Host and port.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Its certificate authority.
+    pub fn authority(&self) -> PathBuf {
+        self.dir.path().join("ca.crt")
+    }
+
+    /// Runs crane, which trusts the registry; returns stdout, or stderr as the error.
+    pub fn crane(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(tools::control_plane("crane")?)
+            .args(arguments)
+            .env("SSL_CERT_FILE", self.authority())
+            .stdin(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        }
+        Err(format!("crane {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr).trim()).into())
+    }
+
+    /// Pushes an OCI image layout as `image`, and checks its digest.
+    fn push(&self, layout: &Path, image: &str, digest: &str) -> Result<()> {
+        let to = format!("{}/{image}", self.address);
+        self.crane(&["push", &layout.display().to_string(), &to])?;
+        let pushed = self.crane(&["digest", &to])?;
+        if pushed == digest { Ok(()) } else { Err(format!("{image} has digest {pushed} instead of {digest}").into()) }
+    }
+
+    /// Pushes an image with the files of `folder`; returns its reference with digest.
+    fn append(&self, folder: &Path, image: &str) -> Result<String> {
+        let (to, layer) = (format!("{}/{image}", self.address), tempfile::NamedTempFile::new_in(self.dir.path())?);
+        let packed = Command::new("tar")
+            .args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--mode=u=rwX,go=rX", "-chf", "-", "-C"])
+            .arg(folder)
+            .arg(".")
+            .stdout(layer.reopen()?)
+            .status()?;
+        if !packed.success() {
+            return Err(format!("tar of {} failed", folder.display()).into());
+        }
+        self.crane(&["append", "--oci-empty-base", "-f", &layer.path().display().to_string(), "-t", &to])?;
+        Ok(format!("{}@{}", to.rsplit_once(':').map_or(to.as_str(), |(name, _)| name), self.crane(&["digest", &to])?))
+    }
+
+    /// Pushes `folder` as an image of its own, once for the same files; returns the reference.
+    pub fn push_folder(&self, folder: &Path) -> Result<String> {
+        let state = listing(folder)?;
+        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reference) = pushed.get(&state) {
+            return Ok(reference.clone());
+        }
+        let reference = self.append(folder, &format!("folders:{}", pushed.len()))?;
+        pushed.insert(state, reference.clone());
+        Ok(reference)
+    }
+
+    /// Pulls and unpacks the image for this machine's architecture.
+    pub fn pull(&self, reference: &str) -> Result<Image> {
+        let name = mirrored(reference, &self.address);
+        let platform = format!("linux/{}", architecture());
+        let digest = self.crane(&["digest", "--platform", &platform, &name])?;
+        let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = unpacked.get(&digest) {
+            return Ok(image.clone());
+        }
+        let config: Value = serde_json::from_str(&self.crane(&["config", "--platform", &platform, &name])?)?;
+        // An image of files only, such as a volume, names no architecture.
+        let machine = config["architecture"].as_str().unwrap_or_default();
+        if !machine.is_empty() && machine != architecture() {
+            return Err(format!("{reference} is for {machine}, and this machine is {}", architecture()).into());
+        }
+        let root = self.dir.path().join("unpacked").join(digest.replace(':', "-"));
+        std::fs::create_dir_all(&root)?;
+        let archive = root.with_extension("tar");
+        self.crane(&["export", "--platform", &platform, &name, &archive.display().to_string()])?;
+        let unpack =
+            Command::new("tar").arg("-xpf").arg("-").arg("-C").arg(&root).stdin(File::open(&archive)?).status()?;
+        if !unpack.success() {
+            return Err(format!("{reference} can't be unpacked").into());
+        }
+        std::fs::remove_file(archive)?;
+        let image = Image { root, config: config["config"].clone() };
+        unpacked.insert(digest, image.clone());
+        Ok(image)
+    }
+}
+
+/// The reference at this registry: the host of other registries is replaced.
+fn mirrored(reference: &str, registry: &str) -> String {
+    let (host, rest) = reference.split_once('/').unwrap_or(("", reference));
+    let rest = if host.contains(['.', ':']) || host == "localhost" { rest } else { reference };
+    format!("{registry}/{rest}")
+}
+
+/// This machine's architecture, as OCI names it.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Paths, sizes and modification times of all files, so that an equal listing has equal contents.
+fn listing(folder: &Path) -> Result<String> {
+    let output = Command::new("find").arg("-L").arg(folder).args(["-type", "f", "-printf", "%p %s %T@\n"]).output()?;
+    let mut lines: Vec<_> = std::str::from_utf8(&output.stdout)?.lines().collect();
+    lines.sort_unstable();
+    Ok(format!("{}\n{}", folder.display(), lines.join("\n")))
+}
