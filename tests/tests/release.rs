@@ -90,7 +90,7 @@ async fn images_are_signed_and_verified_as_documented() -> Result<()> {
     shell(registry, work.path(), "mkdir other && cd other && cosign generate-key-pair")?;
     let other = here(&blocks[0], registry, &work.path().join("other/cosign.pub"));
     let refused = shell(registry, work.path(), &other).unwrap_err().to_string();
-    assert!(refused.contains("no matching signatures") || refused.contains("invalid signature"), "{refused}");
+    assert!(refused.contains("failed to verify signature"), "{refused}");
     Ok(())
 }
 
@@ -143,6 +143,10 @@ async fn chart_is_installed_from_the_registry_by_digest() -> Result<()> {
         "{}",
         installed.lines().filter(|l| l.starts_with("STATUS") || l.contains("Digest")).collect::<Vec<_>>().join("\n")
     );
+    let images = ["get", "deployments", "-n", product::NAMESPACE, "-o", "jsonpath={..image}"];
+    let images = hub.kubectl(&images, "").await?;
+    assert!(images.split(' ').all(|image| image.contains("@sha256:")), "{images}");
+    works(&hub).await?;
     // By digest.
     let chart = format!("{charts}/knative-operator");
     let digest = registry.crane(&["digest", &format!("{}:{version}", chart.trim_start_matches("oci://"))])?;
@@ -151,10 +155,7 @@ async fn chart_is_installed_from_the_registry_by_digest() -> Result<()> {
         ["upgrade", "knative-operator", &pinned, "-n", product::NAMESPACE, "--set", &port, "--ca-file", &authority];
     hub.helm(&upgrade).await?;
     println!("helm upgrade knative-operator {pinned}");
-    let images = ["get", "deployments", "-n", product::NAMESPACE, "-o", "jsonpath={..image}"];
-    let images = hub.kubectl(&images, "").await?;
-    assert!(images.split(' ').all(|image| image.contains("@sha256:")), "{images}");
-    works(&hub).await
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
