@@ -24,7 +24,7 @@ out=${OUT:-target/images}
 # The release bundle.
 if [ -z "${BUNDLE:-}" ]; then
   BUNDLE=target/bundle
-  if [ ! -d "$BUNDLE" ] && ! operator/bundle/build.sh "$BUNDLE" >&2; then
+  if ! operator/bundle/build.sh "$BUNDLE" >&2; then
     say "NOTE: Knative's releases can't be downloaded, so only the image without a release bundle is built. Use BUNDLE=folder."
     BUNDLE=none
   fi

@@ -88,7 +88,8 @@ step "SBOM and provenance"
 for part in operator webhook; do
   name=knative-operator$([ $part = operator ] || echo -webhook)
   (cd $part && SOURCE_DATE_EPOCH=$created PATH="$tools:$PATH" cargo cyclonedx --quiet --format json --target x86_64-unknown-linux-musl --no-build-deps --override-filename release-sbom)
-  mv "$part/release-sbom.json" "$release/$name.cdx.json"
+  # Not the folder in which it was built.
+  sed "s|file://$PWD|file:///src|g" "$part/release-sbom.json" >"$release/$name.cdx.json"
 done
 find . -name release-sbom.json -not -path './target/*' -delete
 target/debug/package provenance --version "$version" --revision "$revision" --created "$time" --builder "${BUILDER:-https://github.com/knative-operator-rs/knative-operator/blob/main/Makefile}" \
@@ -101,7 +102,8 @@ target/debug/package olm --rendered "$work/olm.yaml" --version "$version" --crea
 pack -C "$work" -czf "$release/operatorhub-$version.tar.gz" olm
 
 step "notes and checksums"
-awk -v heading="## $version" 'index($0, "## ") == 1 {on = (index($0, heading) == 1); next} on' CHANGELOG.md >"$release/NOTES.md"
+awk -v heading="## $version" 'index($0, "## ") == 1 {on = (index($0, heading) == 1); next} on' CHANGELOG.md |
+  sed "s|](docs/|](https://github.com/knative-operator-rs/knative-operator/blob/v$version/docs/|g" >"$release/NOTES.md"
 (cd "$release" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
 [ "${CHECK:-}" = no ] || RELEASE=$release tests/package/check.sh
 mv "$release" "$out"

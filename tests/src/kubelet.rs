@@ -22,7 +22,7 @@ use kube::Api;
 use crate::cluster::Cluster;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
-use crate::registry::{self, Registry};
+use crate::registry::{self, Image, Registry};
 use crate::{Result, texts, tools};
 
 use self::container::{Mount, Spec};
@@ -137,18 +137,21 @@ struct Scheduled<'a> {
 impl Scheduled<'_> {
     /// Runs the Pod's image in a container.
     async fn in_container(&self, registry: &Registry, mut mounts: Mounts) -> Result<(Process, Mounts, Vec<Follower>)> {
-        let image = registry.pull(self.container.image.as_deref().unwrap_or_default())?;
         let own = own_image(self.container, self.pod);
         let mut all = Vec::new();
-        for (target, source) in &mut mounts {
-            let volume = volume_at(self.pod, self.container, target)?;
-            if let Some(image) = &volume.image {
-                let reference = image.reference.as_deref().unwrap_or_default();
-                *source = image_volume(registry, reference, source, own.as_deref())?;
+        // Pulling runs commands, and waits for them.
+        let image = tokio::task::block_in_place(|| -> Result<Image> {
+            for (target, source) in &mut mounts {
+                let volume = volume_at(self.pod, self.container, target)?;
+                if let Some(image) = &volume.image {
+                    let reference = image.reference.as_deref().unwrap_or_default();
+                    *source = image_volume(registry, reference, source, own.as_deref())?;
+                }
+                let read_only = volume.empty_dir.is_none();
+                all.push(Mount { source: source.clone(), target: target.clone(), read_only });
             }
-            let read_only = volume.empty_dir.is_none();
-            all.push(Mount { source: source.clone(), target: target.clone(), read_only });
-        }
+            registry.pull(self.container.image.as_deref().unwrap_or_default())
+        })?;
         if let Some(folder) = own.and_then(|image| self.images.get(&image)) {
             all.extend(interpreter(folder)?);
         }

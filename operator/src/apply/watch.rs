@@ -92,8 +92,8 @@ enum Type {
 #[derive(Deserialize)]
 struct List {
     metadata: ObjectMeta,
-    #[serde(default)]
-    items: Vec<WatchedObject>,
+    /// Null if a list of metadata is empty: API servers before Kubernetes 1.34.
+    items: Option<Vec<WatchedObject>>,
 }
 
 impl WatchTarget {
@@ -165,7 +165,7 @@ impl WatchTarget {
         client: &Client,
         labels: &str,
         with_status: bool,
-        mut handle: impl FnMut(WatchEvent),
+        handle: impl FnMut(WatchEvent),
     ) -> Result<String, WatchEnd> {
         let params = params::ListParams::default();
         let params = if self.name.is_empty() { params.labels(labels) } else { params.fields(&self.field_selector()) };
@@ -175,12 +175,17 @@ impl WatchTarget {
             .collect()
             .await
             .map_err(|e| WatchEnd::Disconnected(e.to_string()))?;
-        let list: List = serde_json::from_slice(&body.to_bytes())
-            .map_err(|e| WatchEnd::Disconnected(format!("cannot parse a list: {e}")))?;
-        list.items.into_iter().for_each(|object| handle(WatchEvent::InitApply(object)));
-        handle(WatchEvent::InitDone(object::version(&list.metadata)));
-        Ok(list.metadata.resource_version.unwrap_or_default())
+        read_list(&body.to_bytes(), handle)
     }
+}
+
+/// Parses a list and handles its objects; returns its resourceVersion.
+fn read_list(body: &[u8], mut handle: impl FnMut(WatchEvent)) -> Result<String, WatchEnd> {
+    let list: List =
+        serde_json::from_slice(body).map_err(|e| WatchEnd::Disconnected(format!("cannot parse a list: {e}")))?;
+    list.items.unwrap_or_default().into_iter().for_each(|object| handle(WatchEvent::InitApply(object)));
+    handle(WatchEvent::InitDone(object::version(&list.metadata)));
+    Ok(list.metadata.resource_version.unwrap_or_default())
 }
 
 /// Parses one line of a watch and handles its event.
@@ -266,6 +271,20 @@ mod tests {
         };
         let end = lines.iter().find_map(|line| event(line.as_bytes(), &mut initial, &mut version, &mut handle).err());
         (events, version, end)
+    }
+
+    #[test]
+    fn empty_list_of_an_old_api_server_is_read() {
+        let list = |items: &str| {
+            let mut objects = 0;
+            let body = format!(r#"{{"kind":"PartialObjectMetadataList","metadata":{{"resourceVersion":"7"}}{items}}}"#);
+            let version =
+                read_list(body.as_bytes(), |event| objects += i32::from(matches!(event, WatchEvent::InitApply(_))));
+            (version.unwrap(), objects)
+        };
+        assert_eq!(list(r#","items":null"#), ("7".to_owned(), 0));
+        assert_eq!(list(""), ("7".to_owned(), 0));
+        assert_eq!(list(r#","items":[{"metadata":{"name":"a"}}]"#), ("7".to_owned(), 1));
     }
 
     #[test]
