@@ -118,6 +118,11 @@ pub async fn apply(cluster: &Cluster, object: &Value) -> Result<()> {
     cluster.kubectl(&["apply", "-f", "-"], &object.to_string()).await.map(drop)
 }
 
+/// Messages of the API server in the words of its newest version: before 1.34, null has quotes.
+pub fn current_words(text: &str) -> String {
+    text.replace("Invalid value: \"null\"", "Invalid value: null")
+}
+
 /// Deletes `resource` and waits until it is gone.
 pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
     cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)

@@ -113,13 +113,31 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
             None => drop(spec.remove(field)),
         }
     }
-    let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
-    // The resource version makes a change of somebody else in the meantime an error.
-    let replaced = fleets.replace(&args.name, &params, &object).await.map_err(|error| error_text(&error))?;
+    let replaced = replace(hub, &args.name, object).await?;
     let text =
         format!("KnativeFleet {}/{} has the templates of revision {}\n", hub.namespace, args.name, revision.name);
     hub.print(&text, &json!(replaced));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Replaces the fleet with `object`. The operator may write the status in the meantime; if somebody
+/// else changes the spec, fails.
+async fn replace(hub: &Hub, name: &str, mut object: DynamicObject) -> Result<DynamicObject, String> {
+    let fleets = hub.untyped("KnativeFleet", "knativefleets");
+    let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
+    loop {
+        let error = match fleets.replace(name, &params, &object).await {
+            Ok(replaced) => return Ok(replaced),
+            Err(error) => error,
+        };
+        let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
+        let now = fleets.get(name).await.map_err(|error| error_text(&error))?.metadata;
+        let is_same = now.generation == object.metadata.generation && now.uid == object.metadata.uid;
+        if !is_conflict || !is_same {
+            return Err(error_text(&error));
+        }
+        object.metadata.resource_version = now.resource_version;
+    }
 }
 
 #[cfg(test)]
