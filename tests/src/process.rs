@@ -74,6 +74,7 @@ impl Process {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", dir)
             .envs(pid_files.1.map(|container| ("TETHER_CONTAINER", container)))
+            .envs(pid_files.1.and_then(|_| Some(("TETHER_CONTAINER_ID", arguments.last()?))))
             .envs(environment.iter().cloned())
             // Ctrl-C signals the process group of the terminal: the tether must survive it to do
             // its work.

@@ -4,7 +4,7 @@
 //! `tether PID_FILE GRACE_SECONDS COMMAND [ARGUMENT…]`; a grace of 0 kills immediately. Exits with
 //! the status of the command. If `TETHER_REMOVE` is set, that folder is removed at the end. If the
 //! command is a container runtime, `TETHER_CONTAINER` is the file with the process id of its
-//! container, which is not in its process group.
+//! container, which is not in its process group, and `TETHER_CONTAINER_ID` its name.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,6 +18,12 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 fn main() -> ExitCode {
     let code = run();
+    // The runtime can't remove the container's cgroups if its state was removed before.
+    if let Some(id) = std::env::var_os("TETHER_CONTAINER_ID") {
+        let root = std::path::Path::new("/sys/fs/cgroup");
+        let controllers = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+        controllers.chain([root.to_owned()]).for_each(|folder| drop(std::fs::remove_dir(folder.join(&id))));
+    }
     if let Some(folder) = std::env::var_os("TETHER_REMOVE") {
         // Other processes may still write there for a moment.
         let deadline = Instant::now() + Duration::from_secs(5);
