@@ -73,7 +73,7 @@ fn images_have_what_the_dockerfiles_say() -> Result<()> {
         for label in ["source", "revision", "version", "licenses", "created"] {
             assert!(pulled.config["Labels"][format!("org.opencontainers.image.{label}")].is_string(), "{label}");
         }
-        let file = |path: &str| std::fs::read_to_string(pulled.root.join(path)).unwrap();
+        let file = |path: &str| std::fs::read_to_string(pulled.root.join(path)).unwrap_or_default();
         let authorities = file("etc/ssl/certs/ca-certificates.crt").matches("BEGIN CERTIFICATE").count();
         assert!(authorities > 50, "{image} has {authorities} certificate authorities");
         assert!(file("etc/passwd").contains(":65532:65532:"), "{image} has no user 65532");
