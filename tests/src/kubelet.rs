@@ -22,17 +22,16 @@ use kube::Api;
 use crate::cluster::Cluster;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
-use crate::registry::{self, Image, Registry};
-use crate::{Result, texts, tools};
+use crate::registry::{Image, Registry};
+use crate::{Result, texts};
 
 use self::container::{Mount, Spec};
+pub use self::images::{FOLDER_IMAGE, Images, OWN_PLUGIN_IMAGE, PLUGIN_IMAGE};
 use self::volumes::{Follower, Source};
 
 pub mod container;
+pub mod images;
 pub mod volumes;
-
-/// Contents of images that are not in the registry: image (without tag) to path.
-pub type Images = BTreeMap<String, PathBuf>;
 
 /// A Pod of a Deployment.
 pub struct Pod {
@@ -108,7 +107,7 @@ pub async fn start(
         environment,
         arguments,
     };
-    let shared = if std::env::var_os("BENCH_OPERATOR").is_some() { None } else { registry::shared().await? };
+    let shared = if std::env::var_os("BENCH_OPERATOR").is_some() { None } else { images::in_containers().await? };
     let (process, mounts, followers) = match shared {
         Some(registry) => scheduled.in_container(registry, mounts).await?,
         None => scheduled.as_process(mounts).await?,
@@ -137,7 +136,7 @@ struct Scheduled<'a> {
 impl Scheduled<'_> {
     /// Runs the Pod's image in a container.
     async fn in_container(&self, registry: &Registry, mut mounts: Mounts) -> Result<(Process, Mounts, Vec<Follower>)> {
-        let own = own_image(self.container, self.pod);
+        let own = images::own(self.pod);
         let mut all = Vec::new();
         // Pulling runs commands, and waits for them.
         let image = tokio::task::block_in_place(|| -> Result<Image> {
@@ -145,7 +144,7 @@ impl Scheduled<'_> {
                 let volume = volume_at(self.pod, self.container, target)?;
                 if let Some(image) = &volume.image {
                     let reference = image.reference.as_deref().unwrap_or_default();
-                    *source = image_volume(registry, reference, source, own.as_deref())?;
+                    *source = images::volume(registry, reference, source, own.as_deref())?;
                 }
                 let read_only = volume.empty_dir.is_none();
                 all.push(Mount { source: source.clone(), target: target.clone(), read_only });
@@ -153,7 +152,7 @@ impl Scheduled<'_> {
             registry.pull(self.container.image.as_deref().unwrap_or_default())
         })?;
         if let Some(folder) = own.and_then(|image| self.images.get(&image)) {
-            all.extend(interpreter(folder)?);
+            all.extend(images::interpreter(folder)?);
         }
         let (server, authority) = self.cluster.pod_endpoint();
         let account = self.dir.join("serviceaccount");
@@ -195,7 +194,7 @@ impl Scheduled<'_> {
         environment.push(("KUBECONFIG".to_owned(), config.display().to_string()));
         let arguments: Vec<String> = self.arguments.iter().map(|argument| rewrite(argument, &mounts)).collect();
         let followers = self.follow(&mounts, &mounts).await?;
-        let program = image(self.container.image.as_deref().unwrap_or_default(), self.images)?;
+        let program = images::of_machine(self.container.image.as_deref().unwrap_or_default(), self.images)?;
         let process = Process::start(&self.name, &self.dir, &program, &arguments, &environment, GRACE)?;
         Ok((process, mounts, followers))
     }
@@ -256,7 +255,9 @@ fn mount_paths(pod: &PodSpec, container: &Container, dir: &Path, images: &Images
         let folder = dir.join("root").join(at.mount_path.trim_start_matches('/'));
         let volume = volume_at(pod, container, &at.mount_path)?;
         let to = match &volume.image {
-            Some(source) => image(source.reference.as_deref().unwrap_or_default(), images).unwrap_or(folder),
+            Some(source) => {
+                images::of_machine(source.reference.as_deref().unwrap_or_default(), images).unwrap_or(folder)
+            }
             None if Source::of(volume).is_some() => folder,
             None if volume.empty_dir.is_some() => {
                 std::fs::create_dir_all(&folder)?;
@@ -270,50 +271,6 @@ fn mount_paths(pod: &PodSpec, container: &Container, dir: &Path, images: &Images
     Ok(mounts)
 }
 
-/// The folder of an image volume: an image of the registry; or `folder`, pushed as an image and
-/// pulled. The tests' own plugins, `own`, are scripts that change while the Pod runs.
-fn image_volume(registry: &Registry, reference: &str, folder: &Path, own: Option<&str>) -> Result<PathBuf> {
-    if own == Some(name_of(reference)) || name_of(reference) == FOLDER_IMAGE {
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
-        return Ok(folder.to_owned());
-    }
-    if name_of(reference) == PLUGIN_IMAGE || !folder.is_dir() {
-        return Ok(registry.pull(reference)?.root);
-    }
-    Ok(registry.pull(&registry.push_folder(folder)?)?.root)
-}
-
-/// The image of the tests' own plugins, if the Pod mounts it.
-fn own_image(container: &Container, pod: &PodSpec) -> Option<String> {
-    let volumes =
-        container.volume_mounts.iter().flatten().filter_map(|m| volume_at(pod, container, &m.mount_path).ok());
-    let mut references = volumes.filter_map(|v| v.image.as_ref()?.reference.as_deref());
-    references.find(|r| name_of(r) == OWN_PLUGIN_IMAGE).map(|r| name_of(r).to_owned())
-}
-
-/// What the tests' own plugins need, which are shell scripts in `folder`: this machine's programs
-/// and libraries, and the paths that the scripts name.
-fn interpreter(folder: &Path) -> Result<Vec<Mount>> {
-    let mount = |source: PathBuf| Mount { target: source.display().to_string(), source, read_only: true };
-    let mut mounts = vec![mount(folder.to_owned())];
-    let programs = ["/bin", "/lib", "/lib64", "/usr/bin", "/usr/lib"].map(PathBuf::from);
-    mounts.extend(programs.into_iter().filter(|path| path.is_dir()).map(mount));
-    for plugin in ["secretreader-plugin", "kubeconfig-secretreader-plugin"] {
-        mounts.push(mount(tools::control_plane(plugin)?));
-    }
-    Ok(mounts)
-}
-
-fn name_of(reference: &str) -> &str {
-    let name = reference.split('@').next().unwrap_or_default();
-    name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
-}
-
-fn image(reference: &str, images: &Images) -> Result<PathBuf> {
-    let found = images.get(name_of(reference)).cloned();
-    found.ok_or_else(|| format!("image {reference} is neither in a registry nor built: run cargo build").into())
-}
-
 fn rewrite(text: &str, mounts: &BTreeMap<String, PathBuf>) -> String {
     mounts.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from.as_str(), &to.display().to_string()))
 }
@@ -323,27 +280,6 @@ fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
     environment.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
 }
 
-/// The images of the chart: both binaries of this project, and the official credential plugin.
-/// `BENCH_OPERATOR` names another operator to measure.
-pub fn images(plugins: &Path) -> Images {
-    // Binaries that are not built are in images.
-    let operator =
-        std::env::var_os("BENCH_OPERATOR").map(PathBuf::from).or_else(|| tools::binary("knative-operator").ok());
-    let webhook = tools::binary("knative-operator-webhook").ok();
-    let all = [(OPERATOR_IMAGE, operator), (WEBHOOK_IMAGE, webhook), (PLUGIN_IMAGE, Some(plugins.to_owned()))];
-    all.into_iter().filter_map(|(name, path)| Some((name.to_owned(), path?))).collect()
-}
-
-/// The operator's image in the chart's default values.
-pub const OPERATOR_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator";
-/// The webhook's image in the chart's default values.
-pub const WEBHOOK_IMAGE: &str = "ghcr.io/knative-operator-rs/knative-operator-webhook";
-/// The image of the official credential plugins.
-pub const PLUGIN_IMAGE: &str = "registry.example/plugins";
-/// The image of the tests' own credential plugins.
-pub const OWN_PLUGIN_IMAGE: &str = "registry.example/own-plugins";
-/// A folder of this machine in place of an image, whose files change while the Pod runs.
-pub const FOLDER_IMAGE: &str = "registry.example/folder";
 /// Mount path of the ServiceAccount token.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

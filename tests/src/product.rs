@@ -103,7 +103,8 @@ impl Product {
 
     /// Starts the processes of the chart on `hub`; `more`: additional images.
     pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
-        let mut images = kubelet::images(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?);
+        let mut images =
+            kubelet::images::of_chart(tools::control_plane("secretreader-plugin")?.parent().ok_or("no folder")?);
         for image in ["registry.example/releases", kubelet::FOLDER_IMAGE] {
             images.insert(image.to_owned(), releases.dir.canonicalize()?);
         }

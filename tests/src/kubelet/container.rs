@@ -98,6 +98,30 @@ pub fn prepare(dir: &Path, spec: &Spec<'_>, pid_file: &Path) -> Result<Prepared>
     })
 }
 
+/// Runs `--version` of `image` in a container, to find out whether containers work here.
+pub fn probe(image: &Image) -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("knative-probe-").tempdir()?;
+    let (pod, environment, arguments) = (PodSpec::default(), BTreeMap::new(), vec!["--version".to_owned()]);
+    let container = Container { args: Some(arguments.clone()), ..Container::default() };
+    let (name, mounts) = ("probe", Vec::new());
+    let spec = Spec {
+        name,
+        pod: &pod,
+        container: &container,
+        image,
+        environment: &environment,
+        arguments: &arguments,
+        mounts,
+    };
+    let runtime = prepare(dir.path(), &spec, &dir.path().join("pid"))?;
+    let output = Command::new(&runtime.program).args(&runtime.arguments).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(format!("runc: {}", text.trim().lines().last().unwrap_or("no output")).into())
+}
+
 /// The container as an OCI runtime configuration.
 fn config(spec: &Spec<'_>) -> Result<Value> {
     let security = spec.container.security_context.clone().unwrap_or_default();
