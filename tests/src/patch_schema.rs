@@ -16,9 +16,9 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// The OpenAPI document of the Kubernetes version that the tests use: part of its Go module, in the
 /// module cache once the control plane was built.
 pub fn document() -> Result<PathBuf> {
-    let script = std::fs::read_to_string(tools::project().join("tests/tools/install.sh"))?;
-    let version =
-        script.lines().find_map(|line| line.strip_prefix("K8S=")?.split(' ').next()).ok_or("install.sh has no K8S=")?;
+    let module = std::fs::read_to_string(tools::project().join("tests/tools/kubernetes/go.mod"))?;
+    let (_, rest) = module.split_once("k8s.io/kubernetes v").ok_or("the module of Kubernetes has no version")?;
+    let version = format!("v{}", rest.split_whitespace().next().unwrap_or_default());
     let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let cache = home("GOMODCACHE")
         .or_else(|| Some(home("GOPATH")?.join("pkg/mod")))

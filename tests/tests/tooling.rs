@@ -200,6 +200,7 @@ fn downloaded_binary_needs_right_checksum() {
         "mktemp",
         "mv",
         "rm",
+        "sed",
         "sha256sum",
         "tr",
         "uname",
