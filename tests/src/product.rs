@@ -149,7 +149,7 @@ impl Product {
     /// Makes only `pods` answer the API server.
     pub fn only_served_by(&self, pods: &[&Pod]) {
         if let Some((_, entry)) = &self.webhook {
-            entry.to(pods.iter().map(|pod| SocketAddr::new(IpAddr::V4(pod.address), 8443)).collect());
+            entry.to(webhook_addresses(pods));
         }
     }
 
@@ -168,6 +168,11 @@ impl Product {
     pub fn metrics(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(self.operator.address), 9090)
     }
+}
+
+/// Where `pods` of the webhook answer the API server.
+pub fn webhook_addresses(pods: &[&Pod]) -> Vec<SocketAddr> {
+    pods.iter().map(|pod| SocketAddr::new(IpAddr::V4(pod.address), 8443)).collect()
 }
 
 async fn operator(hub: &Cluster, images: &Images) -> Result<Pod> {

@@ -10,7 +10,7 @@ use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::kubelet::Pod;
 use knative_operator_tests::pki::Authority;
-use knative_operator_tests::product::{self, NAMESPACE, Product};
+use knative_operator_tests::product::{self, NAMESPACE, Product, webhook_addresses};
 use knative_operator_tests::{Result, http, releases, tools, wait};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -68,6 +68,9 @@ fn effort() -> Effort {
     }
 }
 
+/// Time until all nodes know that a Pod terminates, less than the drain delay.
+const PROPAGATION: Duration = Duration::from_secs(2);
+
 #[test]
 fn rotation_and_replacement_fail_no_admission() {
     run(async {
@@ -113,12 +116,11 @@ fn rotation_and_replacement_fail_no_admission() {
         let load = Load::start(&hub.client(), "rotation", effort.rate);
         let third = product.another_webhook(&hub).await?;
         product.serve_by(&[&second, &third]);
-        end(&mut product.webhook.as_mut().ok_or("no webhook")?.0).await?;
-        product.only_served_by(&[&second, &third]);
+        let (first, port) = product.webhook.as_mut().ok_or("no webhook")?;
+        end(first, || port.to(webhook_addresses(&[&second, &third]))).await?;
         let fourth = product.another_webhook(&hub).await?;
         product.only_served_by(&[&second, &third, &fourth]);
-        end(&mut second).await?;
-        product.only_served_by(&[&third, &fourth]);
+        end(&mut second, || product.only_served_by(&[&third, &fourth])).await?;
         eprintln!("{} admissions while both were replaced, none failed", load.end().await?);
 
         // Upgrade of the chart.
@@ -230,13 +232,16 @@ fn provided_certificates_are_served_and_followed() {
 }
 
 /// Stops `pod` like the kubelet: SIGTERM, and wait. It must report not ready immediately, and still
-/// answer.
-async fn end(pod: &mut Pod) -> Result<()> {
+/// answer; `leave` removes it from the Service after [`PROPAGATION`].
+async fn end(pod: &mut Pod, leave: impl FnOnce()) -> Result<()> {
     pod.process.signal(Signal::TERM)?;
-    let mut not_ready = false;
+    let (mut leave, started) = (Some(leave), Instant::now());
     while pod.process.ended().is_none() {
-        not_ready |= http::get((pod.address, 9090).into(), "/readyz").await.is_ok_and(|(code, _)| code == 503);
+        let not_ready = http::get((pod.address, 9090).into(), "/readyz").await.is_ok_and(|(code, _)| code == 503);
+        if not_ready && started.elapsed() > PROPAGATION {
+            leave.take().into_iter().for_each(|leave| leave());
+        }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    if not_ready { Ok(()) } else { Err("the stopping Pod never reported not ready".into()) }
+    if leave.is_none() { Ok(()) } else { Err("the stopping Pod never reported not ready".into()) }
 }
