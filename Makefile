@@ -25,8 +25,8 @@ test: lint tools ## Runs all checks and tests. Takes about 17 minutes. KUBERNETE
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
 	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
 	@echo "==> end to end"
-	@cargo test --workspace --quiet --test e2e --test texts --no-run
-	@KNATIVE_IMAGES=target/images-test cargo test --workspace --no-fail-fast --test e2e --test texts
+	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
+	@KNATIVE_IMAGES=target/images-test cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
 
 .PHONY: lint
 lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and bans.

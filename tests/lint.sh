@@ -66,6 +66,11 @@ while read -r file; do
 done < <(git ls-files '*.md')
 git grep -q '"get", "notes"' -- tests/tests/e2e/documents.rs || report "no test runs the commands in the NOTES.txt of the chart"
 
+# Each test that the threat model names exists.
+while read -r name; do
+  git grep -q "fn $name(" -- '*.rs' || report "docs/operate/security.md: there is no test $name"
+done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+){2,}`' docs/operate/security.md | tr -d '`' | sort -u)
+
 # Links between documents have a target.
 while IFS=: read -r file link; do
   [ -e "$(dirname "$file")/$link" ] || report "$file: the target of the link $link does not exist"

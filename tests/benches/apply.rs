@@ -15,7 +15,7 @@ use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator::object::owner::Owner;
-use knative_operator::release::{Bundle, Downloads, Library};
+use knative_operator::release::{Bundle, Downloads, HostPolicy, Library};
 use knative_operator::render::plan::{Item, Phase, Plan};
 use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing, KnativeStatus};
@@ -146,7 +146,10 @@ impl Bench {
     async fn plan(&self, component: Component, resource: &Value) -> Result<Plan> {
         let read = rules::parse(component, resource).map_err(|p| p.to_string())?;
         let version = read.common().version.as_deref().unwrap_or_default().parse()?;
-        let library = Library { bundle: Bundle::open(self.releases.dir.clone()), downloads: Downloads::new(LIMIT)? };
+        let library = Library {
+            bundle: Bundle::open(self.releases.dir.clone()),
+            downloads: Downloads::new(LIMIT, HostPolicy::any())?,
+        };
         let release = library.release(&read, &version).await?;
         let objects = render::objects(&read, &version, release.objects(), &Settings::default())?;
         Ok(Plan::new(Arc::new(objects), &Owner::of(&read, "")))

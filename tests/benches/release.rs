@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knative_operator::object::owner::Owner;
-use knative_operator::release::{self, Bundle, Downloads, Library, Release};
+use knative_operator::release::{self, Bundle, Downloads, HostPolicy, Library, Release};
 use knative_operator::render::plan::Plan;
 use knative_operator::render::{self, Settings};
 use knative_operator_shared::api::{Component, Knative};
@@ -76,7 +76,7 @@ fn main() {
     let before = resident();
     let library = Library {
         bundle: Bundle::open(dir.clone()),
-        downloads: Downloads::new(Duration::from_secs(1)).expect("a client is built"),
+        downloads: Downloads::new(Duration::from_secs(1), HostPolicy::any()).expect("a client is built"),
     };
     let load =
         |case: &Case| runtime.block_on(library.release(&case.resource, &case.version)).expect("the release is there");

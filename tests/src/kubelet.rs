@@ -9,7 +9,7 @@
 //! In both cases, the Pod's address is a loopback address in `BIND_ADDRESS`.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Api;
 
 use crate::cluster::Cluster;
@@ -37,6 +38,8 @@ pub mod volumes;
 pub struct Pod {
     /// Its address.
     pub address: Ipv4Addr,
+    /// Where it says whether it is ready.
+    pub readiness: SocketAddr,
     /// The process.
     pub process: Process,
     /// Its folder.
@@ -113,7 +116,19 @@ pub async fn start(
         None => scheduled.as_process(mounts).await?,
     };
     let dir = scheduled.dir;
-    Ok(Pod { address, process, dir, contained: shared.is_some(), mounts, _followers: followers })
+    let readiness = SocketAddr::new(address.into(), probe_port(container).unwrap_or(ADMIN));
+    Ok(Pod { address, readiness, process, dir, contained: shared.is_some(), mounts, _followers: followers })
+}
+
+/// The port of the readiness probe of `container`.
+fn probe_port(container: &Container) -> Option<u16> {
+    match &container.readiness_probe.as_ref()?.http_get.as_ref()?.port {
+        IntOrString::Int(port) => u16::try_from(*port).ok(),
+        IntOrString::String(name) => {
+            let port = container.ports.iter().flatten().find(|port| port.name.as_ref() == Some(name))?;
+            u16::try_from(port.container_port).ok()
+        }
+    }
 }
 
 /// Folders of volumes, by mount path.

@@ -195,8 +195,7 @@ async fn webhook(hub: &Cluster, images: &Images) -> Result<(Pod, ServicePort)> {
 }
 
 async fn ready(pod: &mut Pod) -> Result<()> {
-    let address = SocketAddr::new(IpAddr::V4(pod.address), 9090);
-    let failed = http::ready(address, READY).await;
+    let failed = http::ready(pod.readiness, READY).await;
     failed.map_err(|error| match pod.process.ended() {
         Some(code) => format!("it ended with {code}:\n{}", pod.process.log()).into(),
         None => format!("{error}\n{}", pod.process.log()).into(),

@@ -1,6 +1,8 @@
 //! Keeps logs of the processes and audit logs with conditions and events of the end-to-end tests,
 //! which the test `texts` reads afterwards.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,4 +38,27 @@ pub fn keep(path: &Path) -> Result<()> {
     };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     Ok(std::os::unix::fs::symlink(own.join(format!("{number}-{name}")), path)?)
+}
+
+/// Calls `each` with every line of every kept file, and whether it is of an audit log. Returns
+/// whether there are any.
+pub fn lines(mut each: impl FnMut(&str, bool)) -> bool {
+    let folders = folder().and_then(|folder| std::fs::read_dir(folder).ok());
+    let files = folders
+        .into_iter()
+        .flatten()
+        .flatten()
+        .flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
+    let mut found = false;
+    for file in files {
+        found = true;
+        let audit = file.file_name().to_string_lossy().ends_with("audit.log");
+        let content = File::open(file.path()).map(BufReader::new);
+        let lines = content.into_iter().flat_map(BufRead::lines).map_while(std::result::Result::ok);
+        lines.for_each(|line| each(&line, audit));
+    }
+    if !found {
+        eprintln!("skipped: no texts are there; run the end-to-end tests first (cargo test --test e2e)");
+    }
+    found
 }

@@ -4,8 +4,6 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // these are tests
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 
 use knative_operator_tests::texts;
 use serde_json::Value;
@@ -74,35 +72,11 @@ fn read(line: &str, audit: bool) -> Vec<(&'static str, String)> {
     messages.chain(body["note"].as_str().map(|note| ("event", note.to_owned()))).collect()
 }
 
-/// Calls `each` with every line of every kept file, and whether it is of an audit log. Returns
-/// whether there are any.
-fn lines(mut each: impl FnMut(&str, bool)) -> bool {
-    let folders = texts::folder().and_then(|folder| std::fs::read_dir(folder).ok());
-    let files = folders
-        .into_iter()
-        .flatten()
-        .flatten()
-        .flat_map(|run| std::fs::read_dir(run.path()).into_iter().flatten().flatten());
-    let mut found = false;
-    for file in files {
-        found = true;
-        let audit = file.file_name().to_string_lossy().ends_with("audit.log");
-        BufReader::new(File::open(file.path()).unwrap())
-            .lines()
-            .map_while(Result::ok)
-            .for_each(|line| each(&line, audit));
-    }
-    if !found {
-        eprintln!("skipped: no texts are there; run the end-to-end tests first (cargo test --test e2e)");
-    }
-    found
-}
-
 #[test]
 fn conditions_events_and_logs_are_plain_text() {
     let (mut counts, mut faults, mut printed) =
         (BTreeMap::<&str, usize>::new(), BTreeMap::<String, (usize, String)>::new(), HashSet::new());
-    let found = lines(|line, audit| {
+    let found = texts::lines(|line, audit| {
         for (kind, text) in read(line, audit) {
             *counts.entry(kind).or_default() += 1;
             if kind == "condition" && text.len() > 1024 {
@@ -135,7 +109,7 @@ const COMMAND: (&str, &str) = ("admin", "knative-operator/");
 #[test]
 fn requests_have_a_user_agent_and_writes_a_field_manager() {
     let (mut counts, mut faults) = (BTreeMap::<&str, usize>::new(), BTreeMap::<String, String>::new());
-    let found = lines(|line, audit| {
+    let found = texts::lines(|line, audit| {
         let Some(request) = audit.then(|| serde_json::from_str::<Value>(line).ok()).flatten() else { return };
         let user = request["user"]["username"].as_str().unwrap_or_default();
         let text = |field: &str| request[field].as_str().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Flags, and the setup of the process.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,20 @@ use knative_operator_certs::issue::Lifetimes;
 use knative_operator_certs::{
     CertificateError, CertificateManager, CertificateResolver, CertificateSource, CertificateState, Settings,
 };
+use knative_operator_runtime::admin::{AdminArgs, AdminError};
 use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{admin, error_text, process, signal};
+use knative_operator_runtime::{error_text, process, signal, tls_server};
 use knative_operator_shared::label::WEBHOOK_FIELD_MANAGER;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::authorization::{Authorizer, Mode};
 use crate::cluster_facts::ClusterFacts;
 use crate::metrics::Metrics;
-use crate::{informers, routes, serve};
+use crate::{informers, routes};
 
 /// Admission webhook for KnativeServing and KnativeEventing.
 #[derive(Debug, Parser)]
@@ -31,15 +33,11 @@ pub struct Args {
     log: LogArgs,
     #[command(flatten)]
     hub: HubArgs,
-    /// Address to listen on.
-    #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
-    bind_address: IpAddr,
+    #[command(flatten)]
+    admin: AdminArgs,
     /// Port for admission reviews, over TLS.
     #[arg(long, env = "WEBHOOK_PORT", default_value_t = 8443)]
     port: u16,
-    /// Port for /healthz, /readyz and /metrics.
-    #[arg(long, env = "METRICS_PORT", default_value_t = 9090)]
-    metrics_port: u16,
     /// Namespace of the Secret and the Service.
     #[arg(long, env = "SYSTEM_NAMESPACE", default_value = "knative-operator")]
     namespace: String,
@@ -65,6 +63,13 @@ pub struct Args {
     /// Lifetime of the certificate, such as 720h. The webhook renews it after two thirds.
     #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = lifetime)]
     certificate_lifetime: Duration,
+    /// Whether users need permission (verbs use and customize) to target a cluster and to bring
+    /// content of their own.
+    #[arg(long, value_enum, default_value_t)]
+    authorization: Mode,
+    /// Name of the operator's ServiceAccount, which needs no permission.
+    #[arg(long, default_value = "knative-operator", value_name = "NAME")]
+    operator_service_account: String,
     /// Time after SIGTERM in which the webhook still accepts connections, until every API server
     /// has noticed.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = duration)]
@@ -95,6 +100,8 @@ fn lifetime(text: &str) -> Result<Duration, String> {
 enum RunError {
     #[error(transparent)]
     Hub(#[from] HubError),
+    #[error(transparent)]
+    Admin(AdminError),
     #[error("cannot listen on {0}")]
     Bind(SocketAddr, #[source] std::io::Error),
     #[error(
@@ -117,9 +124,8 @@ impl Args {
         let Self {
             log: _,
             hub,
-            bind_address,
+            admin,
             port,
-            metrics_port,
             namespace,
             service,
             secret,
@@ -128,6 +134,8 @@ impl Args {
             certificates,
             authority_lifetime,
             certificate_lifetime,
+            authorization,
+            operator_service_account,
             drain_delay,
         } = self;
         if authority_lifetime < certificate_lifetime * 2 {
@@ -139,7 +147,7 @@ impl Args {
             Readiness::waiting_for(&["a valid certificate whose authority is in the webhook configurations"]);
         let (metrics, registry) = Metrics::registered();
 
-        let address = SocketAddr::new(bind_address, port);
+        let address = SocketAddr::new(admin.bind_address, port);
         let listener = TcpListener::bind(address).await.map_err(|e| RunError::Bind(address, e))?;
         let names = [format!("{service}.{namespace}.svc"), format!("{service}.{namespace}.svc.cluster.local")];
         let life = |duration| time::Duration::try_from(duration).unwrap_or(time::Duration::DAY);
@@ -164,15 +172,22 @@ impl Args {
         let manager = CertificateManager::new(client.clone(), settings, resolver.clone());
         let certificates = manager.run(report_state(readiness.clone(), metrics.clone()));
         let facts = ClusterFacts::default();
-        let informers = informers::run(client, namespace, facts.clone());
+        let exempt = format!("system:serviceaccount:{namespace}:{operator_service_account}");
+        let authorizer = Authorizer::new(authorization, vec![exempt], client.clone(), metrics.clone());
+        let informers = informers::run(client.clone(), namespace, facts.clone());
 
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
-        let admin_address = SocketAddr::new(bind_address, metrics_port);
         // Served until the end, to report that the webhook is not ready.
-        let admin = admin::serve(admin_address, readiness.clone(), Arc::new(registry), drained.clone());
-        tracing::info!(%address, %admin_address, version = env!("CARGO_PKG_VERSION"), "listening");
+        let certificate = Arc::new(resolver.clone());
+        let admin = admin.serve(readiness.clone(), registry, certificate, client, drained.clone());
+        tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "listening");
         let delayed = CancellationToken::new();
-        let admission = serve::serve(listener, resolver, routes::router(metrics, facts, draining), delayed.clone());
+        let admission = tls_server::serve(
+            listener,
+            Arc::new(resolver),
+            routes::router(metrics, facts, authorizer, draining),
+            delayed.clone(),
+        );
         let drain = async {
             stop.cancelled().await;
             readiness.set("shutdown", false);
@@ -186,7 +201,7 @@ impl Args {
             // Ends after `delayed`, once reviews in progress are answered.
             () = admission => Ok(()),
             () = drain => Ok(()),
-            result = async { let r = admin.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(|e| RunError::Bind(admin_address, e)),
+            result = async { let r = admin.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(RunError::Admin),
             () = certificates => Ok(()),
             () = informers => Ok(()),
         }

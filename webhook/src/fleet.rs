@@ -21,10 +21,15 @@ fn is_kind(request: &Request, kind: &str) -> bool {
     of.kind == kind && of.group == GROUP && of.version == FLEET_VERSION && request.sub_resource.is_empty()
 }
 
+/// Whether `request` is about a KnativeFleet.
+pub fn is_fleet(request: &Request) -> bool {
+    is_kind(request, FLEET)
+}
+
 /// Violations of a request for a KnativeFleet. An update that doesn't change the spec is always
 /// admitted.
 pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
-    if !is_kind(request, FLEET) {
+    if !is_fleet(request) {
         return Vec::new();
     }
     match request.operation.as_str() {
@@ -70,7 +75,7 @@ mod tests {
         Request {
             kind: Kind { group: GROUP.into(), version: FLEET_VERSION.into(), kind: kind.into() },
             operation: operation.into(),
-            user_info: UserInfo { username: "jane".into() },
+            user_info: UserInfo { username: "jane".into(), ..UserInfo::default() },
             object,
             old_object,
             ..Request::default()

@@ -3,9 +3,12 @@
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use crate::authorization::Authorizer;
 use crate::cluster_facts::ClusterFacts;
 use crate::metrics::{Metrics, Webhook};
+use crate::review::{Review, ReviewError};
 use crate::{review, routes};
+use futures::FutureExt;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
 use tokio_util::sync::CancellationToken;
@@ -57,11 +60,16 @@ fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The answer, which needs no other process.
+fn decide(app: &routes::App, webhook: Webhook, body: &[u8], has_capacity: bool) -> Result<Review, ReviewError> {
+    app.decide(webhook, body, has_capacity).now_or_never().unwrap()
+}
+
 #[test]
 fn overload_response_has_uid() {
     let (metrics, _) = Metrics::registered();
-    let app = routes::App::new(metrics, ClusterFacts::default(), CancellationToken::new());
-    let review = app.decide(Webhook::Validate, &update("KnativeServing", &Value::Null, &Value::Null), false).unwrap();
+    let app = routes::App::new(metrics, ClusterFacts::default(), Authorizer::off(), CancellationToken::new());
+    let review = decide(&app, Webhook::Validate, &update("KnativeServing", &Value::Null, &Value::Null), false).unwrap();
     let answer = serde_json::to_value(review).unwrap();
     assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("1"), &json!(false)));
     assert_eq!(
@@ -73,10 +81,10 @@ fn overload_response_has_uid() {
 /// Whether both webhooks admit it.
 fn admitted(body: &[u8]) -> bool {
     let (metrics, _) = Metrics::registered();
-    let app = routes::App::new(metrics, ClusterFacts::default(), CancellationToken::new());
+    let app = routes::App::new(metrics, ClusterFacts::default(), Authorizer::off(), CancellationToken::new());
     [Webhook::Mutate, Webhook::Validate]
         .into_iter()
-        .all(|webhook| app.decide(webhook, body, true).is_ok_and(|review| review.response.allowed))
+        .all(|webhook| decide(&app, webhook, body, true).is_ok_and(|review| review.response.allowed))
 }
 
 proptest! {

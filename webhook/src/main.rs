@@ -4,6 +4,7 @@
 
 mod admission;
 mod args;
+mod authorization;
 mod cluster_facts;
 mod fleet;
 #[cfg(test)]
@@ -12,7 +13,6 @@ mod informers;
 mod metrics;
 mod review;
 mod routes;
-mod serve;
 
 use std::process::ExitCode;
 

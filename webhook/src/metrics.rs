@@ -32,6 +32,15 @@ pub enum Outcome {
     Busy,
 }
 
+/// Where an answer about a permission comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A recent answer.
+    Cache,
+    /// The API server.
+    ApiServer,
+}
+
 /// Labels of a review, all with a fixed set of values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReviewLabels {
@@ -47,12 +56,20 @@ struct WebhookLabels {
     webhook: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AuthorizationLabels {
+    source: &'static str,
+    result: &'static str,
+}
+
 /// The webhook's metrics.
 #[derive(Clone)]
 pub struct Metrics {
     reviews: Family<ReviewLabels, Counter>,
     durations: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     invalid: Family<WebhookLabels, Counter>,
+    authorizations: Family<AuthorizationLabels, Counter>,
+    authorization_durations: Histogram,
     certificate_expires: Gauge<f64, AtomicU64>,
     authority_expires: Gauge<f64, AtomicU64>,
     reloads: Counter,
@@ -67,6 +84,9 @@ impl Metrics {
             // From 50 microseconds to 0.8 seconds.
             durations: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_05, 2.0, 15))),
             invalid: Family::default(),
+            authorizations: Family::default(),
+            // From 0.5 milliseconds to 4 seconds.
+            authorization_durations: Histogram::new(exponential_buckets(0.000_5, 2.0, 14)),
             certificate_expires: Gauge::default(),
             authority_expires: Gauge::default(),
             reloads: Counter::default(),
@@ -87,6 +107,16 @@ impl Metrics {
             "admission_unreadable_requests",
             "Requests that were not valid reviews",
             metrics.invalid.clone(),
+        );
+        registry.register(
+            "admission_authorization_checks",
+            "Checks of the permissions of users, by result and by source of the answer",
+            metrics.authorizations.clone(),
+        );
+        registry.register(
+            "admission_authorization_request_duration_seconds",
+            "Duration of SubjectAccessReviews",
+            metrics.authorization_durations.clone(),
         );
         let expires = "Expiry of the served certificate, as Unix time";
         registry.register("webhook_certificate_expiry_timestamp_seconds", expires, metrics.certificate_expires.clone());
@@ -127,6 +157,20 @@ impl Metrics {
     /// Counts an invalid request.
     pub fn count_invalid(&self, webhook: Webhook) {
         self.invalid.get_or_create(&WebhookLabels { webhook: name(webhook) }).inc();
+    }
+
+    /// Counts a check of a permission. `result` is allowed, denied or error.
+    pub fn count_authorization(&self, source: Source, result: &'static str) {
+        let source = match source {
+            Source::Cache => "cache",
+            Source::ApiServer => "api_server",
+        };
+        self.authorizations.get_or_create(&AuthorizationLabels { source, result }).inc();
+    }
+
+    /// Records the duration of a SubjectAccessReview.
+    pub fn observe_authorization(&self, duration: Duration) {
+        self.authorization_durations.observe(duration.as_secs_f64());
     }
 
     /// Sets the expiry of the certificate and its authority as Unix time; counts a changed

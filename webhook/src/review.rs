@@ -1,5 +1,7 @@
 //! Admission reviews (`admission.k8s.io/v1`): requests and responses. Pure.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use knative_operator_shared::rules::Violation;
@@ -36,11 +38,25 @@ pub struct Request {
 }
 
 /// The user of a request.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct UserInfo {
     /// Name.
     pub username: String,
+    /// Identifier.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// What the authenticator adds.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl UserInfo {
+    /// Approximate size in bytes.
+    pub fn size(&self) -> usize {
+        let extra = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
+        [&self.username, &self.uid].into_iter().chain(&self.groups).chain(extra).map(|text| text.len() + 32).sum()
+    }
 }
 
 /// Options of a request.
@@ -61,6 +77,17 @@ pub struct Kind {
     pub version: String,
     /// Kind.
     pub kind: String,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The object breaks a rule: 422, as in built-in validation.
+    Invalid,
+    /// The user has no permission: 403.
+    Forbidden,
+    /// It is not known whether the user has permission: 503.
+    Unavailable,
 }
 
 /// Why a request is invalid. Without a uid there is no review to answer, so the response is HTTP
@@ -198,8 +225,8 @@ impl Review {
         self
     }
 
-    /// Refuses the request: 422 Invalid, each violation with its field, as in built-in validation.
-    pub fn refuse(request: Request, violations: &[Violation]) -> Self {
+    /// Refuses the request, with each violation and its field, as in built-in validation.
+    pub fn refuse(request: Request, violations: &[Violation], refusal: Refusal) -> Self {
         let violations: Vec<&Violation> = violations.iter().filter(|p| p.is_error()).collect();
         let message = violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let cause = |p: &&Violation| Cause {
@@ -213,9 +240,14 @@ impl Review {
             kind: request.kind.kind,
             name: request.name,
             causes,
-            retry_after_seconds: 0,
+            retry_after_seconds: u32::from(refusal == Refusal::Unavailable),
         };
-        Self::new(request.uid, Some(Status { status: "Failure", code: 422, reason: "Invalid", message, details }))
+        let (code, reason) = match refusal {
+            Refusal::Invalid => (422, "Invalid"),
+            Refusal::Forbidden => (403, "Forbidden"),
+            Refusal::Unavailable => (503, "ServiceUnavailable"),
+        };
+        Self::new(request.uid, Some(Status { status: "Failure", code, reason, message, details }))
     }
 
     /// Rejects the request because of overload.
@@ -269,9 +301,12 @@ mod tests {
     #[test]
     fn refusal_lists_causes() {
         let violation = knative_operator_shared::rules::READABLE.at("spec.x", "is wrong", "make it right");
-        let answer =
-            serde_json::to_value(Review::refuse(Request { uid: "1".into(), ..Default::default() }, &[violation]))
-                .unwrap();
+        let answer = serde_json::to_value(Review::refuse(
+            Request { uid: "1".into(), ..Default::default() },
+            &[violation],
+            Refusal::Invalid,
+        ))
+        .unwrap();
         assert_eq!(answer["response"]["uid"], "1");
         assert_eq!(answer["response"]["allowed"], false);
         assert_eq!(answer["response"]["status"]["code"], 422);

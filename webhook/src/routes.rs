@@ -16,10 +16,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{component, validate, validate_before_schema};
+use crate::authorization::{Authorizer, refusal};
 use crate::cluster_facts::ClusterFacts;
 use crate::fleet;
 use crate::metrics::{Metrics, Outcome, Webhook};
-use crate::review::{self, Request, Review, ReviewError};
+use crate::review::{self, Refusal, Request, Review, ReviewError};
 
 /// Maximum length of a body in bytes: two objects of etcd's limit, escaped, with a margin.
 const BODY_LIMIT: usize = 8 << 20;
@@ -36,14 +37,15 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct App {
     metrics: Metrics,
     facts: ClusterFacts,
+    authorizer: Authorizer,
     reviews: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
     draining: CancellationToken,
 }
 
 /// Routes of the webhook. Once `draining`, each response closes its connection.
-pub fn router(metrics: Metrics, facts: ClusterFacts, draining: CancellationToken) -> Router {
-    let app = App::new(metrics, facts, draining);
+pub fn router(metrics: Metrics, facts: ClusterFacts, authorizer: Authorizer, draining: CancellationToken) -> Router {
+    let app = App::new(metrics, facts, authorizer, draining);
     let of = |webhook| {
         post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await })
     };
@@ -51,11 +53,12 @@ pub fn router(metrics: Metrics, facts: ClusterFacts, draining: CancellationToken
 }
 
 impl App {
-    /// Answers with these `facts`.
-    pub fn new(metrics: Metrics, facts: ClusterFacts, draining: CancellationToken) -> Self {
+    /// Answers with these `facts` and permissions.
+    pub fn new(metrics: Metrics, facts: ClusterFacts, authorizer: Authorizer, draining: CancellationToken) -> Self {
         Self {
             metrics,
             facts,
+            authorizer,
             reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
             bytes: Arc::new(Semaphore::new(MAX_BYTES)),
             draining,
@@ -66,7 +69,7 @@ impl App {
         let started = Instant::now();
         let permit = self.reviews.try_acquire();
         let mut response = match self.body(request).await {
-            Ok(body) => match self.decide(webhook, &body, permit.is_ok()) {
+            Ok(body) => match self.decide(webhook, &body, permit.is_ok()).await {
                 Ok(review) => Json(review).into_response(),
                 Err(error) => {
                     tracing::warn!(%error, "received an invalid review");
@@ -115,7 +118,7 @@ impl App {
     }
 
     /// Answers the review in `body`; `has_capacity`: whether the webhook has a permit for it.
-    pub fn decide(&self, webhook: Webhook, body: &[u8], has_capacity: bool) -> Result<Review, ReviewError> {
+    pub async fn decide(&self, webhook: Webhook, body: &[u8], has_capacity: bool) -> Result<Review, ReviewError> {
         let request = review::parse(body)?;
         if !has_capacity {
             self.count(webhook, &request, Outcome::Busy, "");
@@ -123,9 +126,10 @@ impl App {
         }
         let review = match webhook {
             Webhook::Validate => {
-                let violations = validate(&request, &self.facts);
+                let mut violations = validate(&request, &self.facts);
+                violations.extend(self.authorizer.check(&request, &self.facts).await);
                 if self.is_refused(webhook, &request, &violations) {
-                    Review::refuse(request, &violations).warn(&violations)
+                    Review::refuse(request, &violations, refusal(&violations)).warn(&violations)
                 } else {
                     Review::allow(request).warn(&violations)
                 }
@@ -135,7 +139,7 @@ impl App {
             Webhook::Mutate => {
                 let violations = validate_before_schema(&request, &self.facts);
                 if self.is_refused(webhook, &request, &violations) {
-                    Review::refuse(request, &violations)
+                    Review::refuse(request, &violations, Refusal::Invalid)
                 } else {
                     Self::with_defaults(request)
                 }

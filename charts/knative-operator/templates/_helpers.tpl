@@ -125,3 +125,9 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The mode of authorization. In YAML, off without quotes is false. */}}
+{{- define "knative-operator.authorization" -}}
+{{- $mode := .Values.knative_operator.operator_webhook.authorization }}
+{{- kindIs "bool" $mode | ternary "off" ($mode | default "warn") }}
+{{- end }}

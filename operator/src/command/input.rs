@@ -7,7 +7,7 @@ use knative_operator_shared::api::Knative;
 use super::read;
 use super::release_args::ReleaseArgs;
 use crate::object::Owner;
-use crate::release::{self, DownloadsError, Release, ReleaseError, VersionSelectionError};
+use crate::release::{self, DownloadsError, HostPolicy, Release, ReleaseError, VersionSelectionError};
 use crate::render::plan::{Plan, Rendered};
 use crate::render::{self, RenderError};
 
@@ -72,7 +72,7 @@ impl Input {
 
     /// The objects of `resource`, and its release.
     pub async fn render(&self, resource: &Knative) -> Result<(Rendered, Release), InputError> {
-        let library = self.releases.library()?;
+        let library = self.releases.library(HostPolicy::any())?;
         let version = release::select_version(&library.bundle, resource)?;
         let release = library.release(resource, &version).await?;
         let rendered = render::objects(resource, &version, release.objects(), &self.releases.settings())?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use knative_operator_runtime::duration::duration;
 
-use crate::release::{Bundle, Downloads, DownloadsError, Library};
+use crate::release::{Bundle, Downloads, DownloadsError, HostPolicy, Library};
 use crate::render::Settings;
 
 /// Source of releases, and render settings.
@@ -24,9 +24,10 @@ pub struct ReleaseArgs {
 }
 
 impl ReleaseArgs {
-    /// Reads releases from the bundle and from URLs.
-    pub fn library(&self) -> Result<Library, DownloadsError> {
-        Ok(Library { bundle: Bundle::open(self.releases.clone()), downloads: Downloads::new(self.download_timeout)? })
+    /// Reads releases from the bundle and from URLs of `hosts`.
+    pub fn library(&self, hosts: HostPolicy) -> Result<Library, DownloadsError> {
+        let downloads = Downloads::new(self.download_timeout, hosts)?;
+        Ok(Library { bundle: Bundle::open(self.releases.clone()), downloads })
     }
 
     /// Settings of rendering.

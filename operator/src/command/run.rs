@@ -1,17 +1,18 @@
 //! The operator process: builds the [`crate::controller`] context, waits for the Lease, and runs
 //! until it receives a signal.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use knative_operator_certs::{CertificateResolver, follow_secret};
+use knative_operator_runtime::admin::{AdminArgs, AdminError};
 use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{admin, process, signal};
+use knative_operator_runtime::{process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
 use tokio::sync::{Notify, mpsc};
 
@@ -28,7 +29,7 @@ use crate::controller::render_cache::RenderCache;
 use crate::controller::supervisor;
 use crate::leader::{self, ShardEvent};
 use crate::metrics::Metrics;
-use crate::release::DownloadsError;
+use crate::release::{AllowedHost, DownloadsError, HostPolicy};
 use crate::startup::go_operator::GoOperator;
 use crate::startup::{catalog, conversion};
 
@@ -60,6 +61,10 @@ pub struct RunArgs {
     /// Source of releases.
     #[command(flatten)]
     pub releases: ReleaseArgs,
+    /// Hosts and networks that manifests may be downloaded from although their addresses are not
+    /// public, such as mirror.example.com or 10.0.0.0/8.
+    #[arg(long, value_name = "HOST", value_delimiter = ',')]
+    pub allowed_manifest_hosts: Vec<AllowedHost>,
     /// Time limit of a credential plugin.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub exec_timeout: Duration,
@@ -75,12 +80,12 @@ pub struct RunArgs {
     /// Whether to manage KnativeFleets. Needs multi-cluster support.
     #[arg(long, env = "ENABLE_FLEETS")]
     pub enable_fleets: bool,
-    /// Address to listen on.
-    #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
-    pub bind_address: IpAddr,
-    /// Port for /healthz, /readyz and /metrics.
-    #[arg(long, env = "METRICS_PORT", default_value_t = 9090)]
-    pub metrics_port: u16,
+    #[command(flatten)]
+    admin: AdminArgs,
+    /// Secret in the operator's namespace with the certificate for secure metrics (tls.crt and
+    /// tls.key).
+    #[arg(long, default_value = "operator-webhook-certs", value_name = "NAME")]
+    pub metrics_certificate_secret: String,
     /// Namespace of the Leases.
     #[arg(long, env = "SYSTEM_NAMESPACE", default_value = "knative-operator")]
     pub namespace: String,
@@ -109,8 +114,8 @@ enum RunError {
     Providers(#[from] ProviderFileError),
     #[error(transparent)]
     Downloads(#[from] DownloadsError),
-    #[error("cannot listen on {0}")]
-    Bind(SocketAddr, #[source] std::io::Error),
+    #[error(transparent)]
+    Admin(AdminError),
     #[error("cannot receive signals")]
     Signal(#[source] std::io::Error),
     #[error("lost the Lease")]
@@ -133,18 +138,19 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         clusterprofile_provider_file,
         remote_deployments_poll_interval: _,
         releases,
+        allowed_manifest_hosts,
         exec_timeout,
         max_concurrent_reconciles,
         shards,
         enable_fleets,
-        bind_address,
-        metrics_port,
+        admin,
+        metrics_certificate_secret,
         namespace,
         pod_name,
     } = args;
     // Fails at the start if the file is unusable, not when the first resource needs it.
     let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
-    let library = releases.library()?;
+    let library = releases.library(HostPolicy::public_and(&allowed_manifest_hosts))?;
     let stop = signal::stop().map_err(RunError::Signal)?;
     let client = hub.client(FIELD_MANAGER).await?;
     let readiness = Readiness::waiting_for(&["custom resources"]);
@@ -159,8 +165,16 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         "starting"
     );
 
-    let address = SocketAddr::new(bind_address, metrics_port);
-    let served = admin::serve(address, readiness.clone(), Arc::new(registry), stop.clone());
+    let certificate = CertificateResolver::default();
+    let is_secure = admin.secure_metrics;
+    let served = admin.serve(readiness.clone(), registry, Arc::new(certificate.clone()), client.clone(), stop.clone());
+    let (hub, own_namespace) = (client.clone(), namespace.clone());
+    let certificates = async {
+        if is_secure {
+            follow_secret(&hub, &own_namespace, &metrics_certificate_secret, &certificate).await;
+        }
+        std::future::pending::<()>().await;
+    };
     let lead = async {
         let settings = leader::Settings {
             namespace: namespace.clone(),
@@ -227,6 +241,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     };
     tokio::select! {
         result = lead => result,
-        error = serve_failed => Err(RunError::Bind(address, error)),
+        error = serve_failed => Err(RunError::Admin(error)),
+        () = certificates => Ok(()),
     }
 }

@@ -14,6 +14,7 @@ use reqwest::{Client, ClientBuilder, Response, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
 use super::bundle::Objects;
+use super::host_policy::{ForbiddenAddress, HostPolicy};
 use super::parse;
 use super::source::Source;
 use crate::object::CompactObject;
@@ -46,6 +47,9 @@ pub enum DownloadError {
     /// The download took too long.
     #[error("it took longer than {0:?}")]
     TooSlow(Duration),
+    /// The host may not be contacted.
+    #[error(transparent)]
+    Forbidden(#[from] ForbiddenAddress),
     /// The manifest can't be parsed.
     #[error("it can't be parsed: {0}")]
     Unparsable(String),
@@ -57,7 +61,7 @@ impl DownloadError {
         match self {
             Self::Failed(_) => true,
             Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
-            Self::TooLarge | Self::TooSlow(_) | Self::Unparsable(_) => false,
+            Self::TooLarge | Self::TooSlow(_) | Self::Forbidden(_) | Self::Unparsable(_) => false,
         }
     }
 }
@@ -71,6 +75,7 @@ pub struct DownloadsError(reqwest::Error);
 #[derive(Debug)]
 pub struct Downloads {
     client: Client,
+    hosts: HostPolicy,
     timeout: Duration,
     current: Duration,
     cached: Mutex<HashMap<Url, CachedManifest>>,
@@ -87,20 +92,29 @@ struct CachedManifest {
 
 impl Downloads {
     /// No downloads yet. `timeout` is for one manifest, retries included. Trusts the system's
-    /// authorities (or `SSL_CERT_FILE`), and honours `HTTPS_PROXY` and `NO_PROXY`.
-    pub fn new(timeout: Duration) -> Result<Self, DownloadsError> {
-        Self::with(Client::builder().user_agent(user_agent(FIELD_MANAGER)), timeout, MAX_AGE)
+    /// authorities (or `SSL_CERT_FILE`), and honours `HTTPS_PROXY` and `NO_PROXY`; a proxy resolves
+    /// names, and so decides about them instead of `hosts`.
+    pub fn new(timeout: Duration, hosts: HostPolicy) -> Result<Self, DownloadsError> {
+        let builder = Client::builder().user_agent(user_agent(FIELD_MANAGER));
+        Self::with(builder, timeout, MAX_AGE, hosts)
     }
 
     /// The same with a client from `builder`; a download is current for `current`.
-    pub fn with(builder: ClientBuilder, timeout: Duration, current: Duration) -> Result<Self, DownloadsError> {
+    pub fn with(
+        builder: ClientBuilder,
+        timeout: Duration,
+        current: Duration,
+        hosts: HostPolicy,
+    ) -> Result<Self, DownloadsError> {
+        let redirects = hosts.clone();
         let agent = concat!("knative-operator/", env!("CARGO_PKG_VERSION"));
         let builder = builder
             .user_agent(agent)
             .connect_timeout(CONNECT_TIMEOUT)
             .https_only(true)
-            .redirect(Policy::custom(follow));
-        Ok(Self { client: builder.build().map_err(DownloadsError)?, timeout, current, cached: Mutex::default() })
+            .dns_resolver(Arc::new(hosts.clone()))
+            .redirect(Policy::custom(move |attempt| follow(&redirects, attempt)));
+        Ok(Self { client: builder.build().map_err(DownloadsError)?, hosts, timeout, current, cached: Mutex::default() })
     }
 
     /// The objects at `url`. If revalidation fails, the cached objects are used.
@@ -155,6 +169,7 @@ impl Downloads {
     }
 
     async fn fetch(&self, url: &Url, known: Option<&CachedManifest>) -> Result<CachedManifest, DownloadError> {
+        self.hosts.check(url)?;
         let headers = known.map(|k| k.validators.clone()).unwrap_or_default();
         let response = self.client.get(url.clone()).headers(headers).send().await.map_err(failed)?;
         let asked = Instant::now();
@@ -199,7 +214,10 @@ fn validators(answer: &HeaderMap) -> HeaderMap {
 }
 
 /// Follows redirects to other hosts, as GitHub's releases need, but never to another scheme.
-fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
+fn follow(hosts: &HostPolicy, attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    if let Err(forbidden) = hosts.check(attempt.url()) {
+        return attempt.error(forbidden);
+    }
     if attempt.previous().first().is_some_and(|first| first.scheme() != attempt.url().scheme()) {
         let scheme = attempt.url().scheme().to_owned();
         return attempt.error(format!("it redirects to another scheme, {scheme}"));

@@ -10,6 +10,7 @@ mod bundle;
 mod choose;
 mod download;
 mod guard;
+mod host_policy;
 mod parse;
 mod source;
 
@@ -17,4 +18,5 @@ pub use assemble::{Library, Release};
 pub use bundle::{Bundle, Objects, ReleaseError};
 pub use choose::{VersionSelectionError, select_version};
 pub use download::{DownloadError, Downloads, DownloadsError};
+pub use host_policy::{AllowedHost, HostPolicy};
 pub use parse::objects as parse;

@@ -56,6 +56,23 @@ mod tests {
     }
 
     #[test]
+    fn bombs_are_refused() {
+        let head = "apiVersion: v1\nkind: X\nmetadata: {name: a}\n";
+        let level = |level: u32| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(","));
+        let levels: Vec<String> = (1..10).map(level).collect();
+        let aliases = format!("{head}a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n{}", levels.concat());
+        let deep = format!("{head}a: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
+        let lists = format!("{}{}", "{kind: List, items: [".repeat(10_000), "]}".repeat(10_000));
+        let many = "---\n".to_owned() + &format!("{head}a: [{}]\n", "x,".repeat(2_000_000));
+        for (what, bomb) in [("aliases", aliases), ("deep", deep), ("lists", lists), ("many", many)] {
+            let started = std::time::Instant::now();
+            let error = objects(&bomb).unwrap_err();
+            assert!(error.len() < 500, "{what}: {error}");
+            assert!(started.elapsed().as_secs() < 5, "{what}: after {:?}", started.elapsed());
+        }
+    }
+
+    #[test]
     fn anchor_may_be_redefined() {
         let text = "apiVersion: v1\nkind: X\nmetadata: {name: a}\na: &e [1]\nb: *e\nc: &e [2]\nd: *e\n";
         let object = &objects(text).unwrap()[0];

@@ -1,34 +1,90 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use clap::Args;
+use kube::Client;
 use prometheus_client::registry::Registry;
+use rustls::server::ResolvesServerCert;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::metrics_access::MetricsAccess;
 use crate::ready::Readiness;
+use crate::tls_server;
 
 /// Media type of the metrics (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves on `address` until `stop`. Fails immediately if it can't bind the address.
-pub async fn serve(
-    address: SocketAddr,
-    readiness: Readiness,
-    registry: Arc<Registry>,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
-    let router = Router::new()
-        .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(move || std::future::ready(ready(&readiness))))
-        .route("/metrics", get(move || std::future::ready(metrics(&registry))));
-    let listener = TcpListener::bind(address).await?;
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+/// Flags of the admin server.
+#[derive(Args, Clone, Debug)]
+pub struct AdminArgs {
+    /// Address to listen on.
+    #[arg(long, env = "BIND_ADDRESS", default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// Port for /healthz, /readyz and /metrics.
+    #[arg(long, env = "METRICS_PORT", default_value_t = 9090)]
+    pub metrics_port: u16,
+    /// Serve /metrics over TLS, to users with the verb get for this path. /healthz and /readyz move
+    /// to --health-port.
+    #[arg(long)]
+    pub secure_metrics: bool,
+    /// Port for /healthz and /readyz, if metrics are secure.
+    #[arg(long, env = "HEALTH_PORT", default_value_t = 8081)]
+    pub health_port: u16,
+}
+
+/// Why the admin server ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// It can't listen.
+    #[error("cannot listen on {0}")]
+    Bind(SocketAddr, #[source] std::io::Error),
+    /// It can't accept connections.
+    #[error("cannot serve health and metrics")]
+    Serve(#[source] std::io::Error),
+}
+
+impl AdminArgs {
+    /// Serves until `stop`. Fails immediately if it can't listen. Secure metrics have the
+    /// certificate of `certificate`; `client` asks the API server who may read them.
+    pub async fn serve(
+        self,
+        readiness: Readiness,
+        registry: Registry,
+        certificate: Arc<dyn ResolvesServerCert>,
+        client: Client,
+        stop: CancellationToken,
+    ) -> Result<(), AdminError> {
+        let registry = Arc::new(registry);
+        let metrics = Router::new().route("/metrics", get(move || std::future::ready(metrics(&registry))));
+        let health = Router::new()
+            .route("/healthz", get(|| async { "ok" }))
+            .route("/readyz", get(move || std::future::ready(ready(&readiness))));
+        let address = SocketAddr::new(self.bind_address, self.metrics_port);
+        if !self.secure_metrics {
+            let listener = listen(address).await?;
+            return serve_plain(listener, metrics.merge(health), stop).await;
+        }
+        let (secure, plain) =
+            (listen(address).await?, listen(SocketAddr::new(self.bind_address, self.health_port)).await?);
+        let check = axum::middleware::from_fn_with_state(MetricsAccess::new(client), MetricsAccess::check);
+        let secure = tls_server::serve(secure, certificate, metrics.layer(check), stop.clone());
+        tokio::join!(secure, serve_plain(plain, health, stop)).1
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, AdminError> {
+    TcpListener::bind(address).await.map_err(|error| AdminError::Bind(address, error))
+}
+
+async fn serve_plain(listener: TcpListener, router: Router, stop: CancellationToken) -> Result<(), AdminError> {
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await.map_err(AdminError::Serve)
 }
 
 fn ready(readiness: &Readiness) -> impl IntoResponse + use<> {

@@ -130,7 +130,7 @@ impl Rule {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) -> Violation {
-        Violation { rule: self, field: field.into(), message: message.into(), fix: fix.into() }
+        Violation { rule: self, severity: self.severity, field: field.into(), message: message.into(), fix: fix.into() }
     }
 }
 
@@ -139,6 +139,8 @@ impl Rule {
 pub struct Violation {
     /// The violated rule.
     pub rule: &'static Rule,
+    /// Its severity, which is that of the rule, unless the webhook only warns of it.
+    pub severity: Severity,
     /// Path of the field, as in `kubectl explain`.
     pub field: String,
     /// The problem, with the values.
@@ -156,7 +158,7 @@ impl std::fmt::Display for Violation {
 impl Violation {
     /// Whether the webhook refuses the resource.
     pub fn is_error(&self) -> bool {
-        self.rule.severity == Severity::Error
+        self.severity == Severity::Error
     }
 
     /// Whether it is the same violation as `other`, at any index of a list.

@@ -23,7 +23,9 @@ pub fn write(objects: &[Value], version: &str, created: &str, out: &Path) -> Res
     std::fs::create_dir_all(&manifests)?;
     std::fs::create_dir_all(&metadata)?;
     let of = |kind: &'static str| objects.iter().filter(move |o| o["kind"] == kind);
-    for object in of("CustomResourceDefinition").chain(of("ConfigMap")) {
+    let bound = |role: &Value| of("ClusterRoleBinding").any(|b| b["roleRef"]["name"] == role["metadata"]["name"]);
+    let is_for_users = |role: &&Value| !bound(role);
+    for object in of("CustomResourceDefinition").chain(of("ConfigMap")).chain(of("ClusterRole").filter(is_for_users)) {
         let mut object = object.clone();
         if let Some(metadata) = object["metadata"].as_object_mut() {
             // OLM chooses the namespace.

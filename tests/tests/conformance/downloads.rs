@@ -4,7 +4,7 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knative_operator::release::Downloads;
+use knative_operator::release::{Downloads, HostPolicy};
 use knative_operator_tests::https::{Answer, Server};
 use knative_operator_tests::pki::Authority;
 use serde_json::Value;
@@ -171,7 +171,7 @@ fn cached_manifest_is_revalidated_and_used_on_failure() {
     let url: reqwest::Url = fixture.server.url("/tagged.yaml").parse().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::ZERO).unwrap();
+        let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::ZERO, HostPolicy::any()).unwrap();
         let (mut names, mut first) = (Vec::new(), None);
         for _ in 0..5 {
             let objects = downloads.objects(&url).await.unwrap();
@@ -187,7 +187,8 @@ fn cached_manifest_is_revalidated_and_used_on_failure() {
         assert_eq!(tagged, [false, true, true, false, false], "the last full answer had no ETag");
 
         // A recent download is not revalidated.
-        let downloads = Downloads::with(client(), Duration::from_secs(5), Duration::from_secs(60)).unwrap();
+        let downloads =
+            Downloads::with(client(), Duration::from_secs(5), Duration::from_secs(60), HostPolicy::any()).unwrap();
         downloads.objects(&url).await.unwrap();
         downloads.objects(&url).await.unwrap();
         assert_eq!(fixture.server.requests().len(), 6);

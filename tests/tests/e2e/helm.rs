@@ -49,7 +49,7 @@ fn combinations() -> Vec<Vec<String>> {
         ),
         ("releases", vec!["--set".into(), "knative_operator.releases.image=registry.example/r:1".into()]),
         ("network policy", vec!["--set".into(), "networkPolicy.enabled=true".into()]),
-        ("monitor", vec!["--set".into(), "metrics.serviceMonitor.enabled=true".into()]),
+        ("monitor", vec!["--set".into(), "metrics.serviceMonitor.enabled=true,metrics.secure=true".into()]),
         ("rule", vec!["--set".into(), "metrics.prometheusRule.enabled=true,metrics.dashboard.enabled=true".into()]),
         ("budget", vec!["--set".into(), "knative_operator.operator_webhook.podDisruptionBudget.enabled=false".into()]),
         (

@@ -22,6 +22,8 @@ const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJlLWNhb
 const PLUGINS: [&str; 4] = ["gives", "floods", "holds", "tells"];
 /// Duration of a sleep that plugins leave behind, by which it is found.
 const SLEEPS: &str = "31536077";
+/// A log line that a spoke tries to write.
+const FORGED: &str = r#"{"level":"INFO","message":"forged entry"}"#;
 /// Maximum growth of memory in KiB.
 const GROWTH: u64 = 64 << 10;
 
@@ -32,6 +34,87 @@ fn asking(name: &str) -> Value {
 fn processes_with(marker: &str) -> usize {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter(|p| std::fs::read_to_string(p.path().join("cmdline")).is_ok_and(|line| line.contains(marker))).count()
+}
+
+/// Servers that behave badly, with the reason and a part of the message of each.
+fn servers(
+    authority: &Authority,
+    elsewhere: String,
+) -> Result<Vec<(&'static str, Server, &'static str, &'static str)>> {
+    let local = [Ipv4Addr::LOCALHOST.into()];
+    let html = |status: &'static str| {
+        move |_: &ReceivedRequest, _| {
+            Answer::With(status, vec!["Content-Type: text/html".into()], b"<html>sign in</html>".repeat(100_000))
+        }
+    };
+    let repeats = |asked: &ReceivedRequest, _| {
+        let message = asked.headers.join("; ");
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
+        Answer::With("403 Forbidden", vec!["Content-Type: application/json".into()], status.to_string().into_bytes())
+    };
+    let redirects = move |_: &ReceivedRequest, _| {
+        let elsewhere = vec![format!("Location: {}", elsewhere)];
+        Answer::With("302 Found", elsewhere, Vec::new())
+    };
+    let forges = |_: &ReceivedRequest, _| {
+        let message = format!("no\n{FORGED}\r\n{FORGED}\u{1b}[2J");
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
+        Answer::With("403 Forbidden", vec!["Content-Type: application/json".into()], status.to_string().into_bytes())
+    };
+    let servers = vec![
+        (
+            "expired",
+            Server::start_with(&authority.issue_in(-3, &local)?, |_, _| Answer::Silence)?,
+            "RemoteClusterUnreachable",
+            "certificate expired",
+        ),
+        (
+            "early",
+            Server::start_with(&authority.issue_in(3, &local)?, |_, _| Answer::Silence)?,
+            "RemoteClusterUnreachable",
+            "certificate not valid yet",
+        ),
+        (
+            "stranger",
+            Server::start(&Authority::new("stranger")?, |_, _| Answer::Silence)?,
+            "RemoteClusterUnreachable",
+            "invalid peer certificate",
+        ),
+        (
+            "html",
+            Server::start(authority, html("200 OK"))?,
+            "RemoteClusterUnreachable",
+            "does not answer like a Kubernetes API server",
+        ),
+        (
+            "broken",
+            Server::start(authority, html("503 Service Unavailable"))?,
+            "RemoteClusterUnreachable",
+            "is unreachable",
+        ),
+        (
+            "cut",
+            Server::start(authority, |_, _| Answer::Cut(b"{\"major\":".to_vec()))?,
+            "RemoteClusterUnreachable",
+            "is unreachable",
+        ),
+        ("endless", Server::start(authority, |_, _| Answer::Endless)?, "RemoteClusterUnreachable", ""),
+        (
+            "silent",
+            Server::start(authority, |_, _| Answer::Silence)?,
+            "RemoteClusterUnreachable",
+            "did not answer within",
+        ),
+        (
+            "redirects",
+            Server::start(authority, redirects)?,
+            "RemoteClusterUnreachable",
+            "does not answer like a Kubernetes API server",
+        ),
+        ("forges", Server::start(authority, forges)?, "RemoteClusterUnauthorized", "refused the credential"),
+        ("repeats", Server::start(authority, repeats)?, "RemoteClusterUnauthorized", "[hidden]"),
+    ];
+    Ok(servers)
 }
 
 #[test]
@@ -59,67 +142,9 @@ fn hostile_spokes_and_plugins_are_reported_and_bounded() {
         }
 
         let authority = Authority::new("hostile")?;
-        let local = [Ipv4Addr::LOCALHOST.into()];
-        let html = |status: &'static str| {
-            move |_: &ReceivedRequest, _| {
-                Answer::With(status, vec!["Content-Type: text/html".into()], b"<html>sign in</html>".repeat(100_000))
-            }
-        };
-        let repeats = |asked: &ReceivedRequest, _| {
-            let message = asked.headers.join("; ");
-            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
-            Answer::With(
-                "403 Forbidden",
-                vec!["Content-Type: application/json".into()],
-                status.to_string().into_bytes(),
-            )
-        };
-        let servers = [
-            (
-                "expired",
-                Server::start_with(&authority.issue_in(-3, &local)?, |_, _| Answer::Silence)?,
-                "RemoteClusterUnreachable",
-                "certificate expired",
-            ),
-            (
-                "early",
-                Server::start_with(&authority.issue_in(3, &local)?, |_, _| Answer::Silence)?,
-                "RemoteClusterUnreachable",
-                "certificate not valid yet",
-            ),
-            (
-                "stranger",
-                Server::start(&Authority::new("stranger")?, |_, _| Answer::Silence)?,
-                "RemoteClusterUnreachable",
-                "invalid peer certificate",
-            ),
-            (
-                "html",
-                Server::start(&authority, html("200 OK"))?,
-                "RemoteClusterUnreachable",
-                "does not answer like a Kubernetes API server",
-            ),
-            (
-                "broken",
-                Server::start(&authority, html("503 Service Unavailable"))?,
-                "RemoteClusterUnreachable",
-                "is unreachable",
-            ),
-            (
-                "cut",
-                Server::start(&authority, |_, _| Answer::Cut(b"{\"major\":".to_vec()))?,
-                "RemoteClusterUnreachable",
-                "is unreachable",
-            ),
-            ("endless", Server::start(&authority, |_, _| Answer::Endless)?, "RemoteClusterUnreachable", ""),
-            (
-                "silent",
-                Server::start(&authority, |_, _| Answer::Silence)?,
-                "RemoteClusterUnreachable",
-                "did not answer within",
-            ),
-            ("repeats", Server::start(&authority, repeats)?, "RemoteClusterUnauthorized", "[hidden]"),
-        ];
+        // A client that follows a redirect sends the credential there.
+        let elsewhere = Server::start(&authority, |_, _| Answer::Silence)?;
+        let servers = servers(&authority, elsewhere.url("/version"))?;
         let at = |provider: &str, server: &str| json!([{"name": provider, "cluster": {"server": server, "certificate-authority-data": BASE64_STANDARD.encode(authority.pem())}}]);
         let mut cases: Vec<(&str, Value, &str, &str)> = servers
             .iter()
@@ -172,9 +197,24 @@ fn hostile_spokes_and_plugins_are_reported_and_bounded() {
                 .await
                 .map_err(|e| format!("{name}: {e}"))?;
         }
+        assert!(elsewhere.requests().is_empty(), "the operator followed a redirect");
+        let log = product.operator.process.log();
+        assert!(log.contains("forged entry"), "the message of the spoke is not in the log");
+        assert!(!log.lines().any(|line| line.trim_start().starts_with(FORGED)), "a spoke wrote a line of the log");
         assert_eq!(processes_with(SLEEPS), 0, "a plugin left a process behind");
         let grown = measure::resident(pid)?.saturating_sub(before);
         assert!(grown < GROWTH, "the operator's memory has grown by {grown} KiB");
+
+        // Manifests from addresses that only the operator can reach.
+        for url in ["https://169.254.169.254/latest/meta-data", "https://localhost:8443/a.yaml", "https://[::1]/a"] {
+            let spec = json!({"version": "1.0.0", "manifests": [{"URL": url}]});
+            let inside = resource(Component::Serving, "hostile", "inside", None, spec);
+            apply(&hub, &inside).await?;
+            let part = format!("spec.manifests[0].URL: {url}: ");
+            has_condition(&hub, &inside, "InstallSucceeded", "Error", &part).await?;
+            has_condition(&hub, &inside, "InstallSucceeded", "Error", "is not a public address").await?;
+            delete(&hub, &inside).await?;
+        }
 
         // A name that is too long for the anchor is refused before anything is stored.
         let long = "x".repeat(240);

@@ -7,6 +7,7 @@
 
 mod abuse;
 mod admission;
+mod authorization;
 mod coalesce;
 mod crash;
 mod document;
@@ -36,6 +37,7 @@ mod remote;
 mod restart;
 mod rotation;
 mod rules;
+mod secure_metrics;
 mod support;
 mod takeover;
 mod terminating;

@@ -7,16 +7,15 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use knative_operator_shared::api::Component;
-use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{Product, values};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::remaining::objects;
-use knative_operator_tests::tools;
+use knative_operator_tests::{Result, tools, wait};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{apply, delete, has_condition, namespace, nothing_left, ready, resource, run};
+use crate::support::{INSTALL, apply, delete, has_condition, namespace, nothing_left, ready, resource, run};
 use crate::takeover;
 
 /// Kinds and namespaces of Istio that Knative's manifests need.
@@ -308,9 +307,11 @@ fn resources_without_spec_take_over_go_operator_objects() {
             ready(&hub, &bare(component, None)).await?;
             let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
             for deployment in deployments.list(&kube::api::ListParams::default()).await? {
-                let (name, taken) =
-                    (deployment.name_any(), deployment.annotations().contains_key("operator.knative.dev/digest"));
-                assert!(taken, "{name} was not taken over");
+                // The status of the Go operator said Ready before.
+                let is_taken_over = |deployment: Option<&Deployment>| {
+                    deployment.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"))
+                };
+                wait::until(&deployments, &deployment.name_any(), INSTALL, "taken over", is_taken_over).await?;
             }
         }
         assert_eq!(pods().await?, before, "pods were restarted");

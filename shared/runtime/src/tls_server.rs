@@ -8,15 +8,16 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use knative_operator_certs::CertificateResolver;
-use knative_operator_runtime::error_text;
 use rustls::ServerConfig;
+use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::error_text;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 1024;
@@ -31,11 +32,17 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 const DRAIN_IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit of reviews in progress after that: longer than an API server waits.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(12);
-/// Serves `router` on `listener` until `stop`, with the certificate of `resolver` at each
-/// handshake. Then finishes reviews in progress.
-pub async fn serve(listener: TcpListener, resolver: CertificateResolver, router: Router, stop: CancellationToken) {
+
+/// Serves `router` on `listener` until `stop`, with the certificate that `resolver` has at each
+/// handshake. Then finishes requests in progress.
+pub async fn serve(
+    listener: TcpListener,
+    resolver: Arc<dyn ResolvesServerCert>,
+    router: Router,
+    stop: CancellationToken,
+) {
     // TLS 1.3 and 1.2 with the cipher suites of rustls, which are all ephemeral and authenticated.
-    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::new(resolver));
+    let mut config = ServerConfig::builder().with_no_client_auth().with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let mut builder = Builder::new(TokioExecutor::new());

@@ -1,0 +1,214 @@
+//! From which hosts manifests may be downloaded. The operator can reach what the author of a
+//! resource can't, such as the metadata service of a cloud (server-side request forgery), so hosts
+//! need a public address or an administrator's permission.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use reqwest::Url;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// Environment variables with the proxies of downloads.
+const PROXIES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+
+/// A host or network that manifests may be downloaded from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllowedHost {
+    /// A host, by its name.
+    Name(String),
+    /// All hosts of a network, by their addresses.
+    Network(IpNet),
+}
+
+impl FromStr for AllowedHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(network) = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
+            return Ok(Self::Network(network));
+        }
+        let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+        if is_name {
+            Ok(Self::Name(text.to_ascii_lowercase()))
+        } else {
+            Err("is no host name, address or network, such as mirror.example.com or 10.0.0.0/8".to_owned())
+        }
+    }
+}
+
+/// Why a host may not be contacted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{address} is not a public address; if the host may be contacted, add it to --allowed-manifest-hosts (chart value knative_operator.manifests.allowedHosts)"
+)]
+pub struct ForbiddenAddress {
+    address: IpAddr,
+}
+
+/// Which hosts may be contacted. Clones share the list.
+#[derive(Clone, Debug, Default)]
+pub struct HostPolicy(Option<Arc<[AllowedHost]>>);
+
+impl HostPolicy {
+    /// All hosts.
+    pub fn any() -> Self {
+        Self(None)
+    }
+
+    /// Hosts with public addresses, and `allowed`.
+    pub fn public_and(allowed: &[AllowedHost]) -> Self {
+        Self(Some(allowed.into()))
+    }
+
+    /// Checks `url` itself: whether its host is a forbidden address. Names are checked when they
+    /// are resolved.
+    pub fn check(&self, url: &Url) -> Result<(), ForbiddenAddress> {
+        let host = url.host_str().unwrap_or_default();
+        let literal = host.trim_start_matches('[').trim_end_matches(']');
+        literal.parse().map_or(Ok(()), |address| self.check_address(literal, address))
+    }
+
+    fn check_address(&self, name: &str, address: IpAddr) -> Result<(), ForbiddenAddress> {
+        let Some(allowed) = &self.0 else { return Ok(()) };
+        let address = address.to_canonical();
+        let is_allowed = |host: &AllowedHost| match host {
+            AllowedHost::Name(allowed) => allowed.eq_ignore_ascii_case(name),
+            AllowedHost::Network(network) => network.contains(&address),
+        };
+        if is_public(address) || allowed.iter().any(is_allowed) { Ok(()) } else { Err(ForbiddenAddress { address }) }
+    }
+}
+
+/// Resolves names with the system's resolver, and forbids addresses. What is connected to is what
+/// was checked, so a name that changes its address gains nothing.
+impl Resolve for HostPolicy {
+    fn resolve(&self, name: Name) -> Resolving {
+        let policy = self.clone();
+        Box::pin(async move {
+            let name = name.as_str().trim_end_matches('.');
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
+            if !is_proxy(name) {
+                for address in &found {
+                    policy.check_address(name, address.ip())?;
+                }
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Whether `name` is the host of a proxy, which an administrator chose.
+fn is_proxy(name: &str) -> bool {
+    PROXIES.iter().filter_map(|variable| std::env::var(variable).ok()).any(|proxy| {
+        let url = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
+        url.parse::<Url>().is_ok_and(|url| url.host_str().is_some_and(|host| host.eq_ignore_ascii_case(name)))
+    })
+}
+
+/// Whether `address` is a unicast address of the public internet (RFC 6890, and IANA's registries
+/// of special-purpose addresses).
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let [a, b, c, _] = address.octets();
+    let is_special = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_documentation()
+        || matches!((a, b, c), (0 | 224.., ..) | (100, 64..=127, _) | (192, 0, 0) | (198, 18..=19, _));
+    !is_special
+}
+
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    match address.segments() {
+        // Addresses that contain an IPv4 address: NAT64 (RFC 6052) and 6to4.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            is_public_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
+        }
+        // Special purposes, and documentation.
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        // Global unicast.
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(allowed: &[&str]) -> HostPolicy {
+        HostPolicy::public_and(&allowed.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>())
+    }
+
+    fn is_allowed(policy: &HostPolicy, url: &str) -> bool {
+        policy.check(&url.parse().unwrap()).is_ok()
+    }
+
+    #[test]
+    fn addresses_must_be_public_or_allowed() {
+        for (host, public) in [
+            ("140.82.121.4", true),
+            ("8.8.8.8", true),
+            ("[2606:50c0:8000::153]", true),
+            ("example.com", true),
+            ("127.0.0.1", false),
+            ("2130706433", false),
+            ("0x7f.1", false),
+            ("0.0.0.0", false),
+            ("10.1.2.3", false),
+            ("172.16.0.1", false),
+            ("192.168.1.1", false),
+            ("169.254.169.254", false),
+            ("100.100.100.200", false),
+            ("192.0.0.192", false),
+            ("198.18.0.1", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("[::1]", false),
+            ("[::]", false),
+            ("[::ffff:169.254.169.254]", false),
+            ("[::127.0.0.1]", false),
+            ("[64:ff9b::a9fe:a9fe]", false),
+            ("[64:ff9b::808:808]", true),
+            ("[2002:7f00:1::]", false),
+            ("[2001::1]", false),
+            ("[fd00:ec2::254]", false),
+            ("[fe80::1]", false),
+            ("[ff02::1]", false),
+        ] {
+            assert_eq!(is_allowed(&policy(&[]), &format!("https://{host}/a.yaml")), public, "{host}");
+        }
+        let some = policy(&["10.0.0.0/8", "192.168.7.9", "mirror.example.com", "fd00::/8"]);
+        for (host, allowed) in [
+            ("10.9.8.7", true),
+            ("192.168.7.9", true),
+            ("192.168.7.8", false),
+            ("[fd12::1]", true),
+            ("[::ffff:10.0.0.1]", true),
+        ] {
+            assert_eq!(is_allowed(&some, &format!("https://{host}/")), allowed, "{host}");
+        }
+        assert!(is_allowed(&HostPolicy::any(), "https://127.0.0.1/"));
+        for wrong in ["", "a b", "https://x", "10.0.0.0/40"] {
+            assert!(wrong.parse::<AllowedHost>().is_err(), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_checked_when_they_are_resolved() {
+        let resolve =
+            async |policy: HostPolicy| policy.resolve("localhost".parse().unwrap()).await.map(Iterator::count);
+        let error = resolve(policy(&[])).await.unwrap_err().to_string();
+        assert!(error.contains("is not a public address") && error.contains("allowedHosts"), "{error}");
+        assert!(resolve(policy(&["localhost"])).await.unwrap() > 0);
+        assert!(resolve(policy(&["127.0.0.0/8", "::1"])).await.unwrap() > 0);
+        assert!(resolve(HostPolicy::any()).await.unwrap() > 0);
+    }
+}

@@ -1,0 +1,140 @@
+//! The permissions that the chart grants on the hub, compared with the audit logs of the end-to-end
+//! tests: each one is used, or listed here with the reason.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)] // these are tests
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use knative_operator_tests::{texts, tools};
+use serde_json::Value;
+
+/// Values that grant everything.
+const EVERYTHING: [&str; 6] = [
+    "--set",
+    "knative_operator.multicluster.enabled=true,knative_operator.fleet.enabled=true,metrics.secure=true",
+    "--set-json",
+    r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}"#,
+    "--set",
+    "knative_operator.operator_webhook.certificates.source=self",
+];
+
+/// Permissions of the operator that the tests don't use: resources, verbs (empty for all), reason.
+const UNUSED: [(&[&str], &[&str], &str); 8] = [
+    (
+        &[
+            "bundles.trust.cert-manager.io",
+            "certificates.cert-manager.io",
+            "clusterissuers.cert-manager.io",
+            "issuers.cert-manager.io",
+        ],
+        &[],
+        "the hubs of the tests have neither cert-manager nor trust-manager",
+    ),
+    (&["daemonsets.apps"], &[], "for DaemonSets in additionalManifests"),
+    (
+        &["gateways.networking.istio.io", "peerauthentications.security.istio.io", "jobs.batch"],
+        &["get"],
+        "for objects that the Go operator installed",
+    ),
+    (
+        &["clusterroles.rbac.authorization.k8s.io", "roles.rbac.authorization.k8s.io"],
+        &["bind", "escalate"],
+        "the API server checks them in writes of roles and bindings",
+    ),
+    (
+        &[
+            "knativeservings/finalizers.operator.knative.dev",
+            "knativeeventings/finalizers.operator.knative.dev",
+            "knativefleets/finalizers.operator.knative.dev",
+        ],
+        &["update"],
+        "for clusters with the admission plugin OwnerReferencesPermissionEnforcement",
+    ),
+    (&["knativeeventings.operator.knative.dev"], &["delete"], "the fleets of the tests delete KnativeServings only"),
+    (&["controllerrevisions.apps"], &["delete"], "for revisions beyond the limit of the history"),
+    (&["secrets"], &["get"], "for the built-in access provider"),
+];
+
+/// Account, resource with its group, and verb.
+type Permission = (String, String, String);
+
+fn resource(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+/// The permissions that the chart grants to the two ServiceAccounts.
+fn granted() -> BTreeSet<Permission> {
+    let output = Command::new(tools::control_plane("helm").unwrap())
+        .args(["template", "release", "--namespace", "knative-operator"])
+        .arg(tools::project().join("charts/knative-operator"))
+        .args(EVERYTHING)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let objects: Vec<Value> = serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
+    let mut granted = BTreeSet::new();
+    for binding in objects.iter().filter(|o| o["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"))) {
+        let is_bound = |role: &&Value| {
+            role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"]
+        };
+        let role = objects.iter().find(is_bound).unwrap();
+        let account = binding["subjects"][0]["name"].as_str().unwrap();
+        for rule in role["rules"].as_array().unwrap() {
+            let all = |field: &str| rule[field].as_array().cloned().unwrap_or_default();
+            for group in all("apiGroups") {
+                for name in all("resources") {
+                    for verb in all("verbs") {
+                        let name = resource(group.as_str().unwrap(), name.as_str().unwrap());
+                        granted.insert((account.to_owned(), name, verb.as_str().unwrap().to_owned()));
+                    }
+                }
+            }
+        }
+    }
+    granted
+}
+
+/// The permissions that the two ServiceAccounts used; `None` if there are no audit logs.
+fn used() -> Option<BTreeSet<Permission>> {
+    let mut used = BTreeSet::new();
+    let found = texts::lines(|line, audit| {
+        let Some(request) = audit.then(|| serde_json::from_str::<Value>(line).ok()).flatten() else { return };
+        let user = request["user"]["username"].as_str().unwrap_or_default();
+        let Some(account) = user.strip_prefix("system:serviceaccount:knative-operator:") else { return };
+        let of = |field: &str| request["objectRef"][field].as_str().unwrap_or_default();
+        let name = match of("subresource") {
+            "" => of("resource").to_owned(),
+            subresource => format!("{}/{subresource}", of("resource")),
+        };
+        let verb = request["verb"].as_str().unwrap_or_default().to_owned();
+        used.insert((account.to_owned(), resource(of("apiGroup"), &name), verb));
+    });
+    found.then_some(used)
+}
+
+#[test]
+fn each_granted_permission_is_used_or_explained() {
+    let Some(used) = used() else { return };
+    let granted = granted();
+    let is_used = |account: &str, resource: &str, verb: &str| {
+        used.contains(&(account.to_owned(), resource.to_owned(), verb.to_owned()))
+    };
+    let is_explained = |(account, resource, verb): &Permission| match verb.as_str() {
+        // Server-side apply creates objects.
+        "create" if is_used(account, resource, "patch") => true,
+        // A watch begins with the list, except for API servers before 1.34.
+        "list" if is_used(account, resource, "watch") => true,
+        verb => UNUSED.iter().any(|(resources, verbs, _)| {
+            resources.contains(&resource.as_str()) && (verbs.is_empty() || verbs.contains(&verb))
+        }),
+    };
+    let unused = granted.iter().filter(|(account, resource, verb)| !is_used(account, resource, verb));
+    let unexplained: Vec<_> = unused.filter(|permission| !is_explained(permission)).collect();
+    eprintln!("{} permissions are granted", granted.len());
+    assert!(unexplained.is_empty(), "granted and never used: {unexplained:#?}");
+    for (resources, verbs, reason) in UNUSED {
+        let is_granted = |resource: &&str| granted.iter().any(|(_, of, _)| of == resource);
+        assert!(resources.iter().all(is_granted), "not granted: {resources:?} {verbs:?} {reason}");
+    }
+}
