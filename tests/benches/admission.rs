@@ -1,18 +1,22 @@
 //! Cost of admission reviews: one replica of the webhook on one core, called directly over TLS,
 //! with realistic resources. Prints reviews per second, the server's own time (from its histogram),
-//! and its memory, after each part of BENCH_REVIEWS (default one million) reviews.
+//! and its memory, after each part of BENCH_REVIEWS (default one million) reviews. Then the same
+//! for reviews about which the API server is asked.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures, clippy::cast_precision_loss)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::kubelet::Pod;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::{Result, http, measure, releases, tls};
 use serde_json::{Value, json};
@@ -95,29 +99,10 @@ async fn run() -> Result<()> {
         measure::resident(id)? as f64 / 1e3
     );
     for _ in 0..PARTS {
-        let (left, started, used) = (Arc::new(AtomicUsize::new(all / PARTS)), Instant::now(), measure::cpu(id)?);
-        let workers = (0..CONNECTIONS).map(|_| {
-            let (client, url, body, left) = (client.clone(), url.clone(), body.clone(), Arc::clone(&left));
-            tokio::spawn(async move {
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
-                    let request = hyper::Request::post(url.clone())
-                        .header("content-type", "application/json")
-                        .body(Full::new(body.clone()))?;
-                    let answer = client.request(request).await?;
-                    let status = answer.status();
-                    let text = answer.into_body().collect().await?.to_bytes();
-                    if !status.is_success() || !text.windows(14).any(|w| w == b"\"allowed\":true") {
-                        return Err(format!("{status}: {}", String::from_utf8_lossy(&text)).into());
-                    }
-                }
-                Ok::<_, knative_operator_tests::Error>(())
-            })
-        });
-        for worker in futures::future::join_all(workers).await {
-            worker??;
-        }
+        let used = measure::cpu(id)?;
+        let took = load(&client, &url, std::slice::from_ref(&body), all / PARTS).await?;
         done += all / PARTS;
-        let rate = (all / PARTS) as f64 / started.elapsed().as_secs_f64();
+        let rate = (all / PARTS) as f64 / took.as_secs_f64();
         let cpu = measure::cpu(id)?.saturating_sub(used).as_secs_f64() * 1e6 / (all / PARTS) as f64;
         let (_, text) = http::get((pod.address, 9090).into(), "/metrics").await?;
         let now = Histogram::read(&text);
@@ -130,7 +115,69 @@ async fn run() -> Result<()> {
             measure::resident(id)? as f64 / 1e3
         );
     }
+    permissions(pod, &client, &url, all / PARTS).await
+}
+
+/// Number of users who ask for permission.
+const USERS: usize = 100;
+
+/// Prints the cost of reviews about which the API server is asked: new resources of [`USERS`] users
+/// with a target cluster.
+async fn permissions(pod: &Pod, client: &HttpsClient, url: &hyper::Uri, count: usize) -> Result<()> {
+    let bodies: Vec<Bytes> = (0..USERS)
+        .map(|user| {
+            let mut review = review();
+            let request = &mut review["request"];
+            request["operation"] = json!("CREATE");
+            request["oldObject"] = Value::Null;
+            request["userInfo"]["username"] = json!(format!("user-{user}"));
+            request["object"]["spec"]["clusterProfileRef"] = json!({"name": "spoke", "namespace": "fleet-system"});
+            Bytes::from(review.to_string())
+        })
+        .collect();
+    let took = load(client, url, &bodies, count).await?;
+    let (_, text) = http::get((pod.address, 9090).into(), "/metrics").await?;
+    let sum = |part: &str| -> f64 {
+        let rows = text.lines().filter(|line| line.starts_with("admission_authorization") && line.contains(part));
+        rows.filter_map(|row| row.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let (cached, asked) = (sum("source=\"cache\""), sum("source=\"api_server\""));
+    let latency = sum("duration_seconds_sum") / sum("duration_seconds_count") * 1e3;
+    println!(
+        "two permissions of {USERS} users: {:.0} reviews a second; {:.2} % of {:.0} answers from the cache; {latency:.1} ms for a SubjectAccessReview",
+        count as f64 / took.as_secs_f64(),
+        cached / (cached + asked) * 100.0,
+        cached + asked,
+    );
     Ok(())
+}
+
+type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// Sends `count` reviews, with `bodies` in turn, over all connections; returns the time.
+async fn load(client: &HttpsClient, url: &hyper::Uri, bodies: &[Bytes], count: usize) -> Result<Duration> {
+    let (left, started) = (Arc::new(AtomicUsize::new(count)), Instant::now());
+    let workers = (0..CONNECTIONS).map(|_| {
+        let (client, url, bodies, left) = (client.clone(), url.clone(), bodies.to_vec(), Arc::clone(&left));
+        tokio::spawn(async move {
+            while let Ok(number) = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) {
+                let request = hyper::Request::post(url.clone())
+                    .header("content-type", "application/json")
+                    .body(Full::new(bodies[number % bodies.len()].clone()))?;
+                let answer = client.request(request).await?;
+                let status = answer.status();
+                let text = answer.into_body().collect().await?.to_bytes();
+                if !status.is_success() || !text.windows(14).any(|w| w == b"\"allowed\":true") {
+                    return Err(format!("{status}: {}", String::from_utf8_lossy(&text)).into());
+                }
+            }
+            Ok::<_, knative_operator_tests::Error>(())
+        })
+    });
+    for worker in futures::future::join_all(workers).await {
+        worker??;
+    }
+    Ok(started.elapsed())
 }
 
 /// Restricts process `id` to `core`.
