@@ -18,7 +18,7 @@ demo: tools ## Runs the main scenario: hub, spokes, chart, KnativeServing, refus
 	@KNATIVE_RELEASES=$$(tests/package/demo-releases.sh) KNATIVE_IMAGES=target/images-demo target/release/demo
 
 .PHONY: test
-test: lint tools ## Runs all checks and tests. Takes about 17 minutes. KUBERNETES=minor: another control plane.
+test: lint tools ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	$(call step,build,cargo build --workspace --quiet)
 	$(call step,build images,tests/package/test-images.sh target/images-test image-test)
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
@@ -26,7 +26,7 @@ test: lint tools ## Runs all checks and tests. Takes about 17 minutes. KUBERNETE
 	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
-	@KNATIVE_IMAGES=target/images-test cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
+	@KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=$$(( $$(nproc) + 1 )) cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
 
 .PHONY: lint
 lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and bans.
@@ -79,6 +79,11 @@ release: tools ## Builds and checks everything of a release: make release VERSIO
 .PHONY: release-check
 release-check: tools ## Checks a release again: make release-check VERSION=x.y.z.
 	@RELEASE=target/release-$(VERSION) tests/package/check.sh
+
+.PHONY: chaos
+chaos: tools ## Changes resources under faults of all API servers: make chaos SEED=1 MINUTES=10.
+	@cargo build --workspace --quiet
+	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),10) cargo test --quiet -p knative-operator-tests --test chaos -- --nocapture
 
 .PHONY: docs
 docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.

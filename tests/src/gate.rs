@@ -1,12 +1,16 @@
-//! A proxy for an API server that counts the writes through it, and kills the process that made a
-//! given write: before the API server receives it, or after it has handled it and before the
-//! response.
+//! A proxy for an API server, with an interceptor for its requests. [`Trap`] counts the writes, and
+//! kills the process that made a given write: before the API server receives it, or after it has
+//! handled it and before the response. [`crate::chaos`] injects faults.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::BoxFuture;
 use http::{Method, Request, Response, Version};
-use hyper::body::Incoming;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -21,9 +25,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+use crate::Result;
 use crate::cluster::Cluster;
 use crate::pki::Authority;
-use crate::{Error, Result};
 
 /// When the process is killed.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +96,36 @@ impl Trap {
     }
 }
 
+/// Body of a response.
+pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+/// Response of a proxy; an error closes the connection, or the stream of HTTP/2.
+pub type Answer = io::Result<Response<Body>>;
+
+/// Handles the requests of a proxy.
+pub trait Interceptor: Send + Sync + 'static {
+    /// Answers `request`, usually by sending it to `server`.
+    fn answer(self: Arc<Self>, server: Upstream, request: Request<Incoming>) -> BoxFuture<'static, Answer>;
+}
+
+/// The API server behind a proxy.
+#[derive(Clone)]
+pub struct Upstream {
+    url: String,
+    http: Http,
+}
+
+impl Upstream {
+    /// Sends `request`; returns the response.
+    pub async fn send(&self, request: Request<Incoming>) -> Answer {
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        parts.uri = format!("{}{path}", self.url).parse().map_err(io::Error::other)?;
+        parts.version = Version::HTTP_11;
+        let answer = self.http.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
+        Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
+    }
+}
+
 /// A proxy for one API server. Dropping it closes it.
 pub struct Gate {
     /// Its address.
@@ -104,21 +138,19 @@ pub struct Gate {
 type Http = HttpClient<HttpsConnector<HttpConnector>, Incoming>;
 
 impl Gate {
-    /// Starts a proxy for `cluster` with `trap`.
-    pub async fn open(cluster: &Cluster, trap: &Arc<Trap>) -> Result<Self> {
+    /// Starts a proxy for `cluster` with `interceptor`.
+    pub async fn open<I: Interceptor>(cluster: &Cluster, interceptor: &Arc<I>) -> Result<Self> {
         let authority = Authority::new("gate")?;
         let acceptor = authority.acceptor()?;
         let (listener, http) = (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, client(cluster)?);
         let address: SocketAddr = listener.local_addr()?;
-        let (server, trap) = (cluster.url(), Arc::clone(trap));
+        let (server, interceptor) = (Upstream { url: cluster.url(), http }, Arc::clone(interceptor));
         let accept = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, server, http, trap) =
-                    (acceptor.clone(), server.clone(), http.clone(), Arc::clone(&trap));
+                let (acceptor, server, interceptor) = (acceptor.clone(), server.clone(), Arc::clone(&interceptor));
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service =
-                        service_fn(move |request| pass(server.clone(), http.clone(), Arc::clone(&trap), request));
+                    let service = service_fn(move |request| Arc::clone(&interceptor).answer(server.clone(), request));
                     // A connection that ends early ended with its process.
                     let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
                 });
@@ -152,25 +184,21 @@ fn writes(request: &Request<Incoming>) -> bool {
         && !["/leases", "/events", "selfsubjectaccessreviews"].iter().any(|part| path.contains(part))
 }
 
-async fn pass(
-    server: String,
-    http: Http,
-    trap: Arc<Trap>,
-    request: Request<Incoming>,
-) -> std::result::Result<Response<Incoming>, Error> {
-    let write = format!("{} {}", request.method(), request.uri().path());
-    let due = if writes(&request) { trap.step(&write) } else { None };
-    if let Some(When::Before) = due {
-        trap.kill().await;
-        return Err("killed".into());
+impl Interceptor for Trap {
+    fn answer(self: Arc<Self>, server: Upstream, request: Request<Incoming>) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let write = format!("{} {}", request.method(), request.uri().path());
+            let due = if writes(&request) { self.step(&write) } else { None };
+            if let Some(When::Before) = due {
+                self.kill().await;
+                return Err(io::Error::other("killed"));
+            }
+            let answer = server.send(request).await?;
+            if let Some(When::After) = due {
+                self.kill().await;
+                return Err(io::Error::other("killed"));
+            }
+            Ok(answer)
+        })
     }
-    let (mut parts, body) = request.into_parts();
-    parts.uri = format!("{server}{}", parts.uri.path_and_query().map_or("/", |p| p.as_str())).parse()?;
-    parts.version = Version::HTTP_11;
-    let answer = http.request(Request::from_parts(parts, body)).await?;
-    if let Some(When::After) = due {
-        trap.kill().await;
-        return Err("killed".into());
-    }
-    Ok(answer)
 }

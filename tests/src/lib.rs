@@ -8,6 +8,8 @@
 // A fixture that can't continue should stop the test.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)]
 
+pub mod applied;
+pub mod chaos;
 pub mod cluster;
 pub mod gate;
 pub mod go_operator;

@@ -51,6 +51,12 @@ impl Inventory {
         }
     }
 
+    /// Forgets that Jobs outside of `plan` are complete. They are about to be deleted, and run
+    /// again if a later plan contains them, even if the response to the deletion is lost.
+    pub fn forget_obsolete_jobs(&mut self, plan: &Plan) {
+        self.0.iter_mut().filter(|(id, _)| plan.get(id).is_none()).for_each(|(_, entry)| entry.done = false);
+    }
+
     /// The same inventory, sharing its identities with `plan` to save memory.
     #[must_use]
     pub fn share_ids(self, plan: &Plan) -> Self {
@@ -75,7 +81,14 @@ impl Inventory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use knative_operator_shared::api::{Knative, KnativeServing};
+    use serde_json::json;
+
     use super::*;
+    use crate::object::{CompactObject, Owner};
+    use crate::render::plan::Rendered;
 
     #[test]
     fn inventory_round_trips() {
@@ -85,5 +98,19 @@ mod tests {
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);
         assert!(Inventory::decode("rubbish").is_err());
+    }
+
+    #[test]
+    fn obsolete_jobs_run_again_later() {
+        let job =
+            |name: &str| json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n"}});
+        let rendered = Rendered::new(vec![CompactObject::new(&job("migrate-1.1"))]);
+        let owner = Owner::of(&Knative::Serving(KnativeServing::default()), "u");
+        let plan = Plan::new(Arc::new(rendered), &owner);
+        let id = |name: &str| ObjectId::new("batch", "Job", "n", name);
+        let done = Entry { done: true, ..Entry::default() };
+        let mut inventory = Inventory([(id("migrate-1.0"), done.clone()), (id("migrate-1.1"), done)].into());
+        inventory.forget_obsolete_jobs(&plan);
+        assert_eq!([id("migrate-1.0"), id("migrate-1.1")].map(|id| inventory.0[&id].done), [false, true]);
     }
 }

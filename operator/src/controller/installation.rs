@@ -58,6 +58,7 @@ impl Installation<'_> {
         let changes = engine::changes(self.plan, applied_before, self.observed);
         // Stored before the objects are created, so that they are found again after a crash.
         self.inventory.add(changes.iter().map(|(item, _)| *item));
+        self.inventory.forget_obsolete_jobs(self.plan);
         self.store(&stored).await?;
         let stored = self.inventory.clone();
 

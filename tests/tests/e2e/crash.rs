@@ -10,16 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use knative_operator_shared::api::KnativeStatus;
-use knative_operator_shared::label::DIGEST;
+use knative_operator_tests::applied;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::gate::{Gate, Trap};
 use knative_operator_tests::measure::{self, Audit};
 use knative_operator_tests::product::{self, Product, values};
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, releases};
-use kube::api::ListParams;
-use kube::core::DynamicObject;
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::lives::{KillPlan, Lives};
@@ -116,42 +113,9 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
     status(hub, resource, INSTALL, &format!("ready with {version}"), ready).await.map(drop)
 }
 
-/// All applied objects without what differs between clusters; and the inventory.
+/// All applied objects, and the inventory.
 async fn state(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
-    let client = cluster.client();
-    let discovery = kube::discovery::Discovery::new(client.clone())
-        .exclude(&["events.k8s.io", "coordination.k8s.io"])
-        .run()
-        .await?;
-    let mut state = BTreeMap::new();
-    for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
-        let Ok(listed) = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await
-        else {
-            continue;
-        };
-        for mut object in listed.items.into_iter().filter(|o| o.annotations().contains_key(DIGEST)) {
-            let name = format!("{} {}/{}", resource.kind, object.namespace().unwrap_or_default(), object.name_any());
-            // The digest includes the owner's uid.
-            object.annotations_mut().remove(DIGEST);
-            let owners: Vec<_> = object.owner_references().iter().map(|o| format!("{} {}", o.kind, o.name)).collect();
-            let mut data = object.data.clone();
-            for path in ["/spec", "/spec/template/metadata/labels"] {
-                let assigned =
-                    ["clusterIP", "clusterIPs", "selector", "controller-uid", "batch.kubernetes.io/controller-uid"];
-                let of_job = resource.kind == "Job" || resource.kind == "Service";
-                if let Some(fields) = data.pointer_mut(path).and_then(Value::as_object_mut).filter(|_| of_job) {
-                    fields.retain(|key, _| !assigned.contains(&key.as_str()));
-                }
-            }
-            for port in data.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
-                port.as_object_mut().map(|fields| fields.remove("nodePort"));
-            }
-            data.as_object_mut().map(|fields| fields.remove("status"));
-            let object =
-                json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
-            state.insert(name, object);
-        }
-    }
+    let mut state = applied::objects(cluster).await?;
     let anchor = jobs_done(cluster, "knative-serving", "knativeserving-ks-root-owner").await?;
     state.insert("inventory".to_owned(), json!(anchor.data));
     Ok(state)
