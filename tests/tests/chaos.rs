@@ -30,6 +30,9 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Time at rest, in which no request is sent to a spoke.
 const REST: Duration = Duration::from_secs(10);
 
+/// Maximum growth of the number of file descriptors.
+const FILES: usize = 16;
+
 /// What a resource declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Config {
@@ -307,6 +310,8 @@ async fn run() -> Result<()> {
     let length = Duration::from_secs(setting("CHAOS_SECONDS", 2));
     let world = World::start().await?;
     let pid = world.product.operator.process.pid()?;
+    let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count);
+    let before_all = files()?;
     let (begin, mut slowest, mut seed) = (Instant::now(), Duration::ZERO, first);
     while seed == first || begin.elapsed() < limit {
         let started = Instant::now();
@@ -326,6 +331,8 @@ async fn run() -> Result<()> {
     tokio::time::sleep(REST).await;
     let after: Vec<usize> = world.sites.iter().map(|site| site.chaos.counts().0).collect();
     assert_eq!(before, after, "requests at rest");
+    let grown = files()?.saturating_sub(before_all);
+    assert!(grown <= FILES, "the operator has {grown} more open files");
     let (_, metrics) = http::get(world.product.metrics(), "/metrics").await?;
     let panics: Vec<&str> =
         metrics.lines().filter(|line| line.contains("reconcile_panics_total{") && !line.ends_with(" 0")).collect();

@@ -55,7 +55,7 @@ pub fn decide(runs_once: bool, digest: &Digest, entry: Option<&Entry>, observati
             }
         }
         Observation::Present { .. } => Action::Apply,
-        Observation::Missing { was_present: true } if entry.is_some() => Action::Repair,
+        Observation::Missing { was_present: true } if entry.is_some_and(|e| !e.deleting) => Action::Repair,
         Observation::Missing { .. } => Action::Apply,
         // An object of the inventory may be present: wait for the first observation.
         Observation::Unknown if entry.is_some() => Action::Keep,
@@ -73,12 +73,15 @@ mod tests {
         let (digest, old) = (Digest::of("1"), Digest::of("2"));
         let present = |digest: Option<&Digest>, intact| Observation::Present { digest: digest.copied(), intact };
         let (entry, done) = (Entry::default(), Entry { done: true, ..Entry::default() });
+        let deleting = Entry { deleting: true, ..Entry::default() };
         for (runs_once, entry, observation, expected) in [
             (false, None, Observation::Unknown, Apply),
             (false, Some(&entry), Observation::Unknown, Keep),
             (false, None, Observation::Missing { was_present: false }, Apply),
             (false, Some(&entry), Observation::Missing { was_present: false }, Apply),
             (false, Some(&entry), Observation::Missing { was_present: true }, Repair),
+            (false, Some(&deleting), Observation::Missing { was_present: true }, Apply),
+            (true, Some(&deleting), Observation::Missing { was_present: true }, Apply),
             (false, Some(&entry), present(Some(&digest), true), Keep),
             (false, Some(&entry), present(Some(&digest), false), Repair),
             (false, Some(&entry), present(Some(&old), true), Apply),

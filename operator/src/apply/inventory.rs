@@ -12,8 +12,8 @@ use crate::render::plan::{Item, Plan};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory(pub BTreeMap<ObjectId, Entry>);
 
-/// Inventory entry of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Inventory entry of an object. Two are equal if they are stored equally.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Entry {
     /// API version that it was applied with.
     #[serde(rename = "v")]
@@ -25,6 +25,9 @@ pub struct Entry {
     /// aggregates.
     #[serde(rename = "agg", default, skip_serializing_if = "std::ops::Not::not")]
     pub aggregated: bool,
+    /// Whether the operator is deleting it, since an earlier plan did not contain it.
+    #[serde(skip)]
+    pub deleting: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -35,11 +38,20 @@ struct Row {
     entry: Entry,
 }
 
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        let stored = |entry: &Self| (entry.done, entry.aggregated);
+        self.version == other.version && stored(self) == stored(other)
+    }
+}
+
+impl Eq for Entry {}
+
 impl Entry {
     /// The entry for `item`.
     pub fn of(item: &Item) -> Self {
         let aggregated = item.id.kind == "ClusterRole" && item.object.parse().get("aggregationRule").is_some();
-        Self { version: item.gvk.version.clone(), aggregated, done: false }
+        Self { version: item.gvk.version.clone(), aggregated, done: false, deleting: false }
     }
 }
 
@@ -93,7 +105,7 @@ mod tests {
     #[test]
     fn inventory_round_trips() {
         let id = ObjectId::new("apps", "Deployment", "a", "b");
-        let entry = Entry { version: "v1".into(), done: true, aggregated: true };
+        let entry = Entry { version: "v1".into(), done: true, aggregated: true, deleting: false };
         let cluster = ObjectId::new("", "Namespace", "", "n");
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);

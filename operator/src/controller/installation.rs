@@ -74,6 +74,9 @@ impl Installation<'_> {
         };
         let deferred = self.deferred_phases(first_install);
         let applied = engine::apply(&target, &changes, deferred, || self.is_available(), throttle).await;
+        for id in &applied.applied {
+            self.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
+        }
         self.cx.metrics.objects_written(self.resource, applied.applied.len(), applied.repaired.len());
         apply_events::publish(&self.cx.events, self.resource, &applied);
 
@@ -143,7 +146,10 @@ impl Installation<'_> {
                     self.inventory.0.remove(&id);
                     deleted.push(id);
                 }
-                Ok(false) => report.pending.push(format!("{id} to be deleted")),
+                Ok(false) => {
+                    self.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = true);
+                    report.pending.push(format!("{id} to be deleted"));
+                }
                 Err(reason) => report.refused.push((id, format!("cannot delete the obsolete object: {reason}"))),
             }
         }

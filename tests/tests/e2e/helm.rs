@@ -34,7 +34,7 @@ fn foreign() -> Value {
     ]})
 }
 
-/// All combinations of toggles.
+/// Each toggle, each pair of toggles, none, all, and all but one.
 fn combinations() -> Vec<Vec<String>> {
     let provider = r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}"#;
     let toggles: [(&str, Vec<String>); 7] = [
@@ -59,7 +59,8 @@ fn combinations() -> Vec<Vec<String>> {
     ];
     let sources = ["self", "secret", "cert-manager"];
     let mut all = Vec::new();
-    for mask in 0..(1_usize << toggles.len()) {
+    let is_tried = |mask: &usize| mask.count_ones() <= 2 || mask.count_ones() as usize >= toggles.len() - 1;
+    for mask in (0..1_usize << toggles.len()).filter(is_tried) {
         let chosen = toggles
             .iter()
             .enumerate()
@@ -74,14 +75,14 @@ fn combinations() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_combination_of_toggles_is_valid() {
+fn every_pair_of_toggles_is_valid() {
     run(async {
         let hub = Cluster::spoke("toggles").await?;
         apply(&hub, &foreign()).await?;
         namespace(&hub, NAMESPACE).await?;
         let lint = hub.helm(&["lint", &chart()]).await?;
         assert!(lint.contains("0 chart(s) failed"), "{lint}");
-        // Each distinct object once: most are equal in all combinations.
+        // Each distinct object once: most are equal in several combinations.
         let mut all: BTreeSet<String> = BTreeSet::new();
         let combinations = combinations();
         for arguments in &combinations {
