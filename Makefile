@@ -24,6 +24,7 @@ test: lint tools ## Runs all checks and tests. Takes about 16 minutes. KUBERNETE
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
 	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
+	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=1000 cargo test --quiet -p knative-operator-tests --test chaos)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
 	@KNATIVE_IMAGES=target/images-test cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
@@ -81,9 +82,15 @@ release-check: tools ## Checks a release again: make release-check VERSION=x.y.z
 	@RELEASE=target/release-$(VERSION) tests/package/check.sh
 
 .PHONY: chaos
-chaos: tools ## Changes resources under faults of all API servers: make chaos SEED=1 MINUTES=10.
+chaos: tools ## Changes resources under faults of all API servers: make chaos SEED=1 [MINUTES=10 | SEEDS=20].
 	@cargo build --workspace --quiet
-	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),10) cargo test --quiet -p knative-operator-tests --test chaos -- --nocapture
+	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),0) CHAOS_SEEDS=$(or $(SEEDS),1) CHAOS_WORLDS=2 cargo test --quiet -p knative-operator-tests --test chaos -- --nocapture
+
+.PHONY: test-knative
+test-knative: tools ## Runs Knative's own controllers beside the operator. Takes 15 minutes, and more to build them once.
+	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.21 knative-1.22 envoy >/dev/null)
+	@cargo build --workspace --quiet
+	@KNATIVE_CONTROLLERS=yes cargo test --quiet -p knative-operator-tests --test knative -- --nocapture
 
 .PHONY: docs
 docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.

@@ -11,13 +11,27 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::cluster::Cluster;
 
+/// An object that the operator applied.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    /// Its uid.
+    pub uid: String,
+    /// The object, without what differs between clusters.
+    pub content: Value,
+}
+
 /// The objects that the operator applied to `cluster`, by kind, namespace and name, without what
 /// differs between clusters.
 pub async fn objects(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
+    Ok(with_uids(cluster).await?.into_iter().map(|(name, applied)| (name, applied.content)).collect())
+}
+
+/// Like [`objects`], with uids.
+pub async fn with_uids(cluster: &Cluster) -> Result<BTreeMap<String, Applied>> {
     let client = cluster.client();
     let discovery = kube::discovery::Discovery::new(client.clone())
         .exclude(&["events.k8s.io", "coordination.k8s.io"])
-        .run()
+        .run_aggregated()
         .await?;
     let mut state = BTreeMap::new();
     for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
@@ -43,9 +57,9 @@ pub async fn objects(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
                 port.as_object_mut().map(|fields| fields.remove("nodePort"));
             }
             data.as_object_mut().map(|fields| fields.remove("status"));
-            let object =
+            let content =
                 json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
-            state.insert(name, object);
+            state.insert(name, Applied { uid: object.uid().unwrap_or_default(), content });
         }
     }
     Ok(state)

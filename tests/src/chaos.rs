@@ -21,9 +21,12 @@ use serde_json::json;
 
 use crate::gate::{Answer, Body, Interceptor, Upstream};
 
+mod clock;
 mod schedule;
+mod stale;
 mod watch;
 
+pub use clock::Clock;
 pub use schedule::{Fault, Schedule, Stage, Window};
 
 /// Injects faults while it has a schedule.
@@ -32,20 +35,34 @@ pub struct Chaos {
     active: Mutex<Option<Active>>,
     requests: AtomicUsize,
     injected: AtomicUsize,
+    /// Requests without a response, other than watches.
+    pending: Mutex<HashMap<usize, (String, Instant)>>,
 }
 
 struct Active {
     schedule: Arc<Schedule>,
     started: Instant,
+    /// The resourceVersion of the API server at the start, which stale responses have.
+    version: u64,
     /// Number of equal requests in each window.
     counts: HashMap<(usize, String), u64>,
 }
 
 impl Chaos {
-    /// Starts `schedule`.
-    pub fn start(&self, schedule: &Arc<Schedule>) {
-        let active = Active { schedule: Arc::clone(schedule), started: Instant::now(), counts: HashMap::new() };
-        *self.lock() = Some(active);
+    /// Starts `schedule` for an API server whose resourceVersion is `version`.
+    pub fn start(&self, schedule: &Arc<Schedule>, version: u64) {
+        let schedule = Arc::clone(schedule);
+        *self.lock() = Some(Active { schedule, started: Instant::now(), version, counts: HashMap::new() });
+    }
+
+    /// Requests without a response, other than watches, and for how long.
+    pub fn pending(&self) -> Vec<String> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.values().map(|(name, since)| format!("{name} since {:.1} s", since.elapsed().as_secs_f64())).collect()
+    }
+
+    fn version(&self) -> u64 {
+        self.lock().as_ref().map_or(0, |active| active.version)
     }
 
     /// Ends all faults.
@@ -65,7 +82,7 @@ impl Chaos {
     /// The fault that hits `request` now, if any, and the rest of its window.
     fn hit(&self, request: &str, is_hit: impl Fn(&Window) -> bool) -> Option<(Fault, Duration)> {
         let mut active = self.lock();
-        let Active { schedule, started, counts } = active.as_mut()?;
+        let Active { schedule, started, counts, .. } = active.as_mut()?;
         let now = started.elapsed();
         let due = schedule.windows.iter().enumerate();
         for (index, window) in due.filter(|(_, window)| window.contains(now) && is_hit(window)) {
@@ -82,14 +99,35 @@ impl Chaos {
     }
 }
 
+/// A request without a response, while this value lives.
+struct Pending(Arc<Chaos>, usize);
+
+impl Pending {
+    fn new(chaos: &Arc<Chaos>, number: usize, name: &str) -> Self {
+        let pending = (name.to_owned(), Instant::now());
+        chaos.pending.lock().unwrap_or_else(PoisonError::into_inner).insert(number, pending);
+        Self(Arc::clone(chaos), number)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+    }
+}
+
 impl Interceptor for Chaos {
     fn answer(self: Arc<Self>, server: Upstream, request: Request<Incoming>) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
-            self.requests.fetch_add(1, Ordering::Relaxed);
+            let number = self.requests.fetch_add(1, Ordering::Relaxed);
             let (is_read, is_watch) = (request.method() == Method::GET, is_watch(&request));
             let name = format!("{} {}", request.method(), request.uri().path());
+            let _pending = (!is_watch).then(|| Pending::new(&self, number, &name));
             let is_hit = |window: &Window| window.fault.hits(is_read, is_watch);
             if let Some((fault, rest)) = self.hit(&name, is_hit) {
+                if fault == Fault::Stale {
+                    return stale::answer(self.version(), rest, &server, request).await;
+                }
                 return inject(fault, rest, &server, request).await;
             }
             let answer = server.send(request).await?;
@@ -107,13 +145,13 @@ async fn inject(fault: Fault, rest: Duration, server: &Upstream, request: Reques
     match fault {
         Fault::Status { code, retry_after, stage } => {
             if stage == Stage::After {
-                drop(server.send(request).await?.into_body().collect().await);
+                handle(server, request).await?;
             }
             Ok(status(code, retry_after))
         }
         Fault::Reset(stage) => {
             if stage == Stage::After {
-                drop(server.send(request).await?.into_body().collect().await);
+                handle(server, request).await?;
             }
             Err(io::Error::other("reset"))
         }
@@ -133,16 +171,30 @@ async fn inject(fault: Fault, rest: Duration, server: &Upstream, request: Reques
             tokio::time::sleep(rest).await;
             Err(io::Error::other("no answer"))
         }
-        // Of watches only, which have begun.
-        Fault::WatchCut | Fault::WatchExpired | Fault::WatchDelay(_) | Fault::WatchRepeat | Fault::WatchNoBookmarks => {
-            server.send(request).await
-        }
+        // Of reads, and of watches that have begun.
+        Fault::Stale
+        | Fault::WatchCut
+        | Fault::WatchExpired
+        | Fault::WatchDelay(_)
+        | Fault::WatchRepeat
+        | Fault::WatchNoBookmarks => server.send(request).await,
     }
+}
+
+/// Sends `request`, and waits until it is handled.
+async fn handle(server: &Upstream, request: Request<Incoming>) -> io::Result<()> {
+    let is_watch = is_watch(&request);
+    let response = server.send(request).await?;
+    if !is_watch {
+        drop(response.into_body().collect().await);
+    }
+    Ok(())
 }
 
 /// A response of an API server with an error.
 fn status(code: u16, retry_after: Option<u16>) -> Response<Body> {
     let reason = match code {
+        401 => "Unauthorized",
         409 => "Conflict",
         429 => "TooManyRequests",
         503 => "ServiceUnavailable",

@@ -10,13 +10,14 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
-use serde_json::{Value, json};
+use rustix::process::Signal;
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::subnet::Subnet;
-use crate::{Result, pki, texts, tools};
+use crate::{Result, audit, pki, stages, texts, tools};
 
 /// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,8 @@ pub struct Setup {
     /// Whether the API server calls admission webhooks. Off on spokes: Knative's own webhooks have
     /// no Pods here.
     pub webhooks: bool,
+    /// Namespaces whose Pods KWOK does not play. See [`crate::node`].
+    pub real_namespaces: &'static [&'static str],
 }
 
 /// A running control plane. Dropping it stops its processes and removes its files.
@@ -40,16 +43,18 @@ pub struct Cluster {
 }
 
 const KILL: Duration = Duration::ZERO;
+/// A process that does nothing. When it ends, the cluster's folder is removed.
+const FOLDER: &str = "folder";
 
 impl Cluster {
     /// A cluster whose API server calls admission webhooks.
     pub async fn hub(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: true }).await
+        Self::start(name, Setup { webhooks: true, real_namespaces: &[] }).await
     }
 
     /// A cluster whose API server calls no admission webhooks.
     pub async fn spoke(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: false }).await
+        Self::start(name, Setup { webhooks: false, real_namespaces: &[] }).await
     }
 
     /// Starts a control plane with one node and waits until its API server is ready.
@@ -62,18 +67,20 @@ impl Cluster {
         let authority = pki::Authority::new(&format!("{name}-ca"))?;
         std::fs::write(path.join("ca.crt"), authority.pem())?;
         let (server, service) = (subnet.address(2), subnet.address(129));
+        let [_, a, b, _] = server.octets();
+        let for_pods = Ipv4Addr::new(10, a, b, 1);
         authority
             .issue(
                 "kube-apiserver",
                 None,
-                &[server, service, Ipv4Addr::LOCALHOST].map(IpAddr::V4),
+                &[server, service, for_pods, Ipv4Addr::LOCALHOST].map(IpAddr::V4),
                 &["localhost", "kubernetes.default.svc"],
             )?
             .write(path, "server")?;
         let admin = authority.issue("admin", Some("system:masters"), &[], &[])?;
         admin.write(path, "admin")?;
         pki::service_account_keys(path)?;
-        std::fs::write(path.join("audit-policy.json"), audit_policy().to_string())?;
+        std::fs::write(path.join("audit-policy.json"), audit::policy().to_string())?;
         texts::keep(&path.join("audit.log"))?;
         let url = format!("https://{server}:6443");
         let kubeconfig_path = path.join("kubeconfig");
@@ -92,14 +99,23 @@ impl Cluster {
             pod_endpoint: None,
             dir,
         };
-        cluster.run("etcd", &cluster.etcd())?;
-        cluster.run("kube-apiserver", &cluster.apiserver())?;
-        cluster.ready().await?;
-        for (component, flags) in cluster.controllers()? {
-            cluster.run(component, &flags)?;
-        }
-        cluster.node().await?;
+        // No destructor runs for a value that a whole test binary shares.
+        let remove = ("TETHER_REMOVE".to_owned(), cluster.dir.path().display().to_string());
+        let (program, forever) = (Path::new("sleep"), ["infinity".to_owned()]);
+        let folder = Process::start(FOLDER, cluster.dir.path(), program, &forever, &[remove], KILL)?;
+        cluster.components.insert(FOLDER, folder);
+        cluster.run_components().await?;
         Ok(cluster)
+    }
+
+    async fn run_components(&mut self) -> Result<()> {
+        self.run("etcd", &self.etcd())?;
+        self.run("kube-apiserver", &self.apiserver())?;
+        self.ready().await?;
+        for (component, flags) in self.controllers()? {
+            self.run(component, &flags)?;
+        }
+        self.node().await
     }
 
     fn etcd(&self) -> Vec<String> {
@@ -148,7 +164,7 @@ impl Cluster {
     }
 
     fn controllers(&self) -> Result<[(&'static str, Vec<String>); 3]> {
-        let stages = tools::control_plane("kwok-stages.yaml")?;
+        let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
         let (file, address) = (|name: &str| self.dir.path().join(name).display().to_string(), self.subnet.address(2));
         let kubeconfig = format!("--kubeconfig={}", file("kubeconfig"));
         Ok([
@@ -181,11 +197,7 @@ impl Cluster {
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
         let program = tools::control_plane(component)?;
-        // No destructor runs for a value that a whole test binary shares: the first component
-        // cleans up.
-        let remove = ("TETHER_REMOVE".to_owned(), self.dir.path().display().to_string());
-        let environment = if component == "etcd" { vec![remove] } else { Vec::new() };
-        let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
+        let process = Process::start(component, self.dir.path(), &program, flags, &[], KILL)?;
         self.components.insert(component, process);
         Ok(())
     }
@@ -233,9 +245,27 @@ impl Cluster {
         self.ready().await
     }
 
+    /// Suspends etcd, as if it had no leader, or continues it.
+    pub fn suspend_etcd(&self, suspended: bool) -> Result<()> {
+        let etcd = self.components.get("etcd").ok_or("no etcd")?;
+        etcd.signal(if suspended { Signal::STOP } else { Signal::CONT })
+    }
+
+    /// Replaces it by an empty cluster with the same address and authorities.
+    pub async fn replace(&mut self) -> Result<()> {
+        self.components.retain(|component, _| *component == FOLDER);
+        std::fs::remove_dir_all(self.dir.path().join("etcd"))?;
+        self.run_components().await
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Namespaces whose Pods KWOK does not play.
+    pub fn real_namespaces(&self) -> &'static [&'static str] {
+        self.setup.real_namespaces
     }
 
     /// Whether its API server calls admission webhooks.
@@ -285,13 +315,7 @@ impl Cluster {
 
     /// A token of ServiceAccount `name`, valid for `seconds`.
     pub async fn token(&self, namespace: &str, name: &str, seconds: i64) -> Result<String> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }),
-            ..Default::default()
-        };
-        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
-        answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
+        token(&self.client, namespace, name, seconds).await
     }
 
     /// Runs kubectl on it; returns stdout, or stderr as the error.
@@ -344,22 +368,21 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
-/// The audit policy: metadata of all requests, and the bodies of the operator's status updates and
-/// events.
-fn audit_policy() -> Value {
-    json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
-        {"level": "Request", "verbs": ["create", "update", "patch"], "resources": [
-            {"group": "operator.knative.dev", "resources": ["knativeservings/status", "knativeeventings/status"]},
-            {"group": "events.k8s.io", "resources": ["events"]},
-        ]},
-        {"level": "Metadata"},
-    ]})
-}
-
 fn http_get(path: &str) -> http::Request<Vec<u8>> {
     let mut request = http::Request::new(Vec::new());
     *request.uri_mut() = path.parse().unwrap();
     request
+}
+
+/// A token of ServiceAccount `name`, valid for `seconds`.
+pub async fn token(client: &Client, namespace: &str, name: &str, seconds: i64) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec { expiration_seconds: Some(seconds), ..Default::default() }),
+        ..Default::default()
+    };
+    let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+    answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
 }
 
 /// A client for the kubeconfig at `path`.

@@ -116,11 +116,16 @@ pub struct Upstream {
 
 impl Upstream {
     /// Sends `request`; returns the response.
-    pub async fn send(&self, request: Request<Incoming>) -> Answer {
+    pub async fn send<B>(&self, request: Request<B>) -> Answer
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<crate::Error>,
+    {
         let (mut parts, body) = request.into_parts();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         parts.uri = format!("{}{path}", self.url).parse().map_err(io::Error::other)?;
         parts.version = Version::HTTP_11;
+        let body = body.map_err(io::Error::other).boxed_unsync();
         let answer = self.http.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
         Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
     }
@@ -135,7 +140,7 @@ pub struct Gate {
     accept: JoinHandle<()>,
 }
 
-type Http = HttpClient<HttpsConnector<HttpConnector>, Incoming>;
+type Http = HttpClient<HttpsConnector<HttpConnector>, Body>;
 
 impl Gate {
     /// Starts a proxy for `cluster` with `interceptor`.

@@ -95,7 +95,7 @@ pub async fn start(
     environment.insert("BIND_ADDRESS".to_owned(), address.to_string());
     environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
     let account = pod.service_account_name.as_deref().unwrap_or("default");
-    let token = cluster.token(namespace, account, 3600).await?;
+    let token = cluster.token(namespace, account, 24 * 3600).await?;
     texts::keep(&dir.join(format!("{pod_name}.log")))?;
     let mounts = mount_paths(&pod, container, &dir, images)?;
     let scheduled = Scheduled {
@@ -189,6 +189,7 @@ impl Scheduled<'_> {
             environment: &environment,
             arguments: &self.arguments,
             mounts: all,
+            network: None,
         };
         let runtime = container::prepare(&self.dir, &spec, &pid_file)?;
         let process =
@@ -291,7 +292,7 @@ fn rewrite(text: &str, mounts: &BTreeMap<String, PathBuf>) -> String {
 }
 
 /// Expands `$(NAME)` in an argument, as Kubernetes does.
-fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
+pub fn expand(text: &str, environment: &BTreeMap<String, String>) -> String {
     environment.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
 }
 

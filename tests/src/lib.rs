@@ -9,6 +9,7 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)]
 
 pub mod applied;
+pub mod audit;
 pub mod chaos;
 pub mod cluster;
 pub mod gate;
@@ -19,6 +20,7 @@ pub mod instances;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod measure;
+pub mod node;
 pub mod package;
 pub mod patch_schema;
 pub mod patches;
@@ -31,6 +33,7 @@ pub mod registry;
 pub mod releases;
 pub mod remaining;
 pub mod sim;
+pub mod stages;
 pub mod subnet;
 pub mod texts;
 pub mod tls;

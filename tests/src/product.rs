@@ -74,7 +74,13 @@ pub fn bundled(hub: &Cluster) -> Value {
 impl Product {
     /// Installs the chart on `hub` with `values` and starts its processes. `plugins`: the folder
     /// with the test's own plugins.
-    pub async fn install(hub: &Cluster, releases: &Releases, mut values: Value, plugins: &Path) -> Result<Self> {
+    pub async fn install(hub: &Cluster, releases: &Releases, values: Value, plugins: &Path) -> Result<Self> {
+        let own = [(kubelet::OWN_PLUGIN_IMAGE.to_owned(), plugins.to_owned())];
+        Self::install_with(hub, releases, values, own.into()).await
+    }
+
+    /// Like [`Product::install`], with `images` in place of those of the chart.
+    pub async fn install_with(hub: &Cluster, releases: &Releases, mut values: Value, images: Images) -> Result<Self> {
         values["knative_operator"]["operator_webhook"]["servicePort"] = json!(port(hub));
         let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
         hub.kubectl(&["apply", "-f", "-"], &crd).await?;
@@ -97,8 +103,7 @@ impl Product {
             "2m",
         ];
         hub.helm(&arguments).await?;
-
-        Self::start(hub, releases, [(kubelet::OWN_PLUGIN_IMAGE.to_owned(), plugins.to_owned())].into()).await
+        Self::start(hub, releases, images).await
     }
 
     /// Starts the processes of the chart on `hub`; `more`: additional images.

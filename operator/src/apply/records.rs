@@ -47,8 +47,11 @@ pub struct ObservedObject {
 /// Observed state of all objects of one cluster.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// Objects of the plan, and of the inventory store.
+    /// Objects of the plan, of earlier plans, and of the inventory store.
     pub objects: HashMap<ObjectId, ObservedObject>,
+    /// Present objects of earlier plans: they may be in a later one again, and a watch does not
+    /// report an unchanged object twice.
+    pub former: HashSet<ObjectId>,
     /// Objects that were present at any time.
     pub once_present: HashSet<ObjectId>,
     /// The uid of an object whose deletion a watch reported last.
@@ -96,6 +99,7 @@ impl Records {
         let planned = self.plan.as_ref().and_then(|plan| plan.get(id)).map(|item| item.id.clone());
         planned
             .or_else(|| [&self.store, &self.namespace].into_iter().flatten().find(|besides| ***besides == *id).cloned())
+            .or_else(|| self.former.get(id).cloned())
     }
 
     /// The uid of the plan's definition of `kind`, if it is established.
@@ -138,7 +142,26 @@ impl Records {
         if self.deleted.get(&id) == Some(&observed.uid) {
             self.deleted.remove(&id);
         }
-        self.once_present.insert(id.clone());
+        if !self.former.contains(&id) {
+            self.once_present.insert(id.clone());
+        }
         self.objects.insert(id, observed);
+    }
+
+    /// Sets the plan and the inventory store to record.
+    pub fn set_plan(&mut self, plan: &Plan, store: &ObjectId) {
+        let namespace = ObjectId::new("", "Namespace", "", &store.namespace);
+        let is_recorded = |id: &ObjectId| plan.get(id).is_some() || id == store || *id == namespace;
+        self.former.extend(self.objects.keys().filter(|id| !is_recorded(id)).cloned());
+        self.once_present.retain(is_recorded);
+        self.once_present.extend(self.former.extract_if(is_recorded));
+        self.deleted.retain(|id, _| is_recorded(id));
+        (self.plan, self.store, self.namespace) = (Some(plan.clone()), Some(store.clone()), Some(namespace));
+    }
+
+    /// Forgets the objects for which `is_present` is false.
+    pub fn retain(&mut self, is_present: impl Fn(&ObjectId, &ObservedObject) -> bool) {
+        self.objects.retain(|id, have| is_present(id, have));
+        self.former.retain(|id| self.objects.contains_key(id));
     }
 }

@@ -25,17 +25,19 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
     let mut failures: u32 = 0;
     loop {
         let Some(current) = desired.borrow_and_update().clone().filter(|_| !cx.stop.is_cancelled()) else { return };
-        let started = Instant::now();
+        let (started, component) = (Instant::now(), current.component());
+        tracing::debug!(kind = %component, namespace = current.namespace(), name = current.name(), "reconciling");
         // Boxed, so that a waiting actor uses little memory.
         let reconciled =
             AssertUnwindSafe(Box::pin(reconcile::reconcile(&cx, &current, &mut state))).catch_unwind().await;
         let requeue = reconciled.unwrap_or_else(|_| {
             // The state may be inconsistent.
             state = ReconcilerState::new();
-            cx.metrics.panicked(current.component());
-            tracing::error!(kind = %current.component(), namespace = current.namespace(), name = current.name(), "a reconcile panicked; restarting with empty state");
+            cx.metrics.panicked(component);
+            tracing::error!(kind = %component, namespace = current.namespace(), name = current.name(), "a reconcile panicked; restarting with empty state");
             Requeue::Retry
         });
+        tracing::debug!(kind = %component, namespace = current.namespace(), name = current.name(), ?requeue, "reconciled");
         cx.metrics.reconciled(&current, started.elapsed(), requeue == Requeue::Retry);
         failures = if requeue == Requeue::Retry { failures + 1 } else { 0 };
         let delay = match requeue {

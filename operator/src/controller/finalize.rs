@@ -28,7 +28,9 @@ use crate::render::plan::Plan;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
-/// Interval of checks while objects are terminating.
+/// Interval of checks while objects are terminating: at first, doubled while none is gone, and at
+/// most.
+const FIRST_CHECK: Duration = Duration::from_millis(100);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time that a cluster must be unreachable before its resource is orphaned, so that a short outage
@@ -54,7 +56,11 @@ pub async fn finalize(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
             };
             remove_finalizer(cx, resource, publish_event).await
         }
-        Ok(false) => Requeue::After(CHECK_INTERVAL),
+        Ok(false) => {
+            state.idle_checks += 1;
+            let interval = FIRST_CHECK * 2u32.saturating_pow(state.idle_checks.min(8) - 1);
+            Requeue::After(interval.min(CHECK_INTERVAL))
+        }
         Err(DeletionError::Unresolved(failure)) => {
             state.suspect = true;
             let since = unreachable_since(state, resource);
@@ -189,7 +195,11 @@ async fn delete_installation(
         state.remaining = Some(inventory);
     }
     let Some(inventory) = &mut state.remaining else { return Ok(false) };
+    let before = inventory.0.len();
     let removed = remove::delete_last_phase(&cluster.client, &Kinds::default(), inventory).await;
+    if inventory.0.len() < before {
+        state.idle_checks = 0;
+    }
     if let Some((id, why)) = removed.refused.first() {
         return Err(DeletionError::Failed(format!("cannot delete {id}: {why}")));
     }

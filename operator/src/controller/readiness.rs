@@ -65,6 +65,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::apply::differ::Observation;
     use crate::apply::watch::WatchTarget;
     use crate::object::CompactObject;
     use crate::object::Owner;
@@ -75,11 +76,14 @@ mod tests {
         let object = |api: &str, kind: &str, name: &str| {
             CompactObject::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": name}}))
         };
-        let rendered = Rendered::new(vec![
+        plan_of(vec![
             object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "xs.g.io"),
             object("apps/v1", "Deployment", "a"),
             object("apps/v1", "StatefulSet", "b"),
-        ]);
+        ])
+    }
+
+    fn plan_of(objects: Vec<CompactObject>) -> Plan {
         let owner = Owner {
             api_version: "v1".into(),
             kind: "ConfigMap".into(),
@@ -87,7 +91,7 @@ mod tests {
             uid: "1".into(),
             namespace: "n".into(),
         };
-        Plan::new(Arc::new(rendered), &owner)
+        Plan::new(Arc::new(Rendered::new(objects)), &owner)
     }
 
     fn record(observed: &ObservedState, item: &Item, health: Health) {
@@ -114,6 +118,27 @@ mod tests {
         let names: Vec<_> =
             report_of(&plan, &observed).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
         assert_eq!(names, ["a: it does not exist", "b: it does not exist"]);
+    }
+
+    #[test]
+    fn object_that_is_planned_again_keeps_its_health() {
+        let (both, observed) = (plan(), ObservedState::default());
+        let anchor = ObjectId::new("", "ConfigMap", "n", "anchor");
+        let none = plan_of(Vec::new());
+        observed.set_plan(&both, &anchor);
+        let workload = both.items().iter().find(|item| item.id.kind == "Deployment").unwrap();
+        record(&observed, workload, Health::Ready);
+        // It is not deleted before it is planned again.
+        observed.set_plan(&none, &anchor);
+        observed.set_plan(&both, &anchor);
+        assert_eq!(observed.health(&workload.id), Some(Health::Ready));
+        // It is deleted as obsolete.
+        observed.set_plan(&none, &anchor);
+        let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("2".into()), ..ObjectMeta::default() };
+        observed.record_deletion(&workload.id, &meta);
+        observed.set_plan(&both, &anchor);
+        assert_eq!(observed.health(&workload.id), None);
+        assert_eq!(observed.observation(&workload.id), Observation::Unknown);
     }
 
     #[test]

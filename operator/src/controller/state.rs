@@ -66,6 +66,8 @@ pub struct ReconcilerState {
     pub stays_in_own_namespace: Option<bool>,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
+    /// Number of checks of the deletion since an object was gone.
+    pub idle_checks: u32,
     /// The generation and version whose installation was announced.
     pub announced: Option<String>,
     /// The generation and version whose ignored overrides were reported.
@@ -89,6 +91,7 @@ impl ReconcilerState {
             go_operator_reported_at: None,
             stays_in_own_namespace: None,
             remaining: None,
+            idle_checks: 0,
             announced: None,
             warned: None,
         }

@@ -224,7 +224,9 @@ impl Member {
             return Progress::Updating(None);
         }
         let ready_since = applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();
-        let done = later(ready_since.unwrap_or(since).max(since), stage.min_ready);
+        let ready_since = ready_since.unwrap_or(since).max(since);
+        // A time in the future is that of a clock that was set back since.
+        let done = if ready_since > now { now } else { later(ready_since, stage.min_ready) };
         if now < done { Progress::Updating(Some(done)) } else { Progress::Updated }
     }
 

@@ -299,6 +299,8 @@ fn action() -> impl Strategy<Value = Action> {
     let index = any::<Index>;
     prop_oneof![
         6 => (1i64..120).prop_map(Action::Tick),
+        // The clock is set back.
+        1 => Just(Action::Tick(-3600)),
         2 => select(vec!["a", "b", "c", "d"]).prop_map(Action::Edit),
         2 => (index(), any::<bool>()).prop_map(|(index, outage)| Action::Outage(index, outage)),
         2 => (index(), any::<bool>()).prop_map(|(index, broken)| Action::Break(index, broken)),

@@ -34,6 +34,9 @@ pub enum Fault {
     Delay(Duration),
     /// No response until the end of the window.
     Hang,
+    /// Responses that an API server may take from its cache have the state at the start of the
+    /// schedule, until the end of the window.
+    Stale,
     /// A watch ends in the middle of a line.
     WatchCut,
     /// A watch ends with the event `ERROR`, 410 Gone.
@@ -52,6 +55,7 @@ impl Fault {
         match self {
             Self::Status { code: 409, .. } => !is_read,
             Self::Cut => !is_watch,
+            Self::Stale => is_read,
             fault => !fault.is_of_watches(),
         }
     }
@@ -122,7 +126,7 @@ impl fmt::Display for Schedule {
 
 fn fault(random: &mut Rng, length: Duration) -> Fault {
     let stage = if random.bool() { Stage::Before } else { Stage::After };
-    match random.usize(..14) {
+    match random.usize(..17) {
         0 => Fault::Status { code: 429, retry_after: Some(1), stage: Stage::Before },
         1 => Fault::Status { code: 429, retry_after: None, stage: Stage::Before },
         2 => Fault::Status { code: 500, retry_after: None, stage },
@@ -136,6 +140,8 @@ fn fault(random: &mut Rng, length: Duration) -> Fault {
         10 => Fault::WatchCut,
         11 => Fault::WatchExpired,
         12 => Fault::WatchDelay(length.mul_f64(random.f64() * 0.3)),
+        13 => Fault::Status { code: 401, retry_after: None, stage: Stage::Before },
+        14 | 15 => Fault::Stale,
         _ => [Fault::WatchRepeat, Fault::WatchNoBookmarks][random.usize(..2)],
     }
 }

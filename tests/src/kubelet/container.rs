@@ -1,5 +1,5 @@
 //! A Pod's container in its own mount, PID and UTS namespace, with the root file system of its
-//! image, run by runc. The network is the machine's.
+//! image, run by runc. The network is the machine's, or one of its own.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -34,6 +34,7 @@ const CAPABILITIES: [&str; 14] = [
 ];
 
 /// A folder or file of this machine in the container.
+#[derive(Clone, Debug)]
 pub struct Mount {
     /// Path here.
     pub source: PathBuf,
@@ -59,6 +60,8 @@ pub struct Spec<'a> {
     pub arguments: &'a [String],
     /// Volumes.
     pub mounts: Vec<Mount>,
+    /// Its network namespace and its hosts file, if they are not the machine's.
+    pub network: Option<(&'a Path, &'a Path)>,
 }
 
 /// A command that runs the container and ends with it.
@@ -112,6 +115,7 @@ pub fn probe(image: &Image) -> Result<()> {
         environment: &environment,
         arguments: &arguments,
         mounts,
+        network: None,
     };
     let runtime = prepare(dir.path(), &spec, &dir.path().join("pid"))?;
     let output = Command::new(&runtime.program).args(&runtime.arguments).output()?;
@@ -159,8 +163,11 @@ fn config(spec: &Spec<'_>) -> Result<Value> {
         json!({"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["nosuid", "noexec", "nodev", "mode=1777", "size=65536k"]}),
         json!({"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]}),
         json!({"destination": "/etc/resolv.conf", "type": "bind", "source": "/etc/resolv.conf", "options": ["rbind", "ro"]}),
-        json!({"destination": "/etc/hosts", "type": "bind", "source": "/etc/hosts", "options": ["rbind", "ro"]}),
+        json!({"destination": "/etc/hosts", "type": "bind", "source": spec.network.map_or(Path::new("/etc/hosts"), |(_, hosts)| hosts), "options": ["rbind", "ro"]}),
     ];
+    let mut namespaces =
+        vec![json!({"type": "pid"}), json!({"type": "mount"}), json!({"type": "uts"}), json!({"type": "ipc"})];
+    namespaces.extend(spec.network.map(|(path, _)| json!({"type": "network", "path": path})));
     mounts.extend(spec.mounts.iter().map(|mount| {
         let access = if mount.read_only { "ro" } else { "rw" };
         json!({"destination": mount.target, "type": "bind", "source": mount.source, "options": ["rbind", "rprivate", access]})
@@ -179,7 +186,7 @@ fn config(spec: &Spec<'_>) -> Result<Value> {
         },
         "mounts": mounts,
         "linux": {
-            "namespaces": [{"type": "pid"}, {"type": "mount"}, {"type": "uts"}, {"type": "ipc"}],
+            "namespaces": namespaces,
             "maskedPaths": ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"],
             "readonlyPaths": ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"],
         },

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use knative_operator_shared::api::{KnativeServing, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
@@ -93,8 +94,14 @@ fn outages_of_webhook_and_spoke_are_reported() {
         assert!(refused.contains("unknown value \"forget\"; set it to \"orphan\""), "{refused}");
         hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
         wait::until(&resources, "ks", Duration::from_secs(60), "deleted", |s| s.is_none()).await?;
-        let events = hub.kubectl(&["get", "events", "-n", "outage", "-o", "yaml"], "").await?;
-        assert!(events.contains("reason: Orphaned") && events.contains("Left on the cluster"), "{events}");
+        // Events arrive after the write that they report.
+        let api: Api<Event> = Api::namespaced(hub.client(), "outage");
+        let is_orphaned = |event: &Event| {
+            event.reason.as_deref() == Some("Orphaned")
+                && event.note.as_ref().is_some_and(|note| note.contains("Left on the cluster"))
+        };
+        let limit = Duration::from_secs(10);
+        wait::until_all(&api, "", limit, "reported as orphaned", |all| all.iter().any(is_orphaned)).await?;
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         assert!(
             metrics

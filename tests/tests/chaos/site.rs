@@ -1,0 +1,131 @@
+//! A spoke, what is on it, and the resources that declare it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use knative_operator_tests::applied::{self, Applied};
+use knative_operator_tests::chaos::Chaos;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::gate::Gate;
+use knative_operator_tests::{Result, product};
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use serde_json::Value;
+use tokio::sync::{Mutex, RwLock};
+
+use super::config::Config;
+
+/// Objects by kind, namespace and name.
+pub type State = BTreeMap<String, Value>;
+
+/// A spoke.
+pub struct Site {
+    pub name: String,
+    pub spoke: RwLock<Cluster>,
+    pub chaos: Arc<Chaos>,
+    pub _gate: Gate,
+    /// Indices of the resources that install something on it.
+    pub resources: Vec<usize>,
+}
+
+impl Site {
+    /// Replaces the spoke by an empty one under the same address, and its credentials.
+    pub async fn replace(&self, hub: &Cluster, namespaces: &BTreeSet<&str>) -> Result<()> {
+        let mut spoke = self.spoke.write().await;
+        spoke.replace().await?;
+        // The operator keeps namespaces that it did not create, whose deletion takes seconds.
+        for namespace in namespaces {
+            spoke.kubectl(&["create", "namespace", namespace], "").await?;
+        }
+        product::register(hub, &spoke, &self.name).await
+    }
+}
+
+/// A resource of a user: for a site, or a fleet.
+pub struct Resource {
+    pub namespace: String,
+    /// `knativeservings`, `knativeeventings` or `knativefleets`.
+    pub plural: &'static str,
+    pub component: knative_operator_shared::api::Component,
+    pub declared: Mutex<Option<Config>>,
+    /// What it declared since the last time without faults.
+    pub history: Mutex<Vec<Option<Config>>>,
+}
+
+impl Resource {
+    /// Applies `config`, or deletes the resource and waits until it is gone.
+    pub async fn set(&self, hub: &Cluster, config: Option<Config>) -> Result<()> {
+        let Some(config) = config else {
+            if self.declared.lock().await.is_some() {
+                hub.kubectl(&["delete", self.plural, "one", "-n", &self.namespace, "--timeout=90s"], "").await?;
+                self.declare(None).await;
+            }
+            return Ok(());
+        };
+        let object = if self.plural == "knativefleets" {
+            config.fleet(&self.namespace)
+        } else {
+            config.resource(&self.namespace, &self.namespace)
+        };
+        hub.kubectl(&["apply", "-f", "-"], &object.to_string()).await?;
+        self.declare(Some(config)).await;
+        Ok(())
+    }
+
+    async fn declare(&self, config: Option<Config>) {
+        *self.declared.lock().await = config;
+        self.history.lock().await.push(config);
+    }
+
+    /// Whether its status says that it is installed.
+    pub async fn is_installed(&self, hub: &Cluster) -> Result<bool> {
+        let Some(config) = *self.declared.lock().await else { return Ok(true) };
+        is_ready(hub, self.plural, &self.namespace, config.version).await
+    }
+
+    pub async fn status(&self, hub: &Cluster) -> Result<String> {
+        hub.kubectl(&["get", self.plural, "-n", &self.namespace, "-o", "yaml"], "").await
+    }
+}
+
+/// Whether the status of resource `one` says that the current generation with `version` is Ready.
+pub async fn is_ready(hub: &Cluster, plural: &str, namespace: &str, version: &str) -> Result<bool> {
+    let is_fleet = plural == "knativefleets";
+    let kind = GroupVersionKind::gvk("operator.knative.dev", if is_fleet { "v1alpha1" } else { "v1beta1" }, "");
+    let kind = ApiResource::from_gvk_with_plural(&kind, plural);
+    let resource = Api::<DynamicObject>::namespaced_with(hub.client(), namespace, &kind).get("one").await?;
+    let status = &resource.data["status"];
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    Ok((is_fleet || status["version"] == version)
+        && status["observedGeneration"].as_i64() == resource.metadata.generation
+        && conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+}
+
+/// The applied objects, without their history.
+pub async fn objects(spoke: &Cluster) -> Result<BTreeMap<String, Applied>> {
+    let mut objects = applied::with_uids(spoke).await?;
+    objects.retain(|name, _| !name.starts_with("ReplicaSet ") && !name.starts_with("ControllerRevision "));
+    for Applied { content, .. } in objects.values_mut() {
+        content["annotations"].as_object_mut().map(|all| all.remove("deployment.kubernetes.io/revision"));
+        // The name of the anchor has the name of the resource, which differs with a fleet.
+        for owner in content["owners"].as_array_mut().into_iter().flatten() {
+            *owner = owner.as_str().and_then(|text| text.split(' ').next()).unwrap_or_default().into();
+        }
+    }
+    Ok(objects)
+}
+
+/// The contents of `objects`.
+pub fn contents(objects: &BTreeMap<String, Applied>) -> State {
+    objects.iter().map(|(name, applied)| (name.clone(), applied.content.clone())).collect()
+}
+
+pub fn differences(expected: &State, found: &State) -> String {
+    let missing = expected.keys().filter(|name| !found.contains_key(*name)).map(|name| format!("missing {name}"));
+    let further = found.keys().filter(|name| !expected.contains_key(*name)).map(|name| format!("left over {name}"));
+    let changed = expected.iter().filter_map(|(name, object)| {
+        let found = found.get(name).filter(|found| *found != object)?;
+        Some(format!("changed {name}: {object} to {found}"))
+    });
+    missing.chain(further).chain(changed).collect::<Vec<_>>().join("; ")
+}
