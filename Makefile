@@ -18,7 +18,7 @@ demo: tools ## Runs the main scenario: hub, spokes, chart, KnativeServing, refus
 	@KNATIVE_RELEASES=$$(tests/package/demo-releases.sh) KNATIVE_IMAGES=target/images-demo target/release/demo
 
 .PHONY: test
-test: lint tools ## Runs all checks and tests. Takes about 16 minutes. KUBERNETES=minor: another control plane.
+test: lint tools ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	$(call step,build,cargo build --workspace --quiet)
 	$(call step,build images,tests/package/test-images.sh target/images-test image-test)
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
@@ -27,7 +27,8 @@ test: lint tools ## Runs all checks and tests. Takes about 16 minutes. KUBERNETE
 	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=1000 cargo test --quiet -p knative-operator-tests --test chaos)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
-	@KNATIVE_IMAGES=target/images-test cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
+	@# The tests mostly wait.
+	@KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=$$(( $$(nproc) + 1 )) cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
 
 .PHONY: lint
 lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and bans.
