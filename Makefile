@@ -24,7 +24,7 @@ test: lint tools ## Runs all checks and tests. Takes about 15 minutes. KUBERNETE
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
 	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
-	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=1000 cargo test --quiet -p knative-operator-tests --test chaos)
+	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=3 CHAOS_MILLISECONDS=500 cargo test --quiet -p knative-operator-tests --test chaos)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
 	@# The tests mostly wait.
@@ -92,6 +92,19 @@ test-knative: tools ## Runs Knative's own controllers beside the operator. Takes
 	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.21 knative-1.22 envoy >/dev/null)
 	@cargo build --workspace --quiet
 	@KNATIVE_CONTROLLERS=yes cargo test --quiet -p knative-operator-tests --test knative -- --nocapture
+
+.PHONY: test-ui
+test-ui: tools ## Checks the types of the web page, and tests it in Chromium. Writes pictures to target/ui.
+	$(call step,axe-core and TypeScript,tests/tools/install.sh axe.min.js tsc >/dev/null)
+	$(call step,types of the web page,tests/package/ui-types.sh)
+	@cargo build --workspace --quiet
+	@BROWSER_TESTS=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test ui -- --nocapture
+
+.PHONY: test-monitoring
+test-monitoring: tools ## Tests metrics, alerts and dashboard with Prometheus, which is built once.
+	$(call step,Prometheus,tests/tools/install.sh prometheus promtool >/dev/null)
+	@cargo build --workspace --quiet
+	@MONITORING=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test monitoring -- --nocapture
 
 .PHONY: docs
 docs: ## Builds the documentation site in target/site with mdBook, and checks all links and anchors.

@@ -2,6 +2,7 @@
 //! cluster or on spokes, and repairs drift. `docs/develop/architecture.md` has the map.
 
 mod apply;
+mod backoff;
 mod cluster;
 pub mod command;
 mod controller;
@@ -10,6 +11,7 @@ pub mod fleet_metrics;
 mod leader;
 mod metrics;
 pub mod object;
+pub mod overview;
 pub mod release;
 pub mod render;
 mod startup;

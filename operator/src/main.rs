@@ -12,5 +12,6 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     knative_operator_runtime::install_crypto();
+    knative_operator::command::answer_completions();
     knative_operator::command::Args::parse().execute()
 }

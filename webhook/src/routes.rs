@@ -9,11 +9,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
 use knative_operator_shared::rules::Violation;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::admission::{component, validate, validate_before_schema};
 use crate::authorization::{Authorizer, refusal};
@@ -67,6 +69,13 @@ impl App {
 
     async fn answer(&self, webhook: Webhook, request: HttpRequest) -> Response {
         let started = Instant::now();
+        // Disabled, and without cost, unless traces are on.
+        let span = tracing::debug_span!("review", otel.kind = "server", webhook = ?webhook);
+        continue_trace(&span, request.headers());
+        self.review(webhook, request, started).instrument(span).await
+    }
+
+    async fn review(&self, webhook: Webhook, request: HttpRequest, started: Instant) -> Response {
         let permit = self.reviews.try_acquire();
         let mut response = match self.body(request).await {
             Ok(body) => match self.decide(webhook, &body, permit.is_ok()).await {

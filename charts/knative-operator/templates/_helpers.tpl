@@ -1,3 +1,15 @@
+{{/* Environment variables of traces. */}}
+{{- define "knative-operator.tracing" -}}
+{{- with .Values.tracing.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ . | quote }}
+- name: OTEL_TRACES_SAMPLER
+  value: parentbased_traceidratio
+- name: OTEL_TRACES_SAMPLER_ARG
+  value: {{ $.Values.tracing.samplingRatio | quote }}
+{{- end }}
+{{- end }}
+
 {{- define "knative-operator.labels" -}}
 app.kubernetes.io/name: knative-operator
 app.kubernetes.io/version: {{ .Chart.Version | quote }}

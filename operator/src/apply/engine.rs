@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures::StreamExt;
+use tracing::Instrument;
 
 use super::CONCURRENCY;
 use super::differ::{Action, decide, runs_once};
@@ -196,7 +197,8 @@ async fn write_item<'i>(target: &Target<'_>, (item, action): (&'i Item, Action))
     let result = if target.unreachable.load(Ordering::Relaxed) {
         Err("the cluster became unreachable".to_owned())
     } else {
-        apply_object(target, item).await
+        let span = tracing::debug_span!("write", object = %item.id, phase = ?item.phase(), action = ?action);
+        apply_object(target, item).instrument(span).await
     };
     let adopted = result.as_ref().ok().and_then(last_other_manager).filter(|_| !is_managed);
     let result = result.map(|meta| target.observed.record_write(&item.id, &meta));

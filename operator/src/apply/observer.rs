@@ -131,11 +131,11 @@ impl Watch {
             let end = Box::pin(self.watch_once(mode, &mut version)).await;
             let pause = match end {
                 WatchEnd::Completed if mode == WatchMode::Polling => Some(self.poll),
-                WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then_some(MIN_WATCH_DURATION),
+                WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then(|| backoff(&mut failures)),
                 WatchEnd::Expired => {
                     version.clear();
                     // Restart immediately, unless this watch has just been restarted.
-                    (!resumed).then_some(MIN_WATCH_DURATION)
+                    (!resumed).then(|| backoff(&mut failures))
                 }
                 WatchEnd::Refused(status) if mode == WatchMode::Streaming && is_unsupported(&status) => {
                     mode = WatchMode::Listing;

@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tracing::Instrument;
 
 use super::profile::Plugin;
 use super::unresolved::Unresolved;
@@ -97,7 +98,8 @@ pub async fn run(plugin: &Plugin, timeout: Duration) -> Result<Credential, Unres
         let (out, err, status) = tokio::join!(read(stdout, OUTPUT_LIMIT), read_tail(stderr), child.wait());
         (out, err, status)
     };
-    let finished = tokio::time::timeout(timeout, work).await;
+    let span = tracing::debug_span!("credential_plugin", provider = plugin.provider, command = plugin.command);
+    let finished = tokio::time::timeout(timeout, work).instrument(span).await;
     drop(group);
     let Ok((out, err, status)) = finished else {
         return Err(failed(format!("did not answer within {timeout:?} and was killed")));

@@ -20,6 +20,7 @@ use knative_operator_shared::label::FIELD_MANAGER;
 use kube::Client;
 use kube::client::Body;
 use secrecy::ExposeSecret;
+use tracing::{Instrument, Span};
 
 use super::body::LimitedBody;
 use super::connector::{SpokeConnector, is_http2_unsupported};
@@ -151,7 +152,21 @@ impl tower::Service<Request<Body>> for SpokeService {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { service.send(request).await.map_err(Into::into) })
+        let span = tracing::debug_span!(
+            "request",
+            otel.kind = "client",
+            http.request.method = %request.method(),
+            url.path = request.uri().path(),
+            http.response.status_code = tracing::field::Empty,
+        );
+        let send = async move {
+            let outcome = service.send(request).await;
+            if let Ok(response) = &outcome {
+                Span::current().record("http.response.status_code", response.status().as_u16());
+            }
+            outcome.map_err(Into::into)
+        };
+        Box::pin(send.instrument(span))
     }
 }
 

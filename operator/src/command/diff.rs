@@ -78,21 +78,55 @@ async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String
 
     let (mut text, mut counts) = (String::new(), Counts::default());
     for resource in &mut resources {
-        set_uid(&client, resource).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
-        let about = |message: String| format!("{} {}: {message}", resource.component(), resource.name());
-        let (uid, inventory) = load_inventory(&client, resource).await.map_err(about)?;
-        let rendered = args.input.plan(resource, uid.as_deref().unwrap_or(NO_UID)).await.map_err(about)?;
-        warnings.extend(rendered.1);
-        let target = Target { client: &client, plan: &rendered.0, inventory: &inventory };
-        text += &target.diff(&mut counts, colour).await.map_err(about)?;
+        let (own, difference) = difference(
+            &client,
+            resource,
+            async |resource, anchor: String| args.input.plan(resource, &anchor).await,
+            colour,
+        )
+        .await?;
+        warnings.extend(own);
+        text += &difference.text;
+        counts.add(&difference.counts);
     }
     for warning in warnings {
         let _ = writeln!(std::io::stderr(), "warning: {warning}");
     }
-    let Counts { created, changed, deleted, same } = counts;
-    let summary = format!("{created} to create, {changed} to change, {deleted} to delete, {same} unchanged\n");
-    text.push_str(&summary);
-    Ok((text, created + changed + deleted > 0))
+    text += &counts.summary();
+    Ok((text, counts.created + counts.changed + counts.deleted > 0))
+}
+
+/// The difference between the plan of a resource and a cluster.
+pub struct Difference {
+    /// A unified diff.
+    pub text: String,
+    counts: Counts,
+}
+
+impl Difference {
+    /// A line with the numbers of objects.
+    pub fn summary(&self) -> String {
+        self.counts.summary()
+    }
+}
+
+/// The difference between `resource`, whose plan `plan` computes from the uid of its anchor, and
+/// its cluster; with warnings.
+pub async fn difference(
+    client: &Client,
+    resource: &mut Knative,
+    plan: impl AsyncFnOnce(&Knative, String) -> Result<(Plan, Vec<String>), String>,
+    colour: bool,
+) -> Result<(Vec<String>, Difference), String> {
+    set_uid(client, resource).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
+    let resource: &Knative = resource;
+    let about = |message: String| format!("{} {}: {message}", resource.component(), resource.name());
+    let (uid, inventory) = load_inventory(client, resource).await.map_err(about)?;
+    let (plan, warnings) = plan(resource, uid.unwrap_or_else(|| NO_UID.to_owned())).await?;
+    let mut counts = Counts::default();
+    let target = Target { client, plan: &plan, inventory: &inventory };
+    let text = target.diff(&mut counts, colour).await.map_err(about)?;
+    Ok((warnings, Difference { text, counts }))
 }
 
 /// Sets the uid that a resource for the local cluster has there, since it owns its objects.
@@ -112,7 +146,7 @@ async fn set_uid(client: &Client, resource: &mut Knative) -> kube::Result<()> {
 }
 
 /// The uid of the anchor, if it exists, and the inventory.
-async fn load_inventory(client: &Client, resource: &Knative) -> Result<(Option<String>, Inventory), String> {
+pub async fn load_inventory(client: &Client, resource: &Knative) -> Result<(Option<String>, Inventory), String> {
     let stored =
         InventoryStore::of(resource).load(client).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
     let (anchor, inventory) = stored.map_or((None, Inventory::default()), |(uid, inventory)| (Some(uid), inventory));
@@ -125,6 +159,20 @@ struct Counts {
     changed: usize,
     deleted: usize,
     same: usize,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.created += other.created;
+        self.changed += other.changed;
+        self.deleted += other.deleted;
+        self.same += other.same;
+    }
+
+    fn summary(&self) -> String {
+        let Self { created, changed, deleted, same } = self;
+        format!("{created} to create, {changed} to change, {deleted} to delete, {same} unchanged\n")
+    }
 }
 
 struct Target<'a> {
@@ -148,8 +196,8 @@ impl Target<'_> {
             } += 1;
             text += &diff(&id.to_string(), before.as_ref(), after.as_ref(), colour).unwrap_or_default();
         };
-        let asked = futures::stream::iter(self.plan.items()).map(|item| async move { (item, self.item(item).await) });
-        let asked: Vec<_> = asked.buffered(CONCURRENCY).collect().await;
+        let requests: Vec<_> = self.plan.items().iter().map(async |item| (item, self.item(item).await)).collect();
+        let asked: Vec<_> = futures::stream::iter(requests).buffered(CONCURRENCY).collect().await;
         for (item, states) in asked {
             note(&item.id, states.map_err(|why| format!("{}: {why}", item.id))?);
         }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::rules::{self, FleetContext, RuleContext, Violation};
 
-use super::input::{Input, InputError};
+use super::input::Input;
 use super::output::{self, print};
 use super::read;
+use super::release_args::InputError;
 use crate::release::Bundle;
 use crate::render::RenderError;
 use crate::startup::catalog;

@@ -5,13 +5,18 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 
 use super::{Args, output};
 
-/// Prints the completions of `shell`.
+/// Prints the completions of `shell`: a script that runs the command for each completion.
 pub fn completions(shell: Shell) -> ExitCode {
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "knative-operator", &mut text);
+    const NAME: &str = "knative-operator";
+    let (shells, mut text) = (Shells::builtins(), Vec::new());
+    // Each shell of the flag has a completer, and writing to a Vec can't fail.
+    if let Some(completer) = shells.completer(&shell.to_string()) {
+        let _ = completer.write_registration("COMPLETE", NAME, NAME, NAME, &mut text);
+    }
     output::print(&String::from_utf8_lossy(&text))
 }
 

@@ -2,6 +2,7 @@
 //! without a cluster, `diff` and `fleet` against one.
 
 mod check;
+mod complete;
 mod diff;
 mod fleet;
 mod input;
@@ -13,8 +14,12 @@ mod release_args;
 mod render;
 mod rules;
 mod run;
+mod status;
+mod table;
+mod ui;
 mod unified;
 mod versions;
+mod wait;
 
 use std::process::ExitCode;
 
@@ -28,7 +33,10 @@ use self::fleet::FleetArgs;
 use self::lint::LintArgs;
 use self::render::RenderArgs;
 use self::run::RunArgs;
+use self::status::StatusArgs;
+use self::ui::UiArgs;
 use self::versions::VersionsArgs;
+use self::wait::WaitArgs;
 
 use knative_operator_shared::yaml;
 use serde_json::Value;
@@ -54,6 +62,14 @@ enum Command {
     /// Reports what the webhook would refuse or warn about, without a cluster. Exit status: 0
     /// nothing refused, 1 refused, 2 the file can't be read.
     Lint(LintArgs),
+    /// Shows the state of all fleets, clusters and components of a hub, and what to do about
+    /// problems. Exit status: 0 all Ready, 1 not, 2 error.
+    Status(StatusArgs),
+    /// Waits for a resource, and prints what it waits for. Exit status: 0 done, 1 timeout, or a
+    /// problem that does not end by itself, 2 error.
+    Wait(WaitArgs),
+    /// Serves a local, read-only web page with the state of a hub.
+    Ui(UiArgs),
     /// Plans, observes and controls rollouts of KnativeFleets.
     Fleet(FleetArgs),
     /// Waits until URLs answer with success; `helm test` runs it.
@@ -83,6 +99,8 @@ enum Command {
     },
 }
 
+pub use complete::answer as answer_completions;
+
 impl Args {
     /// Runs the subcommand, or the operator.
     pub fn execute(self) -> ExitCode {
@@ -92,6 +110,9 @@ impl Args {
             Some(Command::Render(args)) => render::run(&args),
             Some(Command::Diff(args)) => diff::run(&args),
             Some(Command::Fleet(args)) => fleet::run(&args),
+            Some(Command::Status(args)) => status::run(&args),
+            Some(Command::Ui(args)) => ui::run(args),
+            Some(Command::Wait(args)) => wait::run(&args),
             Some(Command::Check(args)) => check::run(&args),
             Some(Command::Lint(args)) => lint::run(&args),
             Some(Command::Completions { shell }) => manual::completions(shell),

@@ -3,6 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+/// User agent, and field manager of writes, of subcommands that use the kubeconfig of the user.
+pub const PROGRAM: &str = "knative-operator-cli";
+
 /// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {

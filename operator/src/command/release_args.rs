@@ -1,12 +1,18 @@
 //! Flags that name the source of releases.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use knative_operator_runtime::duration::duration;
+use knative_operator_shared::api::Knative;
 
-use crate::release::{Bundle, Downloads, DownloadsError, HostPolicy, Library};
-use crate::render::Settings;
+use crate::object::Owner;
+use crate::release::{
+    self, Bundle, Downloads, DownloadsError, HostPolicy, Library, Release, ReleaseError, VersionSelectionError,
+};
+use crate::render::plan::{Plan, Rendered};
+use crate::render::{self, RenderError, Settings};
 
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,6 +29,23 @@ pub struct ReleaseArgs {
     pub kubernetes_min_version: Option<String>,
 }
 
+/// Why a resource can't be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// The source of releases can't be opened.
+    #[error(transparent)]
+    Source(#[from] DownloadsError),
+    /// The version is not available.
+    #[error("spec.version: {0}")]
+    Version(#[from] VersionSelectionError),
+    /// The release can't be assembled.
+    #[error(transparent)]
+    Release(#[from] ReleaseError),
+    /// The spec can't be rendered.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+}
+
 impl ReleaseArgs {
     /// Reads releases from the bundle and from URLs of `hosts`.
     pub fn library(&self, hosts: HostPolicy) -> Result<Library, DownloadsError> {
@@ -33,5 +56,24 @@ impl ReleaseArgs {
     /// Settings of rendering.
     pub fn settings(&self) -> Settings {
         Settings { kubernetes_min_version: self.kubernetes_min_version.clone().filter(|v| !v.is_empty()) }
+    }
+
+    /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
+    pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
+        let what = format!("{} {}", resource.component(), resource.name());
+        let (rendered, release) = self.render(resource).await.map_err(|error| format!("{what}: {error}"))?;
+        let plan = Plan::new(Arc::new(rendered), &Owner::of(resource, anchor));
+        let unmatched = render::names(release.objects()).unmatched(resource);
+        let warnings = unmatched.iter().map(ToString::to_string).chain(release.warnings);
+        Ok((plan, warnings.map(|warning| format!("{what}: {warning}")).collect()))
+    }
+
+    /// The objects of `resource`, and its release.
+    pub async fn render(&self, resource: &Knative) -> Result<(Rendered, Release), InputError> {
+        let library = self.library(HostPolicy::any())?;
+        let version = release::select_version(&library.bundle, resource)?;
+        let release = library.release(resource, &version).await?;
+        let rendered = render::objects(resource, &version, release.objects(), &self.settings())?;
+        Ok((rendered, release))
     }
 }

@@ -127,7 +127,7 @@ enum RunError {
 /// Runs the operator.
 pub fn run(args: RunArgs) -> ExitCode {
     let log = args.log.clone();
-    process::run(&log, THREADS, serve(args))
+    process::run(FIELD_MANAGER, &log, THREADS, serve(args))
 }
 
 async fn serve(args: RunArgs) -> Result<(), RunError> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use tokio::sync::{Notify, watch};
+use tracing::{Instrument, Span};
 
 use super::context::Context;
 use super::desired::Desired;
@@ -26,18 +27,25 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
     loop {
         let Some(current) = desired.borrow_and_update().clone().filter(|_| !cx.stop.is_cancelled()) else { return };
         let (started, component) = (Instant::now(), current.component());
-        tracing::debug!(kind = %component, namespace = current.namespace(), name = current.name(), "reconciling");
+        let span = reconcile_span(&current);
         // Boxed, so that a waiting actor uses little memory.
-        let reconciled =
-            AssertUnwindSafe(Box::pin(reconcile::reconcile(&cx, &current, &mut state))).catch_unwind().await;
+        let reconciling = Box::pin(
+            async {
+                tracing::debug!("reconciling");
+                let requeue = reconcile::reconcile(&cx, &current, &mut state).await;
+                tracing::debug!(?requeue, "reconciled");
+                requeue
+            }
+            .instrument(span.clone()),
+        );
+        let reconciled = AssertUnwindSafe(reconciling).catch_unwind().await;
         let requeue = reconciled.unwrap_or_else(|_| {
             // The state may be inconsistent.
             state = ReconcilerState::new();
             cx.metrics.panicked(component);
-            tracing::error!(kind = %component, namespace = current.namespace(), name = current.name(), "a reconcile panicked; restarting with empty state");
+            span.in_scope(|| tracing::error!("a reconcile panicked; restarting with empty state"));
             Requeue::Retry
         });
-        tracing::debug!(kind = %component, namespace = current.namespace(), name = current.name(), ?requeue, "reconciled");
         cx.metrics.reconciled(&current, started.elapsed(), requeue == Requeue::Retry);
         failures = if requeue == Requeue::Retry { failures + 1 } else { 0 };
         let delay = match requeue {
@@ -71,11 +79,28 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
     }
 }
 
+/// The span of a reconcile of `resource`, whose fields each log line has.
+fn reconcile_span(resource: &Desired) -> Span {
+    let cluster = resource.common().cluster_profile_ref.as_ref().map(ToString::to_string);
+    tracing::info_span!(
+        "reconcile",
+        kind = resource.component().kind(),
+        namespace = resource.namespace(),
+        name = resource.name(),
+        cluster = cluster.as_deref().unwrap_or("local"),
+        generation = resource.meta().generation.unwrap_or_default(),
+        reconcile_id = format!("{:016x}", random()),
+    )
+}
+
 /// Back-off: doubled each time, with up to a quarter of jitter, so that spokes that fail together
 /// are not retried together.
 fn backoff(failures: u32) -> Duration {
     let pause = (BACKOFF.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(8))).min(BACKOFF.1);
-    let noise = std::collections::hash_map::RandomState::new();
-    let noise = std::hash::BuildHasher::hash_one(&noise, failures) % 256;
-    pause + pause / 1024 * u32::try_from(noise).unwrap_or_default()
+    pause + pause / 1024 * u32::try_from(random() % 256).unwrap_or_default()
+}
+
+/// A random number; not for secrets.
+fn random() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), ())
 }

@@ -13,6 +13,8 @@ use knative_operator_shared::version::Version;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
+use tracing::{Instrument, debug_span};
+
 use super::conditions::{InstallationReport, ReconcileResult, TERMINATING};
 use super::context::Context;
 use super::finalize::{add_finalizer, go_operator_inventory};
@@ -79,16 +81,18 @@ struct StoredInventory {
 
 impl Install<'_> {
     async fn run(self, state: &mut ReconcilerState) -> Result<Outcome, Stopped> {
-        let release = self.assemble_release().await?;
+        let release = self.assemble_release().instrument(debug_span!("assemble_release")).await?;
         let observed = Arc::clone(&state.observer_on(self.cx.poll_interval, self.cluster, self.resource).observed);
         if observed.is_namespace_terminating() {
             return Err(self.namespace_terminating());
         }
-        let stored = self.store_inventory(state, &release, &observed).await?;
-        let planned = self.plan(state, release, &stored.uid, &observed)?;
-        let kinds = self.observe(state, &planned.plan).await;
+        let span = debug_span!("store_inventory");
+        let stored = self.store_inventory(state, &release, &observed).instrument(span).await?;
+        let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.uid, &observed))?;
+        let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
-        let report = self.apply(state, planned, stored, &kinds, &observed).await?;
+        let span = debug_span!("apply", objects = planned.plan.items().len());
+        let report = self.apply(state, planned, stored, &kinds, &observed).instrument(span).await?;
         Ok(self.outcome(report, manifests, &observed))
     }
 

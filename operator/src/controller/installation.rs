@@ -18,7 +18,7 @@ use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observed::ObservedState;
 use crate::apply::target::Target;
 use crate::apply::throttle::Throttle;
-use crate::apply::{engine, remove};
+use crate::apply::{differ, engine, remove};
 use crate::metrics::ObjectCounts;
 use crate::object::Kinds;
 use crate::object::ObjectId;
@@ -134,22 +134,28 @@ impl Installation<'_> {
         self.store.store(self.client, &self.inventory).await.map_err(|e| error_text(&e))
     }
 
-    /// Deletes objects of the inventory that are no longer in the plan.
+    /// Deletes objects of the inventory that are no longer in the plan. A Job whose deletion began
+    /// before the plan contained it again is deleted, too: then it runs again.
     async fn prune(&mut self, report: &mut InstallationReport) {
-        let obsolete =
-            self.inventory.0.iter().filter(|(id, _)| self.plan.get(id).is_none() && !remove::is_retained(id));
-        let obsolete: Vec<(ObjectId, Entry)> = obsolete.map(|(id, entry)| (id.clone(), entry.clone())).collect();
+        let is_obsolete = |id: &ObjectId, entry: &Entry| match self.plan.get(id) {
+            None => !remove::is_retained(id),
+            Some(item) => entry.deleting && differ::runs_once(item),
+        };
+        let mut obsolete: Vec<(ObjectId, Entry)> = Vec::new();
+        for (id, entry) in self.inventory.0.iter_mut().filter(|(id, entry)| is_obsolete(id, entry)) {
+            obsolete.push((id.clone(), entry.clone()));
+            // The response may be lost.
+            entry.deleting = true;
+        }
         let mut deleted = Vec::new();
         for (id, outcome) in remove::delete(self.client, self.plan.kinds(), obsolete).await {
             match outcome {
+                Ok(true) if self.plan.get(&id).is_some() => report.pending.push(format!("{id} to run again")),
                 Ok(true) => {
                     self.inventory.0.remove(&id);
                     deleted.push(id);
                 }
-                Ok(false) => {
-                    self.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = true);
-                    report.pending.push(format!("{id} to be deleted"));
-                }
+                Ok(false) => report.pending.push(format!("{id} to be deleted")),
                 Err(reason) => report.refused.push((id, format!("cannot delete the obsolete object: {reason}"))),
             }
         }
@@ -165,6 +171,11 @@ impl Installation<'_> {
         for item in self.plan.phase(Phase::Jobs) {
             let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             let name = &item.id.name;
+            if entry.deleting {
+                // The complete Job that is still observed is the earlier one.
+                has_running_jobs = true;
+                continue;
+            }
             match self.observed.health(&item.id) {
                 Some(Health::Ready) => entry.done = true,
                 Some(Health::Failed(reason)) => {

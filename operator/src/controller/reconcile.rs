@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::rules::{self, RuleContext};
 use knative_operator_shared::version::Version;
+use tracing::{Instrument, debug_span};
 
 use super::conditions::ReconcileResult;
 use super::context::Context;
@@ -45,7 +46,7 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
         return Requeue::After(CHECK_INTERVAL);
     }
     if resource.is_terminating() {
-        return finalize::finalize(cx, resource, state).await;
+        return finalize::finalize(cx, resource, state).instrument(debug_span!("finalize")).await;
     }
     let outcome = install_selected(cx, resource, state).await;
     status::publish_outcome(cx, resource, state, outcome).await
@@ -146,7 +147,7 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
         return Outcome::of(ReconcileResult::Unresolved(stale), Requeue::After(Duration::ZERO));
     }
     state.rebuilding = false;
-    let cluster = match resolve::resolve_target(cx, resource, suspect).await {
+    let cluster = match resolve::resolve_target(cx, resource, suspect).instrument(debug_span!("resolve")).await {
         Ok(cluster) => cluster,
         Err(failure) => return unresolved(state, failure),
     };
@@ -157,7 +158,8 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
     }
     match target {
         Target::Version(version) => {
-            let outcome = install::install(cx, resource, state, &cluster, version).await;
+            let span = debug_span!("install", %version);
+            let outcome = install::install(cx, resource, state, &cluster, version).instrument(span).await;
             // The cluster may be the cause of the failure: check it before the next attempt.
             state.suspect = outcome.requeue == Requeue::Retry
                 || matches!(&outcome.result, ReconcileResult::Installation(i) if !i.refused.is_empty());

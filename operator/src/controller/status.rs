@@ -12,6 +12,7 @@ use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use tracing::Instrument;
 
 use super::conditions;
 use super::context::Context;
@@ -110,7 +111,7 @@ pub async fn publish(
     if since < MESSAGE_INTERVAL && without_messages(&new) == without_messages(&old) {
         return StatusWrite::Throttled(MESSAGE_INTERVAL.saturating_sub(since));
     }
-    match write(&cx.hub, resource, &new).await {
+    match write(&cx.hub, resource, &new).instrument(tracing::debug_span!("write_status")).await {
         Ok(meta) => {
             state.written_status = Some((version(&meta), new));
             (state.written_at, state.behind_since) = (Some(Instant::now()), None);

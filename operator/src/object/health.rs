@@ -132,6 +132,8 @@ pub fn of(kind: &str, object: &WatchedObject) -> Option<Health> {
     match kind {
         "Deployment" => Some(deployment(object)),
         "StatefulSet" => Some(stateful_set(object)),
+        // A complete Job that is being deleted counts no longer.
+        "Job" if object.metadata.deletion_timestamp.is_some() => Some(Health::Waiting(TERMINATING.into())),
         "Job" => Some(job(object)),
         "CustomResourceDefinition" => Some(definition(object)),
         _ => None,

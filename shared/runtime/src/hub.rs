@@ -6,10 +6,15 @@ use std::time::Duration;
 use clap::Args;
 use http::HeaderValue;
 use http::header::USER_AGENT;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tower::timeout::TimeoutLayer;
 
 use crate::identity::user_agent;
+
+/// Time limit of response headers: longer than the timeouts of admission webhooks.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Flags of the connection to the hub.
 #[derive(Args, Clone, Debug)]
@@ -53,6 +58,28 @@ impl HubArgs {
         // Name and version of the program are ASCII.
         config.headers.extend(HeaderValue::from_str(&user_agent(program)).ok().map(|agent| (USER_AGENT, agent)));
         config.connect_timeout = Some(Duration::from_secs(5));
-        Client::try_from(config).map_err(HubError::Client)
+        client(config, RESPONSE_TIMEOUT).map_err(HubError::Client)
+    }
+}
+
+/// A client with a time limit of response headers.
+fn client(config: Config, limit: Duration) -> kube::Result<Client> {
+    Ok(ClientBuilder::try_from(config)?.with_layer(&TimeoutLayer::new(limit)).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn server_without_response_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // Connections are accepted by the kernel, and nobody reads.
+        let client = client(Config::new(url.parse().unwrap()), Duration::from_millis(50)).unwrap();
+        let error = client.apiserver_version().await.unwrap_err();
+        assert!(crate::error_text(&error).contains("timed out"), "{error}");
     }
 }

@@ -1,8 +1,8 @@
 //! The runtime that both processes share: [`admin`] serves health and metrics, [`tls_server`]
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
-//! [`process`], [`log`] and [`signal`] set up a process, [`hub`] builds the client of the hub and
-//! [`user`] that of a user, [`identity`] has user agent and field manager, [`error_text`] formats
-//! errors.
+//! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
+//! the hub and [`user`] that of a user, [`identity`] has user agent and field manager,
+//! [`error_text`] formats errors.
 
 pub mod access;
 pub mod admin;
@@ -10,12 +10,14 @@ pub mod duration;
 pub mod error_text;
 pub mod hub;
 pub mod identity;
+mod json_lines;
 pub mod log;
 mod metrics_access;
 pub mod process;
 pub mod ready;
 pub mod signal;
 pub mod tls_server;
+pub mod trace;
 pub mod user;
 
 pub use error_text::error_text;

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use crate::error_text;
 use crate::log::LogArgs;
 
-/// Runs `serve` on this number of threads. Exits with 1 and logs the error if it fails, and with 2
-/// if `log` is invalid.
-pub fn run<E: Error + 'static>(log: &LogArgs, threads: usize, serve: impl Future<Output = Result<(), E>>) -> ExitCode {
-    if let Err(error) = log.start() {
-        eprintln!("--log-level: {error}");
-        return ExitCode::from(2);
-    }
+/// Runs `serve` of `program` on this number of threads. Exits with 1 and logs the error if it
+/// fails, and with 2 if `log` is invalid.
+pub fn run<E: Error + 'static>(
+    program: &'static str,
+    log: &LogArgs,
+    threads: usize,
+    serve: impl Future<Output = Result<(), E>>,
+) -> ExitCode {
     let mut builder = match threads {
         // No work-stealing needed.
         1 => tokio::runtime::Builder::new_current_thread(),
@@ -22,15 +23,26 @@ pub fn run<E: Error + 'static>(log: &LogArgs, threads: usize, serve: impl Future
     let runtime = match builder.worker_threads(threads).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            tracing::error!(%error, "cannot start the runtime");
+            eprintln!("cannot start the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(serve) {
-        Ok(()) => ExitCode::SUCCESS,
+    let entered = runtime.enter();
+    let traces = match log.start(program) {
+        Ok(traces) => traces,
         Err(error) => {
-            tracing::error!(error = error_text(&error), "the process failed");
-            ExitCode::FAILURE
+            eprintln!("{}", error_text(&error));
+            return ExitCode::from(2);
         }
+    };
+    drop(entered);
+    let outcome = runtime.block_on(serve);
+    if let Err(error) = &outcome {
+        tracing::error!(error = error_text(error), "the process failed");
     }
+    if let Some(traces) = traces {
+        // Err means that it panicked.
+        let _ = runtime.block_on(runtime.spawn_blocking(move || traces.shutdown()));
+    }
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -4,7 +4,8 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::large_futures)] // it runs once
 
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, pin_mut};
@@ -14,7 +15,7 @@ use knative_operator_shared::api::{Condition, KnativeFleet, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::remaining::{objects, remaining};
-use knative_operator_tests::{Result, releases, wait};
+use knative_operator_tests::{Result, releases, tools, wait};
 use kube::api::DeleteParams;
 use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
@@ -32,6 +33,7 @@ struct Summary {
     pods: &'static str,
     release: String,
     refusal: String,
+    status: String,
     left: Vec<String>,
 }
 
@@ -66,7 +68,9 @@ async fn main() -> ExitCode {
         println!("  {:>6.1} s  {what}", took.as_secs_f64());
     }
     println!("  {:>6.1} s  in all", started.elapsed().as_secs_f64());
-    if let Err(error) = outcome {
+    if let Err(error) = outcome
+        && (!keeps() || summary.status.is_empty())
+    {
         eprintln!("\nThe demo failed: {error}");
         return ExitCode::FAILURE;
     }
@@ -74,6 +78,7 @@ async fn main() -> ExitCode {
     println!("  operator and webhook ran as {}", summary.pods);
     println!("  refused: {}", summary.refusal);
     println!("  objects left on the spokes after the deletion, apart from CRDs: {}", summary.left.len());
+    println!("  to look at it in a terminal and in a browser: KEEP=yes make demo");
     ExitCode::SUCCESS
 }
 
@@ -126,6 +131,11 @@ async fn run(summary: &mut Summary) -> Result<()> {
     let what = "kubectl apply a KnativeFleet, which adopts the KnativeServing, and until spoke-2 is Ready, too";
     summary.step(what, rolled_out(&hub, &fleet.to_string())).await?;
     println!("\n{}", indent(&hub.kubectl(&["get", "knativefleets,knativeservings", "-A"], "").await?));
+    summary.status = status(&hub)?;
+    println!("{}", indent(&summary.status));
+    if keeps() {
+        return keep(&hub).await;
+    }
     let delete = async { hub.kubectl(&["delete", "knativefleet", "demo", "-n", NAMESPACE], "").await };
     summary.step("kubectl delete the KnativeFleet, which empties both spokes", delete).await?;
     let left = async { Ok([remaining(&spoke, &before.0).await?, remaining(&other, &before.1).await?].concat()) };
@@ -177,6 +187,37 @@ async fn rolled_out(hub: &Cluster, fleet: &str) -> Result<()> {
         }
     }
     Err("the watch ended".into())
+}
+
+/// The command: that of the image, if the demo runs images.
+fn binary() -> Result<PathBuf> {
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let built = std::env::var("KNATIVE_IMAGES").map(|images| format!("{images}-dist/{architecture}/knative-operator"));
+    let path = tools::project().join(built.unwrap_or_default());
+    if path.is_file() { Ok(path) } else { tools::binary("knative-operator") }
+}
+
+/// What `knative-operator status` prints.
+fn status(hub: &Cluster) -> Result<String> {
+    let mut command = Command::new(binary()?);
+    let output = command.args(["status", "--all-namespaces", "--kubeconfig"]).arg(hub.kubeconfig()).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Leaves everything running until Ctrl+C.
+async fn keep(hub: &Cluster) -> Result<()> {
+    let (command, kubeconfig) = (binary()?, hub.kubeconfig());
+    let (command, kubeconfig) = (command.display(), kubeconfig.display());
+    println!("\nThe hub and the spokes keep running. In another terminal:");
+    println!("  {command} status --all-namespaces --watch --kubeconfig {kubeconfig}");
+    println!("  {command} ui --kubeconfig {kubeconfig}");
+    println!("Press Ctrl+C to tear everything down.");
+    std::future::pending().await
+}
+
+/// Whether everything stays until Ctrl+C.
+fn keeps() -> bool {
+    std::env::var_os("KEEP").is_some_and(|keep| !keep.is_empty())
 }
 
 fn indent(text: &str) -> String {

@@ -12,7 +12,7 @@ use super::world::{World, version};
 use super::{run, setting};
 
 /// Maximum number of requests to a spoke in a minute.
-const REQUESTS: usize = 240;
+const REQUESTS: usize = 360;
 
 #[test]
 fn lasting_faults_cause_few_requests() {

@@ -1,7 +1,7 @@
 //! A hub with the operator, three spokes and a fleet, all behind proxies that inject faults.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
@@ -22,6 +22,8 @@ use tokio::sync::{Mutex, RwLock};
 use super::config::{Config, FLEET_LABEL};
 use super::site::{Resource, Site, State, contents, differences, is_ready, objects};
 
+/// What undisturbed clusters have, by configuration: all worlds share it.
+static EXPECTED: LazyLock<Mutex<HashMap<Config, State>>> = LazyLock::new(Mutex::default);
 /// Time limit from the end of the faults until all is as declared.
 pub const CONVERGENCE: Duration = Duration::from_secs(60);
 /// Interval of reads.
@@ -37,10 +39,8 @@ pub struct World {
     pub sites: Vec<Site>,
     pub resources: Vec<Resource>,
     _gate: Gate,
-    /// A spoke without faults for each component, if needed, and what it had for each
-    /// configuration.
+    /// A spoke without faults for each component, if needed.
     calm: Vec<Cluster>,
-    expected: Mutex<HashMap<Config, State>>,
     _dir: TempDir,
 }
 
@@ -104,13 +104,12 @@ impl World {
         for namespace in namespaces.chain(calm.iter().map(Cluster::name)) {
             hub.kubectl(&["create", "namespace", namespace], "").await?;
         }
-        let expected = Mutex::default();
-        Ok(Self { hub, product, clock, chaos, sites, resources, _gate: gate, calm, expected, _dir: dir })
+        Ok(Self { hub, product, clock, chaos, sites, resources, _gate: gate, calm, _dir: dir })
     }
 
     /// What an undisturbed cluster has for `config`.
     pub async fn expected(&self, config: Config) -> Result<State> {
-        let mut known = self.expected.lock().await;
+        let mut known = EXPECTED.lock().await;
         if let Some(state) = known.get(&config) {
             return Ok(state.clone());
         }

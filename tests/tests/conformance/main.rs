@@ -6,9 +6,11 @@ mod downloads;
 mod golden;
 mod identifiers;
 mod instances;
+mod log_messages;
 mod oracle;
 mod patches;
 mod refusals;
+mod remedies;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::Hub;
-use super::table::{row, table};
+use crate::command::table::{row, table};
 use crate::fleet::revision::Revision;
 use crate::fleet::template::label_value;
 

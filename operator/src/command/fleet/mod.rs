@@ -5,7 +5,6 @@ mod edit;
 mod history;
 mod plan;
 mod status;
-mod table;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,10 +18,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::output;
-
-/// User agent and field manager.
-const PROGRAM: &str = "knative-operator-cli";
+use super::output::{self, PROGRAM};
 
 /// Flags of `fleet`.
 #[derive(Clone, Debug, clap::Args)]

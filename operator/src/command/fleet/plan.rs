@@ -15,8 +15,8 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::Hub;
-use super::table::{row, table};
 use crate::command::read;
+use crate::command::table::{row, table};
 use crate::fleet::plan::{Change, PlannedChange, Stored, plan};
 
 /// Maximum number of fields in a row.

@@ -13,12 +13,11 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 use serde_json::json;
 
-use super::table::{row, table};
 use super::{Format, Hub};
 use crate::command::output;
+use crate::command::status::bar;
+use crate::command::table::{row, table};
 
-/// Width of a progress bar, in characters.
-const BAR: usize = 20;
 /// Moves the cursor to the start, and deletes what is below.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
@@ -125,7 +124,7 @@ fn stage_row(stage: &StageStatus, now: Timestamp) -> Vec<String> {
     });
     row([
         &stage.name,
-        &bar(stage.updated, stage.clusters),
+        &bar(stage.updated, stage.clusters, false),
         &format!("{}/{}", stage.updated, stage.clusters),
         &stage.updating.to_string(),
         &stage.failed.to_string(),
@@ -133,13 +132,6 @@ fn stage_row(stage: &StageStatus, now: Timestamp) -> Vec<String> {
         stage.state.as_str(),
         &time.unwrap_or_default(),
     ])
-}
-
-/// A progress bar: `done` of `all`.
-fn bar(done: i32, all: i32) -> String {
-    let (done, all) = (usize::try_from(done).unwrap_or_default(), usize::try_from(all).unwrap_or_default());
-    let filled = (done * BAR).checked_div(all).unwrap_or(BAR).min(BAR);
-    format!("[{}{}]", "#".repeat(filled), ".".repeat(BAR - filled))
 }
 
 #[cfg(test)]
@@ -165,6 +157,6 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(summary(&fleet), "stage prod: 1 of 4 clusters updated, 3 ready, 1 failed, 0 deferred\n");
-        assert_eq!(bar(1, 3), "[######..............]");
+        assert_eq!(bar(1, 3, false), "[######..............]");
     }
 }

@@ -13,11 +13,11 @@ use knative_operator_shared::label::{FLEET, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::backoff::ConstantBackoff;
 use crate::fleet::revision::Revision;
 
 /// Delay before a failed watch is retried.
@@ -210,19 +210,4 @@ fn watch_kind(client: &Client, kind: Watched, resource: &ApiResource, retry: Dur
         .backoff(ConstantBackoff(retry))
         .map(move |event| StoreEvent(kind, event))
         .boxed()
-}
-
-/// A constant back-off, so that a CRD that is installed later is noticed.
-struct ConstantBackoff(Duration);
-
-impl Iterator for ConstantBackoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        Some(self.0)
-    }
-}
-
-impl Backoff for ConstantBackoff {
-    fn reset(&mut self) {}
 }

@@ -1,0 +1,190 @@
+//! `knative-operator wait`: waits for a resource, and prints what it waits for.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use knative_operator_runtime::duration::duration;
+use knative_operator_runtime::user::UserArgs;
+use knative_operator_shared::text::one_line;
+use tokio::time::Instant;
+
+use super::output::{self, PROGRAM};
+use super::status::follow;
+use crate::overview::model::Advice;
+use crate::overview::{Overview, Snapshot, State, Watched, overview};
+
+/// Time for which a problem that does not end by itself must last, so that a controller which
+/// creates several objects in a row is not interrupted.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Flags of `wait`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WaitArgs {
+    #[command(flatten)]
+    user: UserArgs,
+    /// The resource: knativeserving/NAME, knativeeventing/NAME or knativefleet/NAME.
+    #[arg(value_name = "KIND/NAME", value_parser = target)]
+    target: Target,
+    /// What to wait for.
+    #[arg(long = "for", value_enum, default_value_t)]
+    goal: Goal,
+    /// Time limit.
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// What to wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Goal {
+    /// The resource is Ready, with its newest spec.
+    #[default]
+    Ready,
+    /// The resource does not exist.
+    Deleted,
+}
+
+/// A resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    kind: Watched,
+    name: String,
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    let Some((kind, name)) = text.split_once('/').filter(|(_, name)| !name.is_empty()) else {
+        return Err("use KIND/NAME, such as knativeserving/knative-serving".to_owned());
+    };
+    let kind = kind.to_lowercase();
+    let kind = match kind.split('.').next().unwrap_or_default() {
+        "knativeserving" | "knativeservings" => Watched::Servings,
+        "knativeeventing" | "knativeeventings" => Watched::Eventings,
+        "knativefleet" | "knativefleets" | "kfleet" => Watched::Fleets,
+        _ => return Err("the kind must be knativeserving, knativeeventing or knativefleet".to_owned()),
+    };
+    Ok(Target { kind, name: name.to_owned() })
+}
+
+/// Waits. Exit status: 0 done, 1 timeout or a problem that does not end by itself, 2 error.
+pub fn run(args: &WaitArgs) -> ExitCode {
+    match output::runtime().and_then(|runtime| runtime.block_on(execute(args))) {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// How far a resource is.
+#[derive(Clone, Debug, PartialEq)]
+enum Progress {
+    Done(String),
+    Waiting { text: String, remedy: Option<Advice> },
+}
+
+async fn execute(args: &WaitArgs) -> Result<ExitCode, String> {
+    let deadline = Instant::now() + args.timeout;
+    let (client, namespace) = args.user.client(PROGRAM).await?;
+    let mut follower = follow(&client, &namespace, false);
+    follower.listed().await?;
+    if let Some((_, error)) = follower.snapshot().errors().find(|(kind, _)| *kind == args.target.kind) {
+        return Err(error.to_owned());
+    }
+    let (mut printed, mut permanent_since) = (String::new(), None);
+    loop {
+        let current = overview(follower.snapshot(), Timestamp::now());
+        let progress = progress(args, &namespace, follower.snapshot(), &current);
+        let text = match (&progress, follower.disconnected()) {
+            (Progress::Done(text), _) => text.clone(),
+            (_, Some(error)) => format!("reconnecting to the API server: {}", one_line(error)),
+            (Progress::Waiting { text, .. }, None) => text.clone(),
+        };
+        if text != printed {
+            output::print(&format!("{} {text}\n", Timestamp::now().strftime("%H:%M:%S")));
+            printed.clone_from(&text);
+        }
+        let Progress::Waiting { remedy, .. } = progress else { return Ok(ExitCode::SUCCESS) };
+        let permanent = remedy.filter(|remedy| !remedy.can_recover && follower.disconnected().is_none());
+        permanent_since = permanent.and(permanent_since.or(Some(Instant::now())));
+        let settled = permanent_since.map(|since| since + SETTLE);
+        tokio::select! {
+            () = follower.changed() => {}
+            () = tokio::time::sleep_until(settled.unwrap_or(deadline).min(deadline)) => {
+                let mut stderr = std::io::stderr();
+                let why = if permanent.is_some() { "this does not end by itself" } else { "timed out" };
+                let _ = writeln!(stderr, "{why}: {text}");
+                if let Some(remedy) = remedy {
+                    let _ = writeln!(stderr, "What to do: {}", remedy.text.replace('`', "\""));
+                }
+                return Ok(ExitCode::from(1));
+            }
+        }
+    }
+}
+
+fn progress(args: &WaitArgs, namespace: &str, snapshot: &Snapshot, overview: &Overview) -> Progress {
+    let Target { kind, name } = &args.target;
+    let what = format!("{} {namespace}/{name}", kind.resource().kind);
+    let exists = snapshot.get(*kind, &(namespace.to_owned(), name.clone())).is_some();
+    let waiting = |text: String| Progress::Waiting { text, remedy: None };
+    match (args.goal, exists) {
+        (Goal::Deleted, false) => Progress::Done(format!("{what} does not exist")),
+        (Goal::Ready, false) => waiting(format!("{what} does not exist yet")),
+        _ if *kind == Watched::Fleets => fleet(args.goal, namespace, name, overview),
+        _ => component(args.goal, (kind.resource().kind.as_str(), namespace, name), overview),
+    }
+}
+
+fn fleet(goal: Goal, namespace: &str, name: &str, overview: &Overview) -> Progress {
+    let Some(fleet) = overview.fleets.iter().find(|fleet| fleet.namespace == namespace && fleet.name == name) else {
+        return Progress::Waiting { text: "the fleet can't be read".to_owned(), remedy: None };
+    };
+    if fleet.ready && goal == Goal::Ready {
+        return Progress::Done(format!("KnativeFleet {namespace}/{name} is Ready"));
+    }
+    let stage = fleet.stages.iter().find(|stage| stage.state != "Complete");
+    let stage = stage.map(|stage| format!("stage {}: {}/{} updated; ", stage.name, stage.updated, stage.total));
+    let text = format!("{}{}: {}", stage.unwrap_or_default(), fleet.reason, one_line(&fleet.message));
+    Progress::Waiting { text, remedy: fleet.remedy.filter(|_| goal == Goal::Ready) }
+}
+
+fn component(goal: Goal, (kind, namespace, name): (&str, &str, &str), overview: &Overview) -> Progress {
+    let mut components = overview.clusters.iter().flat_map(|cluster| &cluster.components);
+    let found = components.find(|c| c.kind == kind && c.namespace == namespace && c.name == name);
+    let Some(component) = found else {
+        return Progress::Waiting { text: "the resource can't be read".to_owned(), remedy: None };
+    };
+    let is_installed = component.target_version.is_none();
+    if goal == Goal::Ready && component.state == State::Ready && is_installed {
+        let version = component.version.as_deref().unwrap_or_default();
+        return Progress::Done(format!("{kind} {namespace}/{name} is Ready, version {version}"));
+    }
+    let text = match &component.problem {
+        Some(problem) if !problem.reason.is_empty() => format!("{}: {}", problem.reason, one_line(&problem.message)),
+        Some(problem) => format!("waiting for {}", problem.condition),
+        None => match component.target_version.as_deref().filter(|_| component.state != State::Terminating) {
+            Some(target) => format!("{}: version {target} is not installed yet", component.state.as_str()),
+            None => format!("{}: the operator has not looked at the newest spec yet", component.state.as_str()),
+        },
+    };
+    let remedy = component.problem.as_ref().and_then(|problem| problem.remedy);
+    Progress::Waiting { text, remedy: remedy.filter(|_| goal == Goal::Ready) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_kind_and_name() {
+        let parsed = |text| target(text).map(|target| (target.kind, target.name));
+        assert_eq!(parsed("KnativeServing/a"), Ok((Watched::Servings, "a".to_owned())));
+        assert_eq!(parsed("knativeeventings.operator.knative.dev/a"), Ok((Watched::Eventings, "a".to_owned())));
+        assert_eq!(parsed("kfleet/a"), Ok((Watched::Fleets, "a".to_owned())));
+        for wrong in ["a", "knativeserving/", "pod/a", "/a"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The overview of a hub, from its objects. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use knative_operator_shared::api::{ClusterProfileReference, Component, Condition, KnativeFleet};
+use knative_operator_shared::fleet::placement::{Labels, decided, selected};
+use knative_operator_shared::fleet::stage::Stages;
+use knative_operator_shared::label::FLEET;
+use knative_operator_shared::rules;
+use serde_json::Value;
+
+use super::component::{self, conditions};
+use super::events::Events;
+use super::model::{ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
+use super::remedy;
+use super::snapshot::{Key, Snapshot, Watched};
+use crate::object::text;
+
+/// Identifier of the hub itself.
+pub const LOCAL: &str = "local";
+
+/// The overview of the hub with the objects in `snapshot`.
+pub fn overview(snapshot: &Snapshot, now: Timestamp) -> Overview {
+    let events = Events::of(snapshot);
+    let mut clusters = clusters(snapshot, &events, now);
+    let fleets: Vec<FleetView> = snapshot
+        .all(Watched::Fleets)
+        .map(|(key, fleet)| fleet_view(snapshot, key, fleet, &events, &clusters))
+        .collect();
+    for fleet in &fleets {
+        let name = format!("{}/{}", fleet.namespace, fleet.name);
+        for id in fleet.stages.iter().flat_map(|stage| &stage.clusters) {
+            let empty = || cluster(snapshot, id);
+            let cluster = clusters.entry(id.clone()).or_insert_with(empty);
+            cluster.fleet.get_or_insert_with(|| name.clone());
+        }
+    }
+    let clusters: Vec<ClusterView> = clusters.into_values().collect();
+    let mut by_state: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for cluster in &clusters {
+        *by_state.entry(cluster.state.as_str()).or_default() += 1;
+    }
+    let is_ready = clusters.iter().all(|cluster| cluster.state == State::Ready);
+    let unread = |(kind, error): (Watched, &str)| format!("{}: {error}", kind.resource().plural);
+    Overview {
+        ready: is_ready && fleets.iter().all(|fleet| fleet.ready),
+        clusters_by_state: by_state,
+        notes: snapshot.errors().map(unread).collect(),
+        fleets,
+        clusters,
+    }
+}
+
+/// The clusters with a resource, by identifier.
+fn clusters(snapshot: &Snapshot, events: &Events<'_>, now: Timestamp) -> BTreeMap<String, ClusterView> {
+    let mut clusters: BTreeMap<String, ClusterView> = BTreeMap::new();
+    for (component, kind) in Component::ALL.into_iter().zip([Watched::Servings, Watched::Eventings]) {
+        for (_, resource) in snapshot.all(kind) {
+            let id = target(resource);
+            let cluster = clusters.entry(id.clone()).or_insert_with(|| cluster(snapshot, &id));
+            let view = component::view(component, resource, events, now);
+            if cluster.components.is_empty() || view.state > cluster.state {
+                cluster.state = view.state;
+            }
+            cluster.connection = cluster.connection.take().or_else(|| connection(&id, &view));
+            cluster.components.push(view);
+            let fleet = resource.pointer("/metadata/labels").and_then(|labels| labels[FLEET].as_str());
+            if let Some(fleet) = fleet {
+                cluster.fleet = Some(format!("{}/{fleet}", text(resource, "/metadata/namespace")));
+            }
+        }
+    }
+    clusters
+}
+
+/// Identifier of the cluster that `resource` is installed on.
+pub fn target(resource: &Value) -> String {
+    let name = text(resource, "/spec/clusterProfileRef/name");
+    if name.is_empty() {
+        return LOCAL.to_owned();
+    }
+    format!("{}/{name}", text(resource, "/spec/clusterProfileRef/namespace"))
+}
+
+/// The cluster `id`, without components.
+fn cluster(snapshot: &Snapshot, id: &str) -> ClusterView {
+    let key: Option<Key> = id.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+    let profile = key.and_then(|key| snapshot.get(Watched::Profiles, &key));
+    let providers = profile.map(|profile| {
+        let status = &profile["status"];
+        let lists = [&status["accessProviders"], &status["credentialProviders"]];
+        lists.into_iter().filter_map(Value::as_array).flatten().collect::<Vec<_>>()
+    });
+    let providers = providers.unwrap_or_default();
+    let server = providers.iter().map(|provider| text(provider, "/cluster/server")).find(|server| !server.is_empty());
+    ClusterView {
+        id: id.to_owned(),
+        state: State::Pending,
+        fleet: None,
+        server: server.map(str::to_owned),
+        providers: providers.iter().map(|provider| text(provider, "/name").to_owned()).collect(),
+        connection: None,
+        components: Vec::new(),
+    }
+}
+
+/// What the condition `TargetClusterResolved` of `component` says about the connection to `id`.
+fn connection(id: &str, component: &ComponentView) -> Option<ConnectionView> {
+    let resolved = component.conditions.iter().find(|condition| condition.type_ == "TargetClusterResolved")?;
+    let connected = match resolved.status.as_str() {
+        "True" => Some(true),
+        "False" => Some(false),
+        _ => None,
+    };
+    (id != LOCAL).then(|| ConnectionView { connected, since: resolved.last_transition_time.clone() })
+}
+
+fn fleet_view(
+    snapshot: &Snapshot,
+    (namespace, name): &Key,
+    object: &Value,
+    events: &Events<'_>,
+    clusters: &BTreeMap<String, ClusterView>,
+) -> FleetView {
+    let conditions = conditions(object);
+    let is_true = |type_: &str| conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
+    let is_current = object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
+    let headline = headline(&conditions);
+    let field = |name: &str| headline.and_then(|c| if name == "reason" { c.reason.clone() } else { c.message.clone() });
+    let (reason, message) = (field("reason").unwrap_or_default(), field("message").unwrap_or_default());
+    let fleet = rules::parse_fleet(object).ok();
+    let status = fleet.as_ref().and_then(|fleet| fleet.status.clone()).unwrap_or_default();
+    let mut members = fleet.as_ref().map(|fleet| members(snapshot, fleet, clusters)).unwrap_or_default();
+    let stages = status.stages.iter().map(|stage| StageView {
+        name: stage.name.clone(),
+        state: stage.state.as_str(),
+        total: stage.clusters,
+        updated: stage.updated,
+        updating: stage.updating,
+        failed: stage.failed,
+        deferred: stage.deferred,
+        started_at: stage.started_at.clone(),
+        finished_at: stage.finished_at.clone(),
+        clusters: members.remove(&stage.name).unwrap_or_default(),
+    });
+    FleetView {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        ready: is_true("Ready") && is_current,
+        remedy: headline.and_then(|c| remedy::find(&c.type_, &reason, &message)).filter(|_| !is_true("Ready")),
+        reason,
+        message,
+        paused: is_true("Paused"),
+        current_revision: status.current_revision.clone(),
+        update_revision: status.update_revision.clone(),
+        stages: stages.collect(),
+        events: events.about(("KnativeFleet", namespace, name)),
+        conditions,
+    }
+}
+
+/// The most important condition: what stops the fleet, else `Ready`.
+fn headline(conditions: &[Condition]) -> Option<&Condition> {
+    let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+    let is_true = |condition: &&Condition| condition.status == "True";
+    let stopped = |condition: &&Condition| {
+        matches!(condition.reason.as_deref(), Some("AwaitingApproval" | "RolledBack" | "RollingBack"))
+    };
+    find("RemovalBlocked")
+        .filter(is_true)
+        .or_else(|| find("Paused").filter(is_true))
+        .or_else(|| find("Progressing").filter(stopped))
+        .or_else(|| find("Ready"))
+}
+
+/// Identifiers of the clusters of `fleet` by the name of their stage.
+fn members(
+    snapshot: &Snapshot,
+    fleet: &KnativeFleet,
+    clusters: &BTreeMap<String, ClusterView>,
+) -> HashMap<String, Vec<String>> {
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let name = format!("{namespace}/{}", fleet.metadata.name.as_deref().unwrap_or_default());
+    let labels: BTreeMap<ClusterProfileReference, Labels> = snapshot
+        .all(Watched::Profiles)
+        .map(|((namespace, name), profile)| {
+            let labels = profile.pointer("/metadata/labels").cloned().unwrap_or_default();
+            let reference = ClusterProfileReference { name: name.clone(), namespace: namespace.clone() };
+            (reference, serde_json::from_value(labels).unwrap_or_default())
+        })
+        .collect();
+    let placement = &fleet.spec.placement;
+    let selected = if let Some(decision) = &placement.decision {
+        let slices = snapshot.all(Watched::Decisions).map(|(_, slice)| slice.as_ref());
+        decided(&decision.key, decision.namespace.as_deref().unwrap_or(namespace), slices)
+    } else {
+        let all = labels.iter().map(|(reference, labels)| (reference, Some(labels)));
+        selected(placement, namespace, all).unwrap_or_default()
+    };
+    let mut ids: Vec<String> = selected.iter().map(ToString::to_string).collect();
+    if ids.is_empty() {
+        // The user may not read ClusterProfiles.
+        ids.extend(clusters.values().filter(|c| c.fleet.as_ref() == Some(&name)).map(|cluster| cluster.id.clone()));
+    }
+    let Ok(stages) = Stages::of(&fleet.spec.rollout) else { return HashMap::new() };
+    let mut members: HashMap<String, Vec<String>> = HashMap::new();
+    for id in ids {
+        let reference = id.split_once('/').map(|(namespace, name)| ClusterProfileReference {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        });
+        let labels = reference.and_then(|reference| labels.get(&reference)).cloned().unwrap_or_default();
+        let stage = &stages.settings()[stages.index_of(&labels)];
+        members.entry(stage.name.clone()).or_default().push(id);
+    }
+    members
+}

@@ -1,0 +1,14 @@
+//! The state of a hub as a whole, for `status`, `wait` and `ui`: computed from the hub's objects
+//! only, with the rights of the user.
+
+pub mod build;
+pub mod component;
+pub mod events;
+pub mod follow;
+pub mod model;
+pub mod remedy;
+pub mod snapshot;
+
+pub use build::overview;
+pub use model::{ClusterView, ComponentView, FleetView, Overview, StageView, State};
+pub use snapshot::{Snapshot, Watched};

@@ -1,0 +1,185 @@
+//! What to do about a condition that is not True: the tables of docs/user/troubleshooting.md.
+
+use super::model::Advice;
+
+/// What to do about a condition.
+pub struct Remedy {
+    /// Type of the condition; empty for any.
+    pub condition: &'static str,
+    /// Reason of the condition; empty for any.
+    pub reason: &'static str,
+    /// Parts of its message, in order; empty for any.
+    pub message: &'static [&'static str],
+    /// What to do.
+    pub advice: Advice,
+}
+
+const RESOLVED: &str = "TargetClusterResolved";
+const INSTALLED: &str = "InstallSucceeded";
+const AVAILABLE: &str = "DeploymentsAvailable";
+
+/// It ends by itself, or once something outside of the resource changes.
+const fn temporary(
+    condition: &'static str,
+    reason: &'static str,
+    message: &'static [&'static str],
+    text: &'static str,
+) -> Remedy {
+    Remedy { condition, reason, message, advice: Advice { text, can_recover: true } }
+}
+
+/// It does not end until somebody acts.
+const fn permanent(
+    condition: &'static str,
+    reason: &'static str,
+    message: &'static [&'static str],
+    text: &'static str,
+) -> Remedy {
+    Remedy { condition, reason, message, advice: Advice { text, can_recover: false } }
+}
+
+/// All remedies. The first that fits counts.
+pub const REMEDIES: &[Remedy] = &[
+    permanent(
+        RESOLVED,
+        "MulticlusterDisabled",
+        &[],
+        "Set `multicluster.enabled` and `accessProvidersConfig`, or the flag.",
+    ),
+    permanent(RESOLVED, "AccessProviderNotConfigured", &[], "Add one to `accessProvidersConfig.providers`."),
+    permanent(
+        RESOLVED,
+        "ClusterProfileNotFound",
+        &[],
+        "Create it, or delete the resource and create it with the right reference.",
+    ),
+    temporary(RESOLVED, "ClusterProfileNotReady", &[], "Check the cluster manager. Without one, patch the status."),
+    permanent(RESOLVED, "ClusterProfileUnavailable", &[], "Use one name in both; the message lists the names."),
+    temporary(
+        RESOLVED,
+        "AccessProviderFailed",
+        &[],
+        "The message has its last line on standard error. `exec format error`: it is built for another architecture. Missing Secret: create it in the operator's namespace.",
+    ),
+    permanent(RESOLVED, "RemoteClientCreationFailed", &[], "Correct the field that the message names."),
+    temporary(
+        RESOLVED,
+        "RemoteClusterUnreachable",
+        &[],
+        "The message has the error. The operator retries within 10 s.",
+    ),
+    permanent(
+        RESOLVED,
+        "RemoteClusterUnauthorized",
+        &[],
+        "Replace the token in the Secret, or fix the permissions of the account. You don't need to restart the operator.",
+    ),
+    temporary(RESOLVED, "RemoteClusterStale", &[], "None. This ends by itself."),
+    temporary(RESOLVED, "ClusterProviderClosed", &[], "None. This ends by itself."),
+    permanent(
+        "VersionMigrationEligible",
+        "",
+        &[],
+        "Set `spec.version` to the next minor version first; `knative-operator versions` lists the versions.",
+    ),
+    permanent(INSTALLED, "Unreadable", &[], "Correct the field that the message names."),
+    temporary(INSTALLED, "NamespaceTerminating", &[], "None. The operator installs again once the namespace is gone."),
+    temporary(INSTALLED, "GoOperatorRunning", &[], "Delete the Go operator's Deployment; see [Migrate](migration.md)."),
+    temporary(INSTALLED, "Error", &[" is not installed"], "Install it, or change the setting that the message names."),
+    permanent(INSTALLED, "Error", &["is older and installed on the same cluster"], "Delete one of the two resources."),
+    permanent(INSTALLED, "Error", &["Job ", " failed"], "Fix the cause, then delete the Job to run it again."),
+    temporary(
+        INSTALLED,
+        "Error",
+        &["CustomResourceDefinition ", " is not established"],
+        "Another CRD uses the same names. Remove one of them.",
+    ),
+    temporary(INSTALLED, "Error", &["cannot watch "], "Grant the account `list` and `watch` for the kind."),
+    temporary(
+        INSTALLED,
+        "Error",
+        &["failed to apply "],
+        "Fix what the API server's message names: a quota, a policy, a permission. Other objects are installed meanwhile.",
+    ),
+    permanent(INSTALLED, "Error", &["spec."], "Correct the field that the message names."),
+    temporary(AVAILABLE, "NotReady", &["Image"], "Check the name of the image, `spec.registry`, and the pull Secrets."),
+    temporary(
+        AVAILABLE,
+        "NotReady",
+        &["exceeded quota"],
+        "Raise the ResourceQuota of the namespace, or lower the requests by `spec.workloads`.",
+    ),
+    temporary(
+        AVAILABLE,
+        "NotReady",
+        &["ProgressDeadlineExceeded"],
+        "Look at the Pods: `kubectl describe pods`, in the namespace of the Deployment on its cluster.",
+    ),
+    permanent("Ready", "InvalidSpec", &[], "Correct the field that the message names."),
+    permanent("Ready", "NoClusters", &[], "Correct `spec.placement`, or label the ClusterProfiles."),
+    permanent(
+        "Paused",
+        "TooManyFailures",
+        &[],
+        "Correct the spec, or return to the last revision: `knative-operator fleet rollback`.",
+    ),
+    permanent("Paused", "Paused", &[], "`knative-operator fleet resume` continues the rollout."),
+    permanent("Progressing", "RolledBack", &[], "Correct the spec. The same revision is not tried again."),
+    permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
+    permanent(
+        "RemovalBlocked",
+        "TooManyClusters",
+        &[],
+        "Correct `spec.placement`, or approve the removal: `knative-operator fleet approve`.",
+    ),
+];
+
+/// What to do about `condition` with `reason` and `message`.
+pub fn find(condition: &str, reason: &str, message: &str) -> Option<Advice> {
+    let fits = |remedy: &&Remedy| {
+        let mut rest = Some(message);
+        for part in remedy.message {
+            rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
+        }
+        remedy.condition == condition && (remedy.reason.is_empty() || remedy.reason == reason) && rest.is_some()
+    };
+    REMEDIES.iter().find(fits).map(|remedy| remedy.advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::reason::Reason;
+
+    use super::*;
+
+    #[test]
+    fn first_remedy_that_fits_counts() {
+        let text = |condition, reason, message| find(condition, reason, message).map(|advice| advice.text);
+        assert_eq!(
+            text(INSTALLED, "Error", "Install failed with message: Job n/j failed: BackoffLimitExceeded"),
+            Some("Fix the cause, then delete the Job to run it again.")
+        );
+        assert_eq!(text(INSTALLED, "Installing", "Waiting for Job n/j"), None);
+        assert_eq!(text(RESOLVED, "RemoteClusterStale", "x"), Some("None. This ends by itself."));
+        assert!(text(INSTALLED, "Error", "cannot watch Deployments").is_some_and(|text| text.starts_with("Grant")));
+    }
+
+    #[test]
+    fn each_reason_has_a_remedy() {
+        for reason in [
+            Reason::MulticlusterDisabled,
+            Reason::AccessProviderNotConfigured,
+            Reason::ClusterProfileNotFound,
+            Reason::ClusterProfileNotReady,
+            Reason::ClusterProfileUnavailable,
+            Reason::AccessProviderFailed,
+            Reason::RemoteClientCreationFailed,
+            Reason::RemoteClusterUnreachable,
+            Reason::RemoteClusterUnauthorized,
+            Reason::RemoteClusterStale,
+            Reason::ClusterProviderClosed,
+        ] {
+            assert!(find(RESOLVED, reason.as_str(), "").is_some(), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Log lines in JSON, on one level: the fields of all spans around an event, and its own.
+
+use std::fmt;
+
+use jiff::{Timestamp, Unit};
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Formats events as JSON objects. Fields of inner spans and of the event replace those of the same
+/// name.
+pub struct JsonLines;
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut fields = Map::new();
+        for span in context.event_scope().into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
+            let extensions = span.extensions();
+            let formatted = extensions.get::<FormattedFields<N>>().map(|fields| fields.fields.as_str());
+            if let Some(Ok(own)) = formatted.map(serde_json::from_str::<Map<String, Value>>) {
+                fields.extend(own);
+            }
+        }
+        event.record(&mut Fields(&mut fields));
+        let message = fields.remove("message").unwrap_or_default();
+        let now = Timestamp::now();
+        let head = [
+            ("timestamp", Value::from(now.round(Unit::Microsecond).unwrap_or(now).to_string())),
+            ("level", Value::from(event.metadata().level().as_str())),
+            ("message", message),
+        ];
+        let tail = ("target", Value::from(event.metadata().target()));
+        let mut separator = '{';
+        for (name, value) in head
+            .iter()
+            .map(|(n, v)| (*n, v))
+            .chain(fields.iter().map(|(n, v)| (n.as_str(), v)))
+            .chain([(tail.0, &tail.1)])
+        {
+            write!(writer, "{separator}{}:{value}", Value::from(name))?;
+            separator = ',';
+        }
+        writeln!(writer, "}}")
+    }
+}
+
+/// Records the fields of an event.
+struct Fields<'f>(&'f mut Map<String, Value>);
+
+impl Fields<'_> {
+    fn set(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields<'_> {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.set(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.set(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.set(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set(field, format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use tracing_subscriber::fmt::format::JsonFields;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_have_the_fields_of_spans() {
+        let buffer = Buffer::default();
+        let writer = buffer.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .event_format(JsonLines)
+            .fmt_fields(JsonFields::new())
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::info_span!("reconcile", kind = "KnativeServing", name = "a", generation = 3);
+            let inner = tracing::info_span!(parent: &span, "write", name = "b", object = "Service \"x\"\nforged");
+            inner.in_scope(|| tracing::warn!(why = %"line\nbreak", count = 2, "failed"));
+            span.in_scope(|| tracing::info!(name = "own", "done"));
+        });
+        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert_eq!(lines[0]["message"], "failed");
+        assert_eq!(
+            (&lines[0]["kind"], &lines[0]["generation"], &lines[0]["count"]),
+            (&"KnativeServing".into(), &3.into(), &2.into())
+        );
+        assert_eq!((&lines[0]["name"], &lines[0]["why"]), (&"b".into(), &"line\nbreak".into()));
+        assert_eq!((&lines[1]["name"], &lines[1]["level"]), (&"own".into(), &"INFO".into()));
+        assert!(text.starts_with("{\"timestamp\":\"") && text.lines().all(|line| line.ends_with("\"}")), "{text}");
+    }
+}

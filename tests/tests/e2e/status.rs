@@ -1,0 +1,115 @@
+//! `knative-operator status` and `wait`, against a real hub.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use knative_operator_tests::kubeconfig::{User, kubeconfig};
+use knative_operator_tests::{Result, tools};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::support::{apply, delete, fleet, namespace, run, serving};
+
+/// Runs the command; its exit status, standard output and standard error.
+async fn command(kubeconfig: &Path, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+    let binary = tools::binary("knative-operator")?;
+    let output = Command::new(binary).args(arguments).arg("--kubeconfig").arg(kubeconfig).output().await?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+}
+
+#[test]
+fn status_and_wait_show_progress_problems_and_remedies() {
+    run(async {
+        let fleet = fleet().await?;
+        let place = "status-cli";
+        let config = fleet.hub.kubeconfig();
+        namespace(&fleet.hub, place).await?;
+        let (code, text, hint) = command(&config, &["status", "-n", place]).await?;
+        assert_eq!((code, text.as_str()), (Some(0), "No KnativeServing, KnativeEventing or KnativeFleet.\n"));
+        assert!(hint.contains("Use --all-namespaces (-A)"), "{hint}");
+
+        // A problem that does not end by itself: `wait` fails soon, with the remedy.
+        let lost = serving(place, "lost", Some("nowhere"), &fleet.releases);
+        apply(&fleet.hub, &lost).await?;
+        let started = Instant::now();
+        let arguments = ["wait", "knativeserving/lost", "-n", place, "--timeout", "300s"];
+        let (code, text, problem) = command(&config, &arguments).await?;
+        assert_eq!(code, Some(1), "{text} {problem}");
+        assert!(text.contains("ClusterProfileNotFound: ClusterProfile fleet-system/nowhere does not exist"), "{text}");
+        assert!(
+            problem.contains("this does not end by itself") && problem.contains("What to do: Create it"),
+            "{problem}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(120));
+        let (code, text, _) = command(&config, &["status", "-n", place]).await?;
+        assert_eq!(code, Some(1), "{text}");
+        for part in
+            ["1 cluster: 1 Unreachable", "? fleet-system/nowhere  Unreachable", "What to do: Create it, or delete"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let (code, text, _) = command(&config, &["status", "-n", place, "-o", "json"]).await?;
+        let value: Value = serde_json::from_str(&text)?;
+        assert_eq!(
+            (code, &value["ready"], &value["clusters"][0]["state"]),
+            (Some(1), &Value::Bool(false), &"Unreachable".into())
+        );
+        assert_eq!(value["clusters"][0]["components"][0]["problem"]["remedy"]["canRecover"], false);
+
+        // Changes, as lines, until the deletion.
+        let mut watch = Command::new(tools::binary("knative-operator")?)
+            .args(["status", "--watch", "-n", place, "--kubeconfig"])
+            .arg(&config)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(watch.stdout.take().ok_or("no output")?).lines();
+        let first = lines.next_line().await?.unwrap_or_default();
+        assert!(first.ends_with("does not exist; create it, or correct spec.clusterProfileRef"), "{first}");
+        delete(&fleet.hub, &lost).await?;
+        let last = async {
+            loop {
+                let line = lines.next_line().await?.unwrap_or_default();
+                if line.is_empty() || line.ends_with("KnativeServing status-cli/lost on fleet-system/nowhere: deleted")
+                {
+                    return Ok::<String, std::io::Error>(line);
+                }
+            }
+        };
+        assert!(!tokio::time::timeout(Duration::from_secs(60), last).await??.is_empty());
+        let (code, text, _) = command(&config, &["wait", "ks/lost", "-n", place, "--for", "deleted"]).await?;
+        assert_eq!(code, Some(2), "{text}");
+        let (code, text, _) =
+            command(&config, &["wait", "knativeserving/lost", "-n", place, "--for", "deleted"]).await?;
+        assert_eq!((code, text.contains("does not exist")), (Some(0), true), "{text}");
+        let arguments = ["wait", "knativeserving/lost", "-n", place, "--timeout", "1s"];
+        let (code, _, problem) = command(&config, &arguments).await?;
+        assert_eq!(
+            (code, problem.contains("timed out: KnativeServing status-cli/lost does not exist yet")),
+            (Some(1), true),
+            "{problem}"
+        );
+
+        // Without permission, and without an API server.
+        fleet.hub.kubectl(&["create", "serviceaccount", "nobody", "-n", place], "").await?;
+        let token = fleet.hub.token(place, "nobody", 3600).await?;
+        let file = fleet.hub.dir().join("nobody.kubeconfig");
+        let user = User::Token(&token);
+        std::fs::write(&file, kubeconfig("nobody", &fleet.hub.url(), fleet.hub.authority(), place, &user))?;
+        let (code, _, error) = command(&file, &["status"]).await?;
+        assert_eq!(code, Some(2));
+        assert!(
+            error.contains("is forbidden") && error.contains("Use -n for a namespace that you can read"),
+            "{error}"
+        );
+        std::fs::write(&file, kubeconfig("gone", "https://127.0.0.1:1", fleet.hub.authority(), place, &user))?;
+        let (code, _, error) = command(&file, &["status"]).await?;
+        assert_eq!((code, error.contains("onnection refused")), (Some(2), true), "{error}");
+        assert!(!error.contains(&token));
+        fleet.hub.kubectl(&["delete", "namespace", place, "--wait=false"], "").await?;
+        Ok(())
+    });
+}

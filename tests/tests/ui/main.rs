@@ -1,0 +1,27 @@
+//! `knative-operator ui` in Debian's Chromium: each view, live changes, failures, accessibility,
+//! and a thousand clusters. `make test-ui` runs it, and writes pictures to `target/ui`.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
+
+use knative_operator_tests::Result;
+
+mod browser;
+mod large;
+mod page;
+mod views;
+
+/// Runs `test`, unless this is `make test` or the browser is missing.
+fn run(test: impl Future<Output = Result<()>>) {
+    if std::env::var_os("BROWSER_TESTS").is_none() {
+        println!("skipped: make test-ui runs the tests with a browser");
+        return;
+    }
+    if let Err(missing) = browser::is_installed() {
+        println!("skipped: {missing}");
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    if let Err(error) = runtime.block_on(test) {
+        panic!("{error}");
+    }
+}

@@ -1,0 +1,254 @@
+//! The views, with a real hub and a real spoke.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::kubeconfig::{User, kubeconfig};
+use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::{Result, releases};
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::page::Page;
+use crate::run;
+
+const PLACE: &str = "platform";
+/// Widths of a phone, a laptop and a wall screen, in pixels.
+const WIDTHS: [u32; 3] = [360, 1280, 3840];
+
+struct Scene {
+    hub: Cluster,
+    spoke: Cluster,
+    _product: Product,
+    _plugins: tempfile::TempDir,
+}
+
+impl Scene {
+    async fn start() -> Result<Self> {
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("ui-hub"), Cluster::spoke("ui-spoke"))?;
+        let plugins = tempfile::tempdir()?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["fleet"] = json!({"enabled": true});
+        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        hub.kubectl(&["create", "namespace", PLACE], "").await?;
+        Ok(Self { hub, spoke, _product: product, _plugins: plugins })
+    }
+
+    async fn apply(&self, object: &Value) -> Result<()> {
+        self.hub.kubectl(&["apply", "-f", "-"], &object.to_string()).await.map(drop)
+    }
+
+    async fn register(&self, name: &str) -> Result<()> {
+        product::register(&self.hub, &self.spoke, name).await?;
+        self.hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await.map(drop)
+    }
+
+    /// A kubeconfig with the contexts of hub and spoke.
+    fn both(&self) -> Result<PathBuf> {
+        let path = self.hub.dir().join("both.kubeconfig");
+        let [mut hub, spoke] = [self.hub.kubeconfig(), self.spoke.kubeconfig()].map(|path| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            serde_json::from_str::<Value>(&text).unwrap_or_default()
+        });
+        for (list, key) in [("clusters", "cluster"), ("users", "user"), ("contexts", "context")] {
+            let mut entry = spoke[list][0].clone();
+            entry["name"] = json!("spoke");
+            if key == "context" {
+                entry[key]["cluster"] = json!("spoke");
+                entry[key]["user"] = json!("spoke");
+            }
+            hub[list].as_array_mut().ok_or("no list")?.push(entry);
+        }
+        std::fs::write(&path, hub.to_string())?;
+        Ok(path)
+    }
+
+    /// A kubeconfig of a user who may only read the custom resources.
+    async fn reader(&self) -> Result<PathBuf> {
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"}, "rules": [
+            {"apiGroups": ["operator.knative.dev"], "resources": ["knativeservings", "knativeeventings"], "verbs": ["list", "watch"]}]});
+        self.apply(&role).await?;
+        self.hub.kubectl(&["create", "serviceaccount", "reader", "-n", PLACE], "").await?;
+        let account = format!("--serviceaccount={PLACE}:reader");
+        self.hub.kubectl(&["create", "clusterrolebinding", "reader", "--clusterrole=reader", &account], "").await?;
+        let token = self.hub.token(PLACE, "reader", 3600).await?;
+        let path = self.hub.dir().join("reader.kubeconfig");
+        std::fs::write(
+            &path,
+            kubeconfig("reader", &self.hub.url(), self.hub.authority(), PLACE, &User::Token(&token)),
+        )?;
+        Ok(path)
+    }
+}
+
+fn serving(name: &str, profile: Option<&str>) -> Value {
+    let mut spec = json!({"version": "1.1.0", "ingress": {"kourier": {"enabled": true}},
+        "config": {"network": {"ingress-class": "kourier.ingress.networking.knative.dev"}}});
+    if let Some(profile) = profile {
+        spec["clusterProfileRef"] = json!({"name": profile, "namespace": FLEET});
+    }
+    json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": {"name": name, "namespace": PLACE}, "spec": spec})
+}
+
+fn fleet(stages: &Value) -> Value {
+    json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": PLACE}, "spec": {
+        "placement": {"clusterSelector": {"matchLabels": {"env": "prod"}}, "namespaces": [FLEET]},
+        "eventing": {"spec": {"version": "1.1.0"}},
+        "rollout": {"stages": stages},
+    }})
+}
+
+/// Checks the view at all widths with axe-core.
+async fn accessible(browser: &Browser, view: &str) -> Result<()> {
+    for width in WIDTHS {
+        browser.resize(width, 900).await?;
+        let violations = browser.violations().await?;
+        if !violations.is_empty() {
+            return Err(format!("{view} at {width} pixels: {violations:#?}").into());
+        }
+        let overflow =
+            browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth").await?;
+        if overflow.as_i64().unwrap_or(1) > 0 {
+            return Err(format!("{view} at {width} pixels is {overflow} pixels too wide").into());
+        }
+    }
+    browser.resize(1280, 900).await?;
+    println!("axe-core finds nothing in: {view}, at {WIDTHS:?} pixels");
+    Ok(())
+}
+
+#[test]
+fn views_follow_the_hub() {
+    run(async {
+        let scene = Scene::start().await?;
+        let page = Page::start(&scene.hub.kubeconfig(), &[]).await?;
+        let browser = Browser::start("light").await?;
+
+        // An empty hub says what to do. The token is valid once.
+        browser.open(&page.url).await?;
+        browser.shows("Nothing is installed yet").await?;
+        accessible(&browser, "empty hub").await?;
+        let (other, address) = (Browser::start("light").await?, page.url.clone());
+        other.open(&address).await?;
+        other.shows("This URL was used already").await?;
+        drop(other);
+
+        // A resource appears, and turns Ready.
+        let started = Instant::now();
+        scene.register("a").await?;
+        scene.apply(&serving("one", Some("a"))).await?;
+        browser.shows("1 Ready").await?;
+        browser.hides("Nothing is installed yet").await?;
+        println!("a resource turned Ready on the page after {:.1} s", started.elapsed().as_secs_f64());
+
+        // The cluster: conditions, connection, repaired drift.
+        browser.run("location.hash = '#/cluster/fleet-system/a'").await?;
+        browser.shows("DeploymentsAvailable").await?;
+        browser.shows("connected for").await?;
+        scene.spoke.kubectl(&["scale", "deployment/controller", "--replicas=4", "-n", "knative-serving"], "").await?;
+        browser.shows("field spec.replicas was changed by kubectl").await?;
+        browser.click("Show the objects of KnativeServing").await?;
+        browser.shows("This needs a context for https://").await?;
+        accessible(&browser, "cluster").await?;
+        browser.picture("cluster", true).await?;
+
+        // The resource: spec, rendered objects, events.
+        browser.run("location.hash = '#/resource/KnativeServing/platform/one'").await?;
+        browser.shows("ingress-class: kourier.ingress.networking.knative.dev").await?;
+        browser.click("Show what it renders to").await?;
+        browser.shows("Deployment knative-serving/controller").await?;
+        accessible(&browser, "resource").await?;
+        browser.picture("resource", false).await?;
+
+        // A failure is reported, with the remedy.
+        let broken = product::access(&scene.spoke, "nowhere");
+        product::profile(&scene.hub, "b", &broken).await?;
+        scene.apply(&serving("two", Some("b"))).await?;
+        browser.run("location.hash = '#/'").await?;
+        browser.shows("1 cluster needs attention").await?;
+        browser.shows("What to do: ").await?;
+
+        // A fleet waits for an approval.
+        let stages =
+            json!([{"name": "canary", "clusterSelector": {"matchLabels": {"env": "prod"}}, "approval": "Required"}]);
+        scene.apply(&fleet(&stages)).await?;
+        browser.shows("AwaitingApproval").await?;
+        browser.shows("knative-operator fleet approve").await?;
+        accessible(&browser, "fleet").await?;
+
+        // The keyboard reaches the cells, and moves between them.
+        browser.run("document.querySelector('.cell[tabindex=\"0\"]').focus()").await?;
+        browser
+            .run("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'End', bubbles: true}))")
+            .await?;
+        let focused = browser.run("return document.activeElement.getAttribute('aria-label')").await?;
+        assert!(focused.as_str().is_some_and(|label| label.starts_with("fleet-system/")), "{focused}");
+
+        // Everything changes without a request of the page to elsewhere, or an error.
+        let foreign = browser
+            .run("return performance.getEntriesByType('resource').map((e) => e.name).filter((name) => !name.startsWith(location.origin))")
+            .await?;
+        assert_eq!(foreign, json!([]));
+        drop(browser);
+        let dark = Page::start(&scene.hub.kubeconfig(), &[]).await?;
+        let browser = Browser::start("dark").await?;
+        browser.open(&dark.url).await?;
+        browser.shows("AwaitingApproval").await?;
+        accessible(&browser, "fleet, dark").await?;
+        browser.picture("fleet-dark", false).await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn lost_api_server_and_missing_permissions_are_explained() {
+    run(async {
+        let mut scene = Scene::start().await?;
+        scene.register("a").await?;
+        scene.apply(&serving("one", Some("a"))).await?;
+        scene
+            .hub
+            .kubectl(&["wait", "knativeserving/one", "-n", PLACE, "--for=condition=Ready", "--timeout=120s"], "")
+            .await?;
+
+        // With a context for the spoke, the page compares.
+        let page = Page::start(&scene.both()?, &["--kubernetes-min-version", "v1.25.0"]).await?;
+        let browser = Browser::start("light").await?;
+        browser.open(&page.url).await?;
+        browser.shows("1 Ready").await?;
+        browser.run("location.hash = '#/resource/KnativeServing/platform/one'").await?;
+        browser.shows("Compare with the cluster").await?;
+        browser.click("Compare with the cluster").await?;
+        browser.shows("0 to create, 0 to change, 0 to delete").await?;
+        browser.run("location.hash = '#/cluster/fleet-system/a'").await?;
+        browser.shows("Show the objects").await?;
+        browser.click("Show the objects").await?;
+        browser.shows("Deployment: ").await?;
+
+        // A reader sees the resources, and what is forbidden.
+        let reader = Page::start(&scene.reader().await?, &["-n", PLACE]).await?;
+        browser.open(&reader.url).await?;
+        browser.shows("1 Ready").await?;
+        browser.shows("Cannot read clusterprofiles").await?;
+        accessible(&browser, "reader").await?;
+
+        // The API server goes away, and returns.
+        let lost = Page::start(&scene.hub.kubeconfig(), &[]).await?;
+        browser.open(&lost.url).await?;
+        browser.shows("1 Ready").await?;
+        scene.hub.stop_apiserver();
+        let since = Instant::now();
+        browser.shows("Reconnecting since").await?;
+        println!("a lost API server is on the page after {:.1} s", since.elapsed().as_secs_f64());
+        browser.picture("reconnecting", false).await?;
+        scene.hub.start_apiserver().await?;
+        let since = Instant::now();
+        browser.hides("Reconnecting since").await?;
+        println!("the page is connected again after {:.1} s", since.elapsed().as_secs_f64());
+        scene.apply(&serving("late", None)).await?;
+        browser.shows("2 clusters").await?;
+        tokio::time::timeout(Duration::from_secs(60), browser.shows("2 Ready")).await??;
+        Ok(())
+    });
+}
