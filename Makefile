@@ -24,7 +24,7 @@ test: lint tools ## Runs all checks and tests. Takes about 15 minutes. KUBERNETE
 	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
 	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
 	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
-	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=3 CHAOS_MILLISECONDS=500 cargo test --quiet -p knative-operator-tests --test chaos)
+	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 cargo test --quiet -p knative-operator-tests --test chaos)
 	@echo "==> end to end"
 	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
 	@# The tests mostly wait.

@@ -11,6 +11,22 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::cluster::Cluster;
 
+/// API groups of which Knative's releases have no objects.
+const OTHER_GROUPS: [&str; 12] = [
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "node.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
 /// An object that the operator applied.
 #[derive(Clone, Debug)]
 pub struct Applied {
@@ -29,10 +45,7 @@ pub async fn objects(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
 /// Like [`objects`], with uids.
 pub async fn with_uids(cluster: &Cluster) -> Result<BTreeMap<String, Applied>> {
     let client = cluster.client();
-    let discovery = kube::discovery::Discovery::new(client.clone())
-        .exclude(&["events.k8s.io", "coordination.k8s.io"])
-        .run_aggregated()
-        .await?;
+    let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&OTHER_GROUPS).run_aggregated().await?;
     let mut state = BTreeMap::new();
     for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
         let Ok(listed) = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await

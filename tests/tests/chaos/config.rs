@@ -24,6 +24,19 @@ impl Config {
         Self { component, version, kourier: is_serving && random.bool(), value: random.u8(..2) }
     }
 
+    /// All configurations.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let serving = (0..8).map(|bits| Self {
+            component: Component::Serving,
+            version: if bits & 1 == 0 { "1.0.0" } else { "1.1.0" },
+            kourier: bits & 2 == 0,
+            value: bits >> 2,
+        });
+        let eventing =
+            (0..2).map(|value| Self { component: Component::Eventing, version: "1.1.0", kourier: false, value });
+        eventing.chain(serving)
+    }
+
     fn spec(self) -> Value {
         let mut spec = json!({"version": self.version});
         if self.component == Component::Serving {

@@ -21,12 +21,13 @@ mod seed;
 mod site;
 mod soak;
 mod steady;
+mod undisturbed;
 mod world;
 
 use world::World;
 
 /// Time at rest, in which no request is sent to a spoke.
-const REST: Duration = Duration::from_secs(10);
+const REST: Duration = Duration::from_secs(5);
 /// Maximum growth of the number of file descriptors.
 const FILES: usize = 16;
 
@@ -46,10 +47,16 @@ fn clusters_are_as_declared_after_faults() {
     run(async {
         let next = AtomicU64::new(setting("CHAOS_SEED").unwrap_or(1));
         let worlds = usize::try_from(setting("CHAOS_WORLDS").unwrap_or(1))?;
-        let worlds = try_join_all((0..worlds).map(|number| World::start(number, true))).await?;
+        let mut worlds = try_join_all((0..worlds).map(|number| World::start(number, number == 0))).await?;
+        let undisturbed = worlds[0].undisturbed.clone();
+        worlds.iter_mut().for_each(|world| world.undisturbed.clone_from(&undisturbed));
         let begin = Instant::now();
-        try_join_all(worlds.iter().map(|world| seeds(world, begin, &next))).await?;
-        Ok(())
+        let seeds = try_join_all(worlds.iter().map(|world| seeds(world, begin, &next)));
+        let prepare = undisturbed.iter().map(|undisturbed| undisturbed.prepare());
+        tokio::select! {
+            done = seeds => done.map(drop),
+            Err(error) = try_join_all(prepare) => Err(error),
+        }
     });
 }
 

@@ -1,20 +1,18 @@
 //! One seed: changes under faults, until all is as declared.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use futures::future::{join_all, try_join_all};
-use knative_operator_shared::api::Component;
+use futures::future::try_join_all;
 use knative_operator_tests::chaos::Schedule;
 use knative_operator_tests::{Result, tools};
 use tokio::sync::Mutex;
 
 use super::config::Config;
 use super::site::{Resource, Site};
-use super::world::{World, version};
+use super::world::{Uids, World, version};
 
 /// Maximum number of requests to a spoke in a seed, besides one for each object and change.
 const REQUESTS: usize = 1500;
@@ -99,22 +97,19 @@ impl World {
         };
 
         tokio::try_join!(changes, self.disturb(&disturbances, length), end)?;
-        let mut converged = Duration::ZERO;
-        for time in join_all(self.sites.iter().map(|site| self.converge(site))).await {
-            converged = converged.max(time?);
-        }
+        let converged = try_join_all(self.sites.iter().map(|site| self.converge(site))).await?;
         for (number, (before, after)) in before.into_iter().zip(counts()).enumerate() {
             if after - before > REQUESTS {
                 return Err(format!("{}: {} requests", self.sites[number].name, after - before).into());
             }
         }
-        for (number, (site, uids)) in self.sites.iter().zip(uids).enumerate() {
+        for (number, (site, (uids, (_, after)))) in self.sites.iter().zip(uids.iter().zip(&converged)).enumerate() {
             if disturbances.replaced != Some(number) {
-                self.check_uids(site, &uids).await?;
+                self.check_uids(site, uids, after).await?;
             }
         }
         self.clock.set(0)?;
-        Ok(converged)
+        Ok(converged.into_iter().map(|(time, _)| time).max().unwrap_or_default())
     }
 
     async fn start_faults(&self, seed: u64, length: Duration, log: &Mutex<String>) -> Result<()> {
@@ -161,15 +156,14 @@ impl World {
             suspend(false).await?;
         }
         if let Some(site) = replaced {
-            let namespaces = Component::ALL.map(Component::canonical);
-            site.replace(&self.hub, &namespaces.into()).await?;
+            site.replace(&self.hub).await?;
         }
         Ok(())
     }
 
     /// Checks that no object of `site` was replaced that all configurations have.
-    async fn check_uids(&self, site: &Site, before: &HashMap<String, String>) -> Result<()> {
-        let (kept, after) = (self.kept(site).await?, self.uids(site).await?);
+    async fn check_uids(&self, site: &Site, before: &Uids, after: &Uids) -> Result<()> {
+        let kept = self.kept(site).await?;
         let is_replaced = |name: &&String| before.get(*name).is_some_and(|uid| after.get(*name) != Some(uid));
         let replaced: Vec<_> = kept.iter().filter(is_replaced).filter(|name| !name.starts_with("Job ")).collect();
         if replaced.is_empty() {

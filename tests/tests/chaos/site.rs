@@ -1,19 +1,26 @@
 //! A spoke, what is on it, and the resources that declare it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use knative_operator_shared::api::Component;
 use knative_operator_tests::applied::{self, Applied};
 use knative_operator_tests::chaos::Chaos;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::gate::Gate;
-use knative_operator_tests::{Result, product};
+use knative_operator_tests::product::{self, FLEET};
+use knative_operator_tests::{Result, wait};
 use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, RwLock};
 
-use super::config::Config;
+use super::config::{Config, FLEET_LABEL};
+
+/// Time limit of a deletion.
+const DELETION: Duration = Duration::from_secs(90);
 
 /// Objects by kind, namespace and name.
 pub type State = BTreeMap<String, Value>;
@@ -29,14 +36,31 @@ pub struct Site {
 }
 
 impl Site {
+    /// Registers `spoke` with `hub` behind a proxy, and selects it for the fleet if `in_fleet`.
+    pub async fn register(
+        hub: &Cluster,
+        name: String,
+        mut spoke: Cluster,
+        resources: Vec<usize>,
+        in_fleet: bool,
+    ) -> Result<Self> {
+        let chaos = Arc::new(Chaos::default());
+        let gate = Gate::open(&spoke, &chaos).await?;
+        spoke.set_pod_endpoint(gate.url.clone(), gate.authority.clone());
+        product::register(hub, &spoke, &name).await?;
+        if in_fleet {
+            hub.kubectl(&["label", "clusterprofile", &name, "-n", FLEET, FLEET_LABEL], "").await?;
+        }
+        create_namespaces(&spoke, &Component::ALL.map(Component::canonical)).await?;
+        Ok(Self { name, spoke: RwLock::new(spoke), chaos, _gate: gate, resources })
+    }
+
     /// Replaces the spoke by an empty one under the same address, and its credentials.
-    pub async fn replace(&self, hub: &Cluster, namespaces: &BTreeSet<&str>) -> Result<()> {
+    pub async fn replace(&self, hub: &Cluster) -> Result<()> {
         let mut spoke = self.spoke.write().await;
         spoke.replace().await?;
         // The operator keeps namespaces that it did not create, whose deletion takes seconds.
-        for namespace in namespaces {
-            spoke.kubectl(&["create", "namespace", namespace], "").await?;
-        }
+        create_namespaces(&spoke, &Component::ALL.map(Component::canonical)).await?;
         product::register(hub, &spoke, &self.name).await
     }
 }
@@ -46,18 +70,25 @@ pub struct Resource {
     pub namespace: String,
     /// `knativeservings`, `knativeeventings` or `knativefleets`.
     pub plural: &'static str,
-    pub component: knative_operator_shared::api::Component,
+    pub component: Component,
     pub declared: Mutex<Option<Config>>,
     /// What it declared since the last time without faults.
     pub history: Mutex<Vec<Option<Config>>>,
 }
 
 impl Resource {
+    pub fn new(namespace: &str, plural: &'static str, component: Component) -> Self {
+        let (declared, history) = (Mutex::default(), Mutex::default());
+        Self { namespace: namespace.to_owned(), plural, component, declared, history }
+    }
+
     /// Applies `config`, or deletes the resource and waits until it is gone.
     pub async fn set(&self, hub: &Cluster, config: Option<Config>) -> Result<()> {
+        let api = api(hub, self.plural, &self.namespace);
         let Some(config) = config else {
             if self.declared.lock().await.is_some() {
-                hub.kubectl(&["delete", self.plural, "one", "-n", &self.namespace, "--timeout=90s"], "").await?;
+                api.delete("one", &DeleteParams::default()).await?;
+                wait::until(&api, "one", DELETION, "deleted", |resource| resource.is_none()).await?;
                 self.declare(None).await;
             }
             return Ok(());
@@ -67,7 +98,7 @@ impl Resource {
         } else {
             config.resource(&self.namespace, &self.namespace)
         };
-        hub.kubectl(&["apply", "-f", "-"], &object.to_string()).await?;
+        api.patch("one", &PatchParams::apply("chaos").force(), &Patch::Apply(&object)).await?;
         self.declare(Some(config)).await;
         Ok(())
     }
@@ -88,12 +119,24 @@ impl Resource {
     }
 }
 
+/// Creates these namespaces.
+pub async fn create_namespaces(cluster: &Cluster, names: &[&str]) -> Result<()> {
+    let items = names.iter().map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<_>>()});
+    cluster.kubectl(&["create", "-f", "-"], &list.to_string()).await.map(drop)
+}
+
+/// The API of resources with this plural in `namespace`.
+fn api(hub: &Cluster, plural: &str, namespace: &str) -> Api<DynamicObject> {
+    let version = if plural == "knativefleets" { "v1alpha1" } else { "v1beta1" };
+    let kind = GroupVersionKind::gvk("operator.knative.dev", version, "");
+    Api::namespaced_with(hub.client(), namespace, &ApiResource::from_gvk_with_plural(&kind, plural))
+}
+
 /// Whether the status of resource `one` says that the current generation with `version` is Ready.
 pub async fn is_ready(hub: &Cluster, plural: &str, namespace: &str, version: &str) -> Result<bool> {
     let is_fleet = plural == "knativefleets";
-    let kind = GroupVersionKind::gvk("operator.knative.dev", if is_fleet { "v1alpha1" } else { "v1beta1" }, "");
-    let kind = ApiResource::from_gvk_with_plural(&kind, plural);
-    let resource = Api::<DynamicObject>::namespaced_with(hub.client(), namespace, &kind).get("one").await?;
+    let resource = api(hub, plural, namespace).get("one").await?;
     let status = &resource.data["status"];
     let conditions = status["conditions"].as_array().into_iter().flatten();
     Ok((is_fleet || status["version"] == version)

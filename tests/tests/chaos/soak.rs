@@ -1,9 +1,10 @@
-//! Hours of changes without faults: memory, threads and file descriptors don't grow.
+//! Hours of changes without faults: memory, threads and file descriptors don't grow. A failure
+//! leaves the log of the operator in target/soak.log.
 
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use knative_operator_tests::measure;
+use knative_operator_tests::{measure, tools};
 
 use super::config::Config;
 use super::world::World;
@@ -31,7 +32,9 @@ fn resources_of_the_process_do_not_grow() {
         while begin.elapsed() < Duration::from_secs(60 * minutes) {
             let resource = &world.resources[random.usize(..world.resources.len())];
             let config = (random.u8(..10) > 0).then(|| Config::random(resource.component, &mut random));
-            resource.set(&world.hub, config).await?;
+            resource.set(&world.hub, config).await.inspect_err(|_| {
+                let _ = std::fs::write(tools::project().join("target/soak.log"), world.product.operator.process.log());
+            })?;
             changes += 1;
             tokio::time::sleep(next.saturating_sub(begin.elapsed())).await;
             next += INTERVAL;

@@ -1,29 +1,28 @@
 //! A hub with the operator, three spokes and a fleet, all behind proxies that inject faults.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_shared::api::Component;
+use knative_operator_tests::applied::Applied;
 use knative_operator_tests::chaos::{Chaos, Clock};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::gate::Gate;
 use knative_operator_tests::kubelet::images::OPERATOR_IMAGE;
-use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::{Result, releases};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::{Mutex, RwLock};
 
-use super::config::{Config, FLEET_LABEL};
-use super::site::{Resource, Site, State, contents, differences, is_ready, objects};
+use super::config::Config;
+use super::site::{Resource, Site, State, contents, create_namespaces, differences, objects};
+use super::undisturbed::Undisturbed;
 
-/// What undisturbed clusters have, by configuration: all worlds share it.
-static EXPECTED: LazyLock<Mutex<HashMap<Config, State>>> = LazyLock::new(Mutex::default);
 /// Time limit from the end of the faults until all is as declared.
 pub const CONVERGENCE: Duration = Duration::from_secs(60);
 /// Interval of reads.
@@ -31,29 +30,31 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// Time limit for a status Ready while objects are not as declared, without faults.
 const TRUTH: Duration = Duration::from_secs(10);
 
+/// The uids of objects, by kind, namespace and name.
+pub type Uids = HashMap<String, String>;
+
 pub struct World {
-    pub hub: Cluster,
+    pub hub: Arc<Cluster>,
     pub product: Product,
     pub clock: Clock,
     pub chaos: Arc<Chaos>,
     pub sites: Vec<Site>,
     pub resources: Vec<Resource>,
     _gate: Gate,
-    /// A spoke without faults for each component, if needed.
-    calm: Vec<Cluster>,
+    /// The spokes without faults, if needed.
+    pub undisturbed: Option<Arc<Undisturbed>>,
     _dir: TempDir,
 }
 
 impl World {
-    /// Starts it, with spokes without faults if `calm`.
-    pub async fn start(number: usize, calm: bool) -> Result<Self> {
+    /// Starts it, with spokes without faults if `undisturbed`.
+    pub async fn start(number: usize, undisturbed: bool) -> Result<Self> {
         let components = [Component::Serving, Component::Eventing, Component::Serving];
         let names: Vec<String> = (0..components.len()).map(|site| format!("chaos-{number}-{site}")).collect();
-        let calm: &[&str] = if calm { &["calm-serving", "calm-eventing"] } else { &[] };
-        let (mut hub, spokes, calm) = tokio::try_join!(
+        let (mut hub, spokes, without_faults) = tokio::try_join!(
             Cluster::hub("chaos"),
             try_join_all(names.iter().map(|name| Cluster::spoke(name))),
-            try_join_all(calm.iter().map(|name| Cluster::spoke(name))),
+            async { if undisturbed { Undisturbed::spokes().await.map(Some) } else { Ok(None) } },
         )?;
         let chaos = Arc::new(Chaos::default());
         let gate = Gate::open(&hub, &chaos).await?;
@@ -64,79 +65,33 @@ impl World {
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         let images = [(OPERATOR_IMAGE.to_owned(), clock.program.clone())];
         let product = Product::install_with(&hub, &releases::small(), values, images.into()).await?;
-        let (mut sites, mut resources) = (Vec::new(), Vec::new());
-        for ((name, mut spoke), component) in names.into_iter().zip(spokes).zip(components) {
-            let chaos = Arc::new(Chaos::default());
-            let gate = Gate::open(&spoke, &chaos).await?;
-            spoke.set_pod_endpoint(gate.url.clone(), gate.authority.clone());
-            product::register(&hub, &spoke, &name).await?;
-            let mut on_site = vec![resources.len()];
-            if component == Component::Serving {
-                hub.kubectl(&["label", "clusterprofile", &name, "-n", FLEET, FLEET_LABEL], "").await?;
-                on_site.push(components.len());
-            }
-            for canonical in Component::ALL.map(Component::canonical) {
-                spoke.kubectl(&["create", "namespace", canonical], "").await?;
-            }
-            resources.push(Resource {
-                namespace: name.clone(),
-                plural: component.plural(),
-                component,
-                declared: Mutex::default(),
-                history: Mutex::default(),
-            });
-            sites.push(Site { name, spoke: RwLock::new(spoke), chaos, _gate: gate, resources: on_site });
-        }
-        resources.push(Resource {
-            namespace: "chaos-fleet".to_owned(),
-            plural: "knativefleets",
-            component: Component::Eventing,
-            declared: Mutex::default(),
-            history: Mutex::default(),
+        let mut resources: Vec<_> =
+            names.iter().zip(components).map(|(name, c)| Resource::new(name, c.plural(), c)).collect();
+        resources.push(Resource::new("chaos-fleet", "knativefleets", Component::Eventing));
+        let all: Vec<_> = resources.iter().map(|resource| resource.namespace.as_str()).collect();
+        create_namespaces(&hub, &all).await?;
+        let hub = Arc::new(hub);
+        let sites = (0..).zip(names).zip(spokes).zip(components);
+        let sites = sites.map(async |(((index, name), spoke), component)| {
+            // The fleet selects the clusters for Serving: its component is Eventing.
+            let in_fleet = component == Component::Serving;
+            let resources = if in_fleet { vec![index, components.len()] } else { vec![index] };
+            Site::register(&hub, name, spoke, resources, in_fleet).await
         });
-        for spoke in &calm {
-            product::register(&hub, spoke, spoke.name()).await?;
-            for component in Component::ALL {
-                spoke.kubectl(&["create", "namespace", component.canonical()], "").await?;
-            }
-        }
-        let namespaces = resources.iter().map(|resource| resource.namespace.as_str());
-        for namespace in namespaces.chain(calm.iter().map(Cluster::name)) {
-            hub.kubectl(&["create", "namespace", namespace], "").await?;
-        }
-        Ok(Self { hub, product, clock, chaos, sites, resources, _gate: gate, calm, _dir: dir })
+        let undisturbed = async {
+            let Some(spokes) = without_faults else { return Ok(None) };
+            Undisturbed::register(&hub, spokes).await.map(|spokes| Some(Arc::new(spokes)))
+        };
+        let (sites, undisturbed) = tokio::try_join!(try_join_all(sites), undisturbed)?;
+        Ok(Self { hub, product, clock, chaos, sites, resources, _gate: gate, undisturbed, _dir: dir })
     }
 
-    /// What an undisturbed cluster has for `config`.
-    pub async fn expected(&self, config: Config) -> Result<State> {
-        let mut known = EXPECTED.lock().await;
-        if let Some(state) = known.get(&config) {
-            return Ok(state.clone());
-        }
-        let calm = &self.calm[usize::from(config.component == Component::Eventing)];
-        let resource = config.resource(calm.name(), calm.name());
-        self.hub.kubectl(&["apply", "-f", "-"], &resource.to_string()).await?;
-        let deadline = Instant::now() + CONVERGENCE;
-        while !is_ready(&self.hub, config.component.plural(), calm.name(), config.version).await? {
-            assert!(Instant::now() < deadline, "{config:?} is not installed on {}", calm.name());
-            tokio::time::sleep(INTERVAL).await;
-        }
-        // Until the Jobs that remove earlier objects are complete.
-        let mut state = contents(&objects(calm).await?);
-        loop {
-            tokio::time::sleep(INTERVAL * 4).await;
-            let next = contents(&objects(calm).await?);
-            if next == state {
-                break;
-            }
-            state = next;
-        }
-        known.insert(config, state.clone());
-        Ok(state)
+    async fn expected(&self, config: Config) -> Result<State> {
+        self.undisturbed.as_ref().ok_or("no spokes without faults")?.expected(config).await
     }
 
-    /// Waits until `site` has what it declares; returns the time.
-    pub async fn converge(&self, site: &Site) -> Result<Duration> {
+    /// Waits until `site` has what it declares; returns the time, and the uids of the objects.
+    pub async fn converge(&self, site: &Site) -> Result<(Duration, Uids)> {
         let mut expected = State::new();
         for resource in &site.resources {
             if let Some(config) = *self.resources[*resource].declared.lock().await {
@@ -155,11 +110,12 @@ impl World {
                 tokio::time::sleep(INTERVAL).await;
                 continue;
             }
-            let mut found = contents(&self.objects(site).await?);
+            let objects = objects(&*site.spoke.read().await).await?;
+            let mut found = contents(&objects);
             // Definitions of earlier versions stay, with the users' objects.
             found.retain(|name, _| !name.starts_with("CustomResourceDefinition ") || expected.contains_key(name));
             if is_installed && found == expected {
-                return Ok(started.elapsed());
+                return Ok((started.elapsed(), uids(objects)));
             }
             untrue = is_installed.then(|| untrue.unwrap_or_else(Instant::now));
             let is_untrue = untrue.is_some_and(|since| since.elapsed() > TRUTH) && !expected.is_empty();
@@ -185,9 +141,8 @@ impl World {
     }
 
     /// The uids of the objects of `site`.
-    pub async fn uids(&self, site: &Site) -> Result<HashMap<String, String>> {
-        let objects = objects(&*site.spoke.read().await).await?;
-        Ok(objects.into_iter().map(|(name, applied)| (name, applied.uid)).collect())
+    pub async fn uids(&self, site: &Site) -> Result<Uids> {
+        Ok(uids(objects(&*site.spoke.read().await).await?))
     }
 
     /// Names of the objects of `site` that all configurations had since the history was cleared.
@@ -207,13 +162,10 @@ impl World {
         }
         Ok(kept)
     }
+}
 
-    async fn objects(
-        &self,
-        site: &Site,
-    ) -> Result<std::collections::BTreeMap<String, knative_operator_tests::applied::Applied>> {
-        objects(&*site.spoke.read().await).await
-    }
+fn uids(objects: BTreeMap<String, Applied>) -> Uids {
+    objects.into_iter().map(|(name, applied)| (name, applied.uid)).collect()
 }
 
 /// The newest resourceVersion of `cluster`.
