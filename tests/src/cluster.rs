@@ -197,7 +197,9 @@ impl Cluster {
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
         let program = tools::control_plane(component)?;
-        let process = Process::start(component, self.dir.path(), &program, flags, &[], KILL)?;
+        // Less garbage collection: the control planes of the tests live for minutes.
+        let environment = [("GOGC".to_owned(), "400".to_owned())];
+        let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
         self.components.insert(component, process);
         Ok(())
     }
