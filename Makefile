@@ -4,46 +4,55 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export KUBERNETES VERSION BUNDLE REGISTRY PUSH CLUSTER
 
-# Runs a step, prints its duration, and fails if it fails.
-step = @started=$$(date +%s); echo "==> $(1)"; if $(2); then echo "    $(1): $$(( $$(date +%s) - started )) s"; else echo "    $(1): FAILED after $$(( $$(date +%s) - started )) s"; exit 1; fi
+# Runs a step, prints its duration and that of the last time, and fails if it fails.
+step = @tests/package/step.sh "$(1)" $(2)
+# Builds at a time: while one waits for a linker or a download, the other compiles. One, if memory
+# is scarce.
+JOBS := $(shell awk '/^MemAvailable/ {m = $$2} END {print (m == "" || m > 6000000) ? 2 : 1}' /proc/meminfo 2>/dev/null || echo 1)
 
 .PHONY: help
 help: ## Lists all tasks.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-17s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: tools ## Runs the main scenario: hub, spokes, chart, KnativeServing, refusal, repair, fleet, deletion.
-	$(call step,build the demo,cargo build --release --workspace --quiet --bin demo --bin tether)
-	$(call step,build images,tests/package/test-images.sh target/images-demo release)
-	@KNATIVE_RELEASES=$$(tests/package/demo-releases.sh) KNATIVE_IMAGES=target/images-demo target/release/demo
+demo: prerequisites ## Runs the main scenario: hub, spokes, chart, KnativeServing, refusal, repair, fleet, deletion.
+	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo
+	$(call step,demo,env KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
+
+.PHONY: build-demo
+build-demo:
+	$(call step,build images and the demo,env DEMO=yes tests/package/test-images.sh)
 
 .PHONY: test
-test: lint tools ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
-	$(call step,build,cargo build --workspace --quiet)
-	$(call step,build images,tests/package/test-images.sh target/images-test image-test)
-	$(call step,unit tests,cargo test --workspace --quiet --lib --bins)
-	$(call step,conformance,cargo test --workspace --quiet --test crd_compatibility --test chart --test tooling --test conformance)
-	$(call step,images,KNATIVE_IMAGES=target/images-test cargo test --workspace --quiet --test images)
-	$(call step,chaos (20 seeds),CHAOS_SEEDS=20 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 cargo test --quiet -p knative-operator-tests --test chaos)
-	@echo "==> end to end"
-	@cargo test --workspace --quiet --test e2e --test texts --test permissions --no-run
-	@# The tests mostly wait.
-	@KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=$$(( $$(nproc) + 1 )) cargo test --workspace --no-fail-fast --test e2e --test texts --test permissions
+test: prerequisites ## Runs all checks and tests. Takes about 20 minutes. KUBERNETES=minor: another control plane.
+	@mkdir -p target && rm -f target/skipped.txt
+	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests
+	@tests/package/run-tests.sh
+
+.PHONY: build-tests
+build-tests: lint
+	$(call step,build the tests,cargo test --workspace --quiet --lib --bins --tests --no-run)
+	$(call step,build the binaries,cargo build --workspace --quiet --bins)
+	$(call step,build images,tests/package/test-images.sh)
 
 .PHONY: lint
 lint: prerequisites ## Checks formatting, clippy, structure, prose, licences and bans.
 	$(call step,formatting,cargo fmt --all --check)
 	$(call step,clippy,cargo clippy --workspace --all-targets --quiet -- -D warnings)
 	$(call step,structure and prose,tests/lint.sh)
-	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else echo "skipped: cargo-deny is not installed (cargo install cargo-deny)"; fi
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny -L error --all-features check bans licenses sources; else mkdir -p target && echo "skipped: licences and bans: cargo-deny is not installed (it takes minutes to build: cargo install cargo-deny)" | tee -a target/skipped.txt; fi
+
+.PHONY: advisories
+advisories: prerequisites ## Compares Cargo.lock with RustSec's advisories. Without a connection, it says skipped.
+	@tests/package/advisories.sh
 
 .PHONY: bench
 bench: ## Prints time, requests, CPU and memory of releases and installations. Takes minutes.
 	@cargo build --release --quiet --workspace --bins
-	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission
+	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission --bench admission_fleets
 
 .PHONY: generate
-generate: tools ## Generates the chart's CRDs, docs/user/rules.md, and the table of merge keys.
+generate: tools ## Generates the chart's CRDs, docs/user/rules.md, docs/operate/permissions.md, and the table of merge keys.
 	@cargo run --quiet -p knative-operator-tests --bin patch-schema >target/schema.json
 	@mv target/schema.json shared/src/patch/schema.json
 	@cargo build --quiet -p knative-operator
@@ -52,10 +61,11 @@ generate: tools ## Generates the chart's CRDs, docs/user/rules.md, and the table
 	@target/debug/knative-operator crds --kind KnativeFleet >charts/knative-operator/files/crds/knativefleets.yaml
 	@target/debug/knative-operator crds --kind KnativeFleetApproval >charts/knative-operator/files/crds/knativefleetapprovals.yaml
 	@target/debug/knative-operator rules >docs/user/rules.md
+	@target/debug/knative-operator permissions >docs/operate/permissions.md
 
 .PHONY: cluster
 cluster: tools ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator.
-	@cargo build --quiet --workspace
+	$(call step,build the operator,cargo build --quiet --workspace)
 	@target/debug/cluster up $(if $(PRODUCT),--product)
 
 .PHONY: cluster-down
@@ -89,20 +99,32 @@ chaos: tools ## Changes resources under faults of all API servers: make chaos SE
 
 .PHONY: test-knative
 test-knative: tools ## Runs Knative's own controllers beside the operator. Takes 15 minutes, and more to build them once.
-	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.21 knative-1.22 envoy >/dev/null)
+	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.21 knative-1.22 envoy)
 	@cargo build --workspace --quiet
 	@KNATIVE_CONTROLLERS=yes cargo test --quiet -p knative-operator-tests --test knative -- --nocapture
 
+.PHONY: test-differential
+test-differential: tools-of-tests ## Compares random specs with the Go operator's renderer: make test-differential SPECS=20000 [SEED=1].
+	@cargo build --workspace --quiet --bins
+	@SPECS=$(or $(SPECS),20000) SEED=$(or $(SEED),1) cargo test --quiet -p knative-operator-tests --test conformance differential -- --nocapture
+
+.PHONY: test-go-suite
+test-go-suite: tools-of-tests ## Runs the end-to-end suite of the Go operator against this operator, and reproduces its defects.
+	$(call step,the Go operator's suite,go -C tests/tools/go-operator test -c -tags "e2e multicluster" -o /dev/null knative.dev/operator/test/e2e)
+	@cargo build --workspace --quiet --bins
+	@GO_SUITE=yes cargo test --quiet -p knative-operator-tests --test go_suite -- --nocapture
+	@GO_SUITE=yes cargo test -p knative-operator-tests --test e2e defects -- --nocapture
+
 .PHONY: test-ui
 test-ui: tools ## Checks the types of the web page, and tests it in Chromium. Writes pictures to target/ui.
-	$(call step,axe-core and TypeScript,tests/tools/install.sh axe.min.js tsc >/dev/null)
+	$(call step,axe-core and TypeScript,tests/tools/install.sh axe.min.js tsc)
 	$(call step,types of the web page,tests/package/ui-types.sh)
 	@cargo build --workspace --quiet
 	@BROWSER_TESTS=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test ui -- --nocapture
 
 .PHONY: test-monitoring
 test-monitoring: tools ## Tests metrics, alerts and dashboard with Prometheus, which is built once.
-	$(call step,Prometheus,tests/tools/install.sh prometheus promtool >/dev/null)
+	$(call step,Prometheus,tests/tools/install.sh prometheus promtool)
 	@cargo build --workspace --quiet
 	@MONITORING=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test monitoring -- --nocapture
 
@@ -111,11 +133,17 @@ docs: ## Builds the documentation site in target/site with mdBook, and checks al
 	$(call step,documentation site,tests/package/docs.sh)
 
 .PHONY: tools
-tools: prerequisites ## Provides the control-plane binaries: cached, downloaded, or built once with Go.
-	$(call step,control plane binaries,tests/tools/install.sh >/dev/null)
+tools: prerequisites ## Provides the control-plane binaries and Knative's releases: cached, downloaded, or built once.
+	$(call step,control plane,tests/tools/install.sh)
+	$(call step,Knative's releases,tests/package/releases.sh)
+
+.PHONY: tools-of-tests
+tools-of-tests: tools
+	$(call step,the Go operator,tests/tools/install.sh go-operator go-operator-module kubernetes-module)
 
 .PHONY: prerequisites
 prerequisites:
+	@case "$(CURDIR)" in *[[:space:]]*) echo "the allocator (jemalloc) can't be built in a path with spaces: move the clone"; exit 1 ;; esac
 	@command -v cargo >/dev/null || { echo "install Rust 1.90 or later: https://rustup.rs"; exit 1; }
 	@command -v cc >/dev/null || { echo "install a C compiler (Debian: apt-get install gcc libc6-dev)"; exit 1; }
 	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt

@@ -14,4 +14,5 @@ pub mod object;
 pub mod overview;
 pub mod release;
 pub mod render;
+mod spoke_role;
 mod startup;

@@ -115,6 +115,7 @@ pub struct Metrics {
     objects: Family<ObjectLabels, Gauge>,
     panics: Family<KindLabels, Counter>,
     orphaned: Family<ComponentLabels, Counter>,
+    objects_left: Family<ComponentLabels, Counter>,
     ready: Family<ResourceLabels, Gauge>,
     resolved: Family<ResolvedLabels, Gauge>,
     connected: Family<ClusterLabels, Gauge>,
@@ -143,6 +144,7 @@ impl Metrics {
             objects: Family::default(),
             panics: Family::default(),
             orphaned: Family::default(),
+            objects_left: Family::default(),
             ready: Family::default(),
             resolved: Family::default(),
             connected: Family::default(),
@@ -175,6 +177,11 @@ impl Metrics {
             "orphaned",
             "Custom resources that were deleted with their objects left on the cluster",
             m.orphaned.clone(),
+        );
+        registry.register(
+            "objects_left",
+            "Objects in inventories that were not deleted, since they are not part of the installation",
+            m.objects_left.clone(),
         );
         registry.register("ready", "Whether a custom resource is ready", m.ready.clone());
         let help = "Whether the target cluster of a custom resource is resolved, and the reason if not";
@@ -250,6 +257,13 @@ impl Metrics {
         self.orphaned
             .get_or_create(&ComponentLabels { kind: resource.component().kind(), cluster: cluster(resource) })
             .inc();
+    }
+
+    /// Records `count` objects that were not deleted with the installation of `resource`.
+    pub fn objects_left(&self, resource: &Knative, count: usize) {
+        self.objects_left
+            .get_or_create(&ComponentLabels { kind: resource.component().kind(), cluster: cluster(resource) })
+            .inc_by(count as u64);
     }
 
     /// Sets the series of the states of a resource.

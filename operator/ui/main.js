@@ -3,7 +3,7 @@
 import { SYMBOLS, STATES, h, refreshAges, since } from "./dom.js";
 import { clusterView, resourceView } from "./details.js";
 import { fleetsView } from "./fleets.js";
-import { follow, isLoaded, serverLostAt, state, subscribe } from "./store.js";
+import { follow, isLoaded, refusal, serverLostAt, state, subscribe } from "./store.js";
 
 /** @typedef {{title: string, element: HTMLElement, update: (changed: Set<string> | null) => void}} View */
 
@@ -49,6 +49,10 @@ function frame() {
 /** @param {Set<string> | null} changed */
 function update(changed) {
   frame();
+  if (refusal) {
+    main.replaceChildren(h("p", { class: "note", role: "alert" }, refusal));
+    return;
+  }
   if (!isLoaded) return;
   if (!view || shown !== location.hash) {
     const isFirst = view === null;

@@ -1,5 +1,10 @@
 // The state of the hub, live: server-sent events, fed from watches.
 
+import { begin, request } from "./session.js";
+
+/** Time after which a lost connection is opened again, in milliseconds. */
+const RETRY = 1000;
+
 /**
  * @typedef {{text: string, canRecover: boolean}} Advice
  * @typedef {{condition: string, reason: string, message: string, until?: string, remedy?: Advice}} Problem
@@ -31,6 +36,9 @@ export let isLoaded = false;
 /** Since when the server of this page does not answer. @type {string | null} */
 export let serverLostAt = null;
 
+/** Why the server refuses this browser; empty if it doesn't. */
+export let refusal = "";
+
 /**
  * Calls `listener` after each update, with the identifiers of the clusters that changed, or null
  * for all.
@@ -42,33 +50,75 @@ export function subscribe(listener) {
 
 /** @param {Set<string> | null} changed */
 function notify(changed) {
-  for (const listener of listeners) listener(changed);
+  for (const listener of listeners) {
+    try {
+      listener(changed);
+    } catch (error) {
+      reportError(error); // the stream is not lost for it
+    }
+  }
 }
 
-/** Starts to follow the hub. */
-export function follow() {
-  const events = new EventSource("/api/events");
-  events.addEventListener("state", (event) => {
-    const message = JSON.parse(/** @type {MessageEvent} */ (event).data);
+/** @param {string} block one event of the stream: lines with the name of a field and its value */
+function receive(block) {
+  const field = (/** @type {string} */ name) => block.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+  const data = field("data");
+  if (data === undefined) return;
+  const message = JSON.parse(data);
+  if (field("event") === "state") {
     Object.assign(state, message);
     isLoaded = true;
     serverLostAt = null;
     notify(null);
-  });
-  events.addEventListener("change", (event) => {
-    const { clusters, ...message } = JSON.parse(/** @type {MessageEvent} */ (event).data);
-    if (message.sequence <= state.sequence) return;
-    Object.assign(state, message);
-    for (const [id, cluster] of Object.entries(clusters)) {
-      if (cluster === null) delete state.clusters[id];
-      else state.clusters[id] = /** @type {Cluster} */ (cluster);
+    return;
+  }
+  const { clusters, ...rest } = message;
+  if (rest.sequence <= state.sequence) return;
+  Object.assign(state, rest);
+  for (const [id, cluster] of Object.entries(clusters)) {
+    if (cluster === null) delete state.clusters[id];
+    else state.clusters[id] = /** @type {Cluster} */ (cluster);
+  }
+  notify(new Set(Object.keys(clusters)));
+}
+
+/**
+ * Receives events until the stream ends.
+ * @param {ReadableStream<Uint8Array>} stream
+ */
+async function read(stream) {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (rest + decoder.decode(value, { stream: true })).split("\n\n");
+    rest = blocks.pop() ?? "";
+    blocks.forEach(receive);
+  }
+}
+
+/** Follows the hub: server-sent events, which EventSource can't request with the session. */
+export async function follow() {
+  for (;;) {
+    try {
+      await begin();
+      const response = await request("events");
+      if (!response.ok) {
+        refusal = await response.text();
+        serverLostAt = null;
+        notify(null);
+        return;
+      }
+      if (response.body) await read(response.body);
+    } catch {
+      // The server is gone, or the connection to it.
     }
-    notify(new Set(Object.keys(clusters)));
-  });
-  events.addEventListener("error", () => {
     serverLostAt ??= new Date().toISOString();
     notify(new Set());
-  });
+    await new Promise((resolve) => setTimeout(resolve, RETRY));
+  }
 }
 
 /**
@@ -76,8 +126,9 @@ export function follow() {
  * @param {string} path
  */
 export async function load(path) {
-  const response = await fetch(`/api/${path}`);
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error ?? response.statusText);
-  return answer;
+  const response = await request(path);
+  if (response.ok) return response.json();
+  const text = await response.text();
+  const isJson = response.headers.get("content-type")?.startsWith("application/json");
+  throw new Error(isJson ? JSON.parse(text).error : text);
 }

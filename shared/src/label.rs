@@ -22,12 +22,23 @@ pub const CR_NAME: &str = "operator.knative.dev/cr-name";
 pub const ANCHOR: &str = "operator.knative.dev/anchor";
 /// Annotation: protects an object from deletion.
 pub const PROTECTED: &str = "operator.knative.dev/protected";
+/// Annotation of an anchor: the owner of the installation, as JSON.
+pub const OWNER: &str = "operator.knative.dev/owner";
+/// Annotation of applied objects: a digest of the owner of the installation.
+pub const OWNER_DIGEST: &str = "operator.knative.dev/owner-digest";
+/// Annotation of a resource: the hub to take the installation over from, by the uid of its
+/// namespace `kube-system`, optionally with `/` and the time in the record.
+pub const TAKE_OVER: &str = "operator.knative.dev/take-over";
 /// Annotation: the purpose of an object.
 pub const DESCRIPTION: &str = "operator.knative.dev/description";
 /// Annotation: what happens if a resource is deleted while its cluster is unreachable: [`ORPHAN`];
 /// by default, the deletion waits.
 pub const ON_UNREACHABLE: &str = "operator.knative.dev/on-unreachable";
-/// Value of [`ON_UNREACHABLE`]: delete the resource and leave its objects on the cluster.
+/// Annotation: what happens to the installation if a resource is deleted: [`ORPHAN`]; by default,
+/// it is uninstalled.
+pub const ON_DELETE: &str = "operator.knative.dev/on-delete";
+/// Value of [`ON_UNREACHABLE`] and [`ON_DELETE`]: delete the resource and leave its objects on the
+/// cluster.
 pub const ORPHAN: &str = "orphan";
 /// Annotation: a changed value triggers a reconcile.
 pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
@@ -38,6 +49,19 @@ pub const DIGEST: &str = "operator.knative.dev/digest";
 /// Annotation of the status: the namespace of the installation on the spoke, if not the canonical
 /// one.
 pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
+/// Annotation of the status: uid of the namespace `kube-system` of the target cluster, which
+/// identifies it, regardless of the names of its ClusterProfiles.
+pub const CLUSTER_UID: &str = "operator.knative.dev/cluster-uid";
+/// Annotation of the status: what others had put into the namespace on the spoke before.
+pub const NAMESPACE_CONTENTS: &str = "operator.knative.dev/namespace-contents";
+/// Annotation of a Secret with a credential: the ClusterProfiles that get it, as `NAMESPACE/NAME`,
+/// separated by commas.
+pub const CLUSTER_PROFILE: &str = "operator.knative.dev/cluster-profile";
+/// Annotation of a Secret with a credential: the servers that it is sent to, as URLs, separated by
+/// commas; by default, the server of the ClusterProfile.
+pub const SERVER: &str = "operator.knative.dev/server";
+/// Annotation of a Secret that names no ClusterProfile: where its credential was sent first.
+pub const SENT_TO: &str = "operator.knative.dev/sent-to";
 /// Annotation of a resource: it may wait for a cluster that another resource of its kind uses.
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";
 /// Field manager of fleets, for their resources: not that of the operator, which writes other
@@ -59,6 +83,10 @@ pub const FLEET_PREVIOUS: &str = "operator.knative.dev/fleet-previous-revision";
 pub const FLEET_UPDATED_AT: &str = "operator.knative.dev/fleet-updated-at";
 /// Annotation of a resource of a fleet: digest of its content.
 pub const FLEET_CONTENT: &str = "operator.knative.dev/fleet-content";
+/// The annotations of a resource of a fleet that record the state of its rollout.
+pub const FLEET_ANNOTATIONS: [&str; 4] = [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT];
+/// The labels of a resource of a fleet that name its fleet and its cluster.
+pub const FLEET_LABELS: [&str; 2] = [FLEET, FLEET_CLUSTER];
 /// Annotation of a revision of a fleet: generation of the fleet in which its rollout failed.
 pub const FLEET_FAILED: &str = "operator.knative.dev/fleet-failed-generation";
 /// ConfigMap in the operator's namespace with the catalog of releases, for the webhook.

@@ -2,15 +2,18 @@
 //!
 //! [`api`] has the custom resources, [`crd`] their CustomResourceDefinitions, [`condition`] and
 //! [`reason`] the status, [`version`] Knative versions and their order, [`rules`] the validation,
-//! [`patch`] the patches of `spec.patches`, [`fleet`] placement and stages of fleets, [`name`] and
-//! [`label`] the names that users and other tools rely on, [`text`] the limits of messages,
-//! [`yaml`] YAML as Kubernetes reads it.
+//! [`customize`] what users may set without a permission, [`authorization`] the permissions that a
+//! write needs, [`patch`] the patches of `spec.patches`, [`fleet`] placement, stages and content of
+//! fleets, [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits
+//! of messages, [`yaml`] YAML as Kubernetes reads it, [`strict`] JSON without guesses.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
 pub mod api;
+pub mod authorization;
 pub mod condition;
 pub mod crd;
+pub mod customize;
 pub mod defaults;
 pub mod fleet;
 pub mod fleet_crd;
@@ -19,6 +22,7 @@ pub mod name;
 pub mod patch;
 pub mod reason;
 pub mod rules;
+pub mod strict;
 pub mod text;
 pub mod version;
 pub mod yaml;

@@ -7,6 +7,8 @@ pub enum Reason {
     MulticlusterDisabled,
     /// The provider file has no providers.
     AccessProviderNotConfigured,
+    /// The namespace of the ClusterProfile is not in `--profile-namespaces`.
+    ClusterProfileNotPermitted,
     /// The ClusterProfile does not exist.
     ClusterProfileNotFound,
     /// The ClusterProfile has no `ControlPlaneHealthy=True`.
@@ -15,6 +17,8 @@ pub enum Reason {
     ClusterProfileUnavailable,
     /// The credential plugin failed.
     AccessProviderFailed,
+    /// The Secret with the credential is not bound to the ClusterProfile and its server.
+    CredentialNotBound,
     /// The data of the profile and the plugin are not valid for a client.
     RemoteClientCreationFailed,
     /// The API server of the spoke does not answer.
@@ -33,10 +37,12 @@ impl Reason {
         match self {
             Self::MulticlusterDisabled => "MulticlusterDisabled",
             Self::AccessProviderNotConfigured => "AccessProviderNotConfigured",
+            Self::ClusterProfileNotPermitted => "ClusterProfileNotPermitted",
             Self::ClusterProfileNotFound => "ClusterProfileNotFound",
             Self::ClusterProfileNotReady => "ClusterProfileNotReady",
             Self::ClusterProfileUnavailable => "ClusterProfileUnavailable",
             Self::AccessProviderFailed => "AccessProviderFailed",
+            Self::CredentialNotBound => "CredentialNotBound",
             Self::RemoteClientCreationFailed => "RemoteClientCreationFailed",
             Self::RemoteClusterUnreachable => "RemoteClusterUnreachable",
             Self::RemoteClusterUnauthorized => "RemoteClusterUnauthorized",

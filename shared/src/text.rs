@@ -1,4 +1,4 @@
-//! Limits the length of messages to what the API server accepts.
+//! Limits the length of messages to what the API server accepts, and shows control characters.
 
 /// Maximum length of a condition's message, an event's note, or an error, in bytes.
 pub const MAX_MESSAGE: usize = 1023;
@@ -29,6 +29,24 @@ pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// `text` with escapes such as `\u{1b}` in place of the characters that terminals and editors obey:
+/// control characters other than tabs and line breaks, separators of lines, and those that change
+/// the direction of writing.
+pub fn show_controls(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        let is_control = c.is_control() && !matches!(c, '\t' | '\n');
+        let is_direction =
+            matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if is_control || is_direction {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// The name among `known` that is most similar to `name`.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let similarity = |k: &str| strsim::jaro_winkler(k, name);
@@ -38,6 +56,19 @@ pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_shown() {
+        for (text, expected) in [
+            ("a\tb\n", "a\tb\n"),
+            ("ünß ✔ 漢", "ünß ✔ 漢"),
+            ("\u{1b}[2J\r\u{0}\u{7f}", r"\u{1b}[2J\u{d}\u{0}\u{7f}"),
+            ("\u{9b}31m\u{85}", r"\u{9b}31m\u{85}"),
+            ("a\u{202e}b\u{2069}c\u{200f}\u{2028}", r"a\u{202e}b\u{2069}c\u{200f}\u{2028}"),
+        ] {
+            assert_eq!(show_controls(text), expected);
+        }
+    }
 
     #[test]
     fn text_is_shortened_at_word_boundary() {

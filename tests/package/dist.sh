@@ -5,6 +5,7 @@
 #   ARCHITECTURES   default: amd64 arm64
 #   PROFILE         Cargo profile (default: release)
 #   BUNDLE          folder of the release bundle; empty: none
+#   DEMO=yes        also builds the demo, which then shares the dependencies
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 profile=${PROFILE:-release}
@@ -31,6 +32,7 @@ for architecture in ${ARCHITECTURES:-amd64 arm64}; do
   esac
   rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >&2
   cargo zigbuild --quiet --locked --profile "$profile" --target $target -p knative-operator -p knative-operator-webhook --bins
+  [ "${DEMO:-}" != yes ] || cargo zigbuild --quiet --locked --profile "$profile" --target $target -p knative-operator-tests --bin demo --bin tether --bin isolate
   mkdir -p "$dist/$architecture"
   for binary in knative-operator knative-operator-webhook; do
     file=$dist/$architecture/$binary

@@ -5,7 +5,7 @@
 #   OUT             folder of the layouts (default: target/images); replaced when all are complete
 #   VERSION         tag (default: the version in Cargo.toml)
 #   BUNDLE          folder of the release bundle. `none`: only the image without a bundle.
-#                   Default: downloads Knative's public releases.
+#                   Default: Knative's releases, from the sources of operator/bundle/build.sh.
 #   REGISTRY, PUSH  with PUSH=yes: pushes to the registry and prints the values of the chart
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,8 +23,10 @@ out=${OUT:-target/images}
 
 # The release bundle.
 if [ -z "${BUNDLE:-}" ]; then
+  # An empty folder: only files with their checksum are in the image.
+  rm -rf target/bundle
   BUNDLE=target/bundle
-  if ! operator/bundle/build.sh "$BUNDLE" >&2; then
+  if ! BUNDLE='' operator/bundle/build.sh target/bundle >&2; then
     say "NOTE: Knative's releases can't be downloaded, so only the image without a release bundle is built. Use BUNDLE=folder."
     BUNDLE=none
   fi
@@ -38,7 +40,12 @@ work=$(mktemp -d "${out%/}.XXXXXX")
 trap 'kill "${registry:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$tools/crane" registry serve --address 127.0.0.1:0 2>"$work/log" &
 registry=$!
-until port=$(sed -n 's/.*serving on port //p' "$work/log") && [ -n "$port" ]; do kill -0 $registry 2>/dev/null || fail "$(cat "$work/log")"; done
+limit=$((SECONDS + 30))
+until port=$(sed -n 's/.*serving on port //p' "$work/log") && [ -n "$port" ]; do
+  [ $SECONDS -lt $limit ] || fail "the registry of crane has not started after 30 s"
+  kill -0 $registry 2>/dev/null || fail "$(cat "$work/log")"
+  sleep 0.05
+done
 at=127.0.0.1:$port
 
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)

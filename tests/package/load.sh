@@ -17,7 +17,12 @@ tools=$(tests/tools/install.sh crane)
 case $(uname -m) in x86_64) architecture=amd64 ;; *) architecture=arm64 ;; esac
 "$tools/crane" registry serve --address 127.0.0.1:0 2>"$work/log" &
 trap 'kill $! 2>/dev/null || true; rm -rf "$work"' EXIT
-until port=$(sed -n 's/.*serving on port //p' "$work/log") && [ -n "$port" ]; do kill -0 $! 2>/dev/null || fail "$(cat "$work/log")"; done
+limit=$((SECONDS + 30))
+until port=$(sed -n 's/.*serving on port //p' "$work/log") && [ -n "$port" ]; do
+  [ $SECONDS -lt $limit ] || fail "the registry of crane has not started after 30 s"
+  kill -0 $! 2>/dev/null || fail "$(cat "$work/log")"
+  sleep 0.05
+done
 while read -r image _; do
   # These tools load archives in Docker's format, for one architecture, with the name in the chart.
   at=127.0.0.1:$port/$image

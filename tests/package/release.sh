@@ -3,7 +3,7 @@
 # images, chart, manifests, command, SBOMs, provenance, the bundle for OperatorHub, checksums.
 #
 #   VERSION   the version, which Cargo.toml, Chart.yaml and CHANGELOG.md must have
-#   BUNDLE    folder of the release bundle in the operator's image (default: downloads it)
+#   BUNDLE    folder of the release bundle in the operator's image (default: Knative's releases)
 #   CHECK=no  doesn't run the checks (`make release-check` runs them)
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -32,7 +32,7 @@ tools=$(tests/tools/install.sh crane helm kubectl cargo-cyclonedx)
 pack() { tar --format=gnu --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner "$@"; }
 
 step "images"
-[ -n "${BUNDLE:-}" ] || { operator/bundle/build.sh target/bundle >&2 && BUNDLE=target/bundle; } || fail "the release bundle can't be downloaded: use BUNDLE=folder"
+[ -n "${BUNDLE:-}" ] || { operator/bundle/build.sh "$work/bundle" >&2 && BUNDLE=$work/bundle; } || fail "the release bundle can't be downloaded: use BUNDLE=folder"
 BUNDLE=$BUNDLE OUT=$work/images VERSION=$version PUSH='' tests/package/images.sh
 while read -r image _; do
   pack -C "$work/images/${image/:/-}" -cf "$release/${image/:/-}.oci.tar" .

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use knative_operator_shared::label::DIGEST;
+use futures::{StreamExt, stream};
+use knative_operator_shared::label::{DIGEST, OWNER_DIGEST};
 use kube::api::ListParams;
-use kube::core::DynamicObject;
-use kube::{Api, ResourceExt};
+use kube::core::{ApiResource, DynamicObject};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::Result;
@@ -27,11 +28,16 @@ const OTHER_GROUPS: [&str; 12] = [
     "storage.k8s.io",
 ];
 
+/// Lists at the same time.
+const LISTS: usize = 8;
+
 /// An object that the operator applied.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// Its uid.
     pub uid: String,
+    /// The mark of the installation's owner; empty if it has none.
+    pub mark: String,
     /// The object, without what differs between clusters.
     pub content: Value,
 }
@@ -44,36 +50,40 @@ pub async fn objects(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
 
 /// Like [`objects`], with uids.
 pub async fn with_uids(cluster: &Cluster) -> Result<BTreeMap<String, Applied>> {
-    let client = cluster.client();
+    let client = &cluster.client();
     let discovery = kube::discovery::Discovery::new(client.clone()).exclude(&OTHER_GROUPS).run_aggregated().await?;
-    let mut state = BTreeMap::new();
-    for (resource, _) in discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {
-        let Ok(listed) = Api::<DynamicObject>::all_with(client.clone(), &resource).list(&ListParams::default()).await
-        else {
-            continue;
-        };
-        for mut object in listed.items.into_iter().filter(|o| o.annotations().contains_key(DIGEST)) {
-            let name = format!("{} {}/{}", resource.kind, object.namespace().unwrap_or_default(), object.name_any());
-            // The digest includes the owner's uid.
-            object.annotations_mut().remove(DIGEST);
-            let owners: Vec<_> = object.owner_references().iter().map(|o| format!("{} {}", o.kind, o.name)).collect();
-            let mut data = object.data.clone();
-            for path in ["/spec", "/spec/template/metadata/labels"] {
-                let assigned =
-                    ["clusterIP", "clusterIPs", "selector", "controller-uid", "batch.kubernetes.io/controller-uid"];
-                let of_job = resource.kind == "Job" || resource.kind == "Service";
-                if let Some(fields) = data.pointer_mut(path).and_then(Value::as_object_mut).filter(|_| of_job) {
-                    fields.retain(|key, _| !assigned.contains(&key.as_str()));
-                }
-            }
-            for port in data.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
-                port.as_object_mut().map(|fields| fields.remove("nodePort"));
-            }
-            data.as_object_mut().map(|fields| fields.remove("status"));
-            let content =
-                json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
-            state.insert(name, Applied { uid: object.uid().unwrap_or_default(), content });
+    let resources = discovery.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
+    let lists = stream::iter(resources).map(async |(resource, _)| list(client, resource).await);
+    Ok(lists.buffer_unordered(LISTS).concat().await.into_iter().collect())
+}
+
+/// The applied objects of `resource`; none if it can't be listed.
+async fn list(client: &Client, resource: ApiResource) -> Vec<(String, Applied)> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
+    let Ok(listed) = api.list(&ListParams::default()).await else { return Vec::new() };
+    let applied = listed.items.into_iter().filter(|o| o.annotations().contains_key(DIGEST));
+    applied.map(|object| comparable(&resource.kind, object)).collect()
+}
+
+fn comparable(kind: &str, mut object: DynamicObject) -> (String, Applied) {
+    let name = format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    let mark = object.annotations().get(OWNER_DIGEST).cloned().unwrap_or_default();
+    // The digests include the owner's uid, and the hub.
+    object.annotations_mut().retain(|name, _| ![DIGEST, OWNER_DIGEST].contains(&name.as_str()));
+    let owners: Vec<_> = object.owner_references().iter().map(|o| format!("{} {}", o.kind, o.name)).collect();
+    let mut data = object.data.take();
+    for path in ["/spec", "/spec/template/metadata/labels"] {
+        let assigned = ["clusterIP", "clusterIPs", "selector", "controller-uid", "batch.kubernetes.io/controller-uid"];
+        let of_job = kind == "Job" || kind == "Service";
+        if let Some(fields) = data.pointer_mut(path).and_then(Value::as_object_mut).filter(|_| of_job) {
+            fields.retain(|key, _| !assigned.contains(&key.as_str()));
         }
     }
-    Ok(state)
+    for port in data.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        port.as_object_mut().map(|fields| fields.remove("nodePort"));
+    }
+    data.as_object_mut().map(|fields| fields.remove("status"));
+    let content =
+        json!({"labels": object.labels(), "annotations": object.annotations(), "owners": owners, "data": data});
+    (name, Applied { uid: object.uid().unwrap_or_default(), mark, content })
 }

@@ -34,6 +34,7 @@ pub use schedule::{Fault, Schedule, Stage, Window};
 pub struct Chaos {
     active: Mutex<Option<Active>>,
     requests: AtomicUsize,
+    writes: AtomicUsize,
     injected: AtomicUsize,
     /// Requests without a response, other than watches.
     pending: Mutex<HashMap<usize, (String, Instant)>>,
@@ -73,6 +74,11 @@ impl Chaos {
     /// Number of requests, and of faults in them.
     pub fn counts(&self) -> (usize, usize) {
         (self.requests.load(Ordering::Relaxed), self.injected.load(Ordering::Relaxed))
+    }
+
+    /// Number of requests that are no reads.
+    pub fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Active>> {
@@ -121,6 +127,7 @@ impl Interceptor for Chaos {
         Box::pin(async move {
             let number = self.requests.fetch_add(1, Ordering::Relaxed);
             let (is_read, is_watch) = (request.method() == Method::GET, is_watch(&request));
+            self.writes.fetch_add(usize::from(!is_read), Ordering::Relaxed);
             let name = format!("{} {}", request.method(), request.uri().path());
             let _pending = (!is_watch).then(|| Pending::new(&self, number, &name));
             let is_hit = |window: &Window| window.fault.hits(is_read, is_watch);

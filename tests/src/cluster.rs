@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -17,7 +16,8 @@ use tempfile::TempDir;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::subnet::Subnet;
-use crate::{Result, audit, pki, stages, texts, tools};
+use crate::waits::timed;
+use crate::{Result, admission, audit, command, memory, pki, ports, stages, texts, tools};
 
 /// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,8 @@ pub struct Setup {
     pub webhooks: bool,
     /// Namespaces whose Pods KWOK does not play. See [`crate::node`].
     pub real_namespaces: &'static [&'static str],
+    /// Whether its API server speaks HTTP/2, besides HTTP/1.1.
+    pub http2: bool,
 }
 
 /// A running control plane. Dropping it stops its processes and removes its files.
@@ -43,26 +45,29 @@ pub struct Cluster {
 }
 
 const KILL: Duration = Duration::ZERO;
+/// Time limit of one request for readiness.
+const ANSWER: Duration = Duration::from_secs(5);
 /// A process that does nothing. When it ends, the cluster's folder is removed.
 const FOLDER: &str = "folder";
 
 impl Cluster {
     /// A cluster whose API server calls admission webhooks.
     pub async fn hub(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: true, real_namespaces: &[] }).await
+        Self::start(name, Setup { webhooks: true, real_namespaces: &[], http2: true }).await
     }
 
     /// A cluster whose API server calls no admission webhooks.
     pub async fn spoke(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: false, real_namespaces: &[] }).await
+        Self::start(name, Setup { webhooks: false, real_namespaces: &[], http2: true }).await
     }
 
     /// Starts a control plane with one node and waits until its API server is ready.
     pub async fn start(name: &str, setup: Setup) -> Result<Self> {
         // Both providers may be installed; only the first call matters.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tempfile::Builder::new().prefix(&format!("knative-{name}-")).tempdir()?;
+        let dir = tools::folder(&format!("knative-{name}-"))?;
         let subnet = Subnet::take()?;
+        ports::check(subnet.address(2))?;
         let path = dir.path();
         let authority = pki::Authority::new(&format!("{name}-ca"))?;
         std::fs::write(path.join("ca.crt"), authority.pem())?;
@@ -80,9 +85,10 @@ impl Cluster {
         let admin = authority.issue("admin", Some("system:masters"), &[], &[])?;
         admin.write(path, "admin")?;
         pki::service_account_keys(path)?;
+        admission::configure(path, &authority)?;
         std::fs::write(path.join("audit-policy.json"), audit::policy().to_string())?;
         texts::keep(&path.join("audit.log"))?;
-        let url = format!("https://{server}:6443");
+        let url = format!("https://{server}:{}", ports::API_SERVER);
         let kubeconfig_path = path.join("kubeconfig");
         std::fs::write(
             &kubeconfig_path,
@@ -104,7 +110,7 @@ impl Cluster {
         let (program, forever) = (Path::new("sleep"), ["infinity".to_owned()]);
         let folder = Process::start(FOLDER, cluster.dir.path(), program, &forever, &[remove], KILL)?;
         cluster.components.insert(FOLDER, folder);
-        cluster.run_components().await?;
+        timed("start of control planes", cluster.run_components()).await?;
         Ok(cluster)
     }
 
@@ -115,12 +121,18 @@ impl Cluster {
         for (component, flags) in self.controllers()? {
             self.run(component, &flags)?;
         }
-        self.node().await
+        self.node().await?;
+        for (component, process) in &mut self.components {
+            if let Some(code) = process.ended() {
+                return Err(format!("{component} ended with {code}:\n{}", tail(&process.log())).into());
+            }
+        }
+        Ok(())
     }
 
     fn etcd(&self) -> Vec<String> {
-        let (client, peer) =
-            (format!("http://{}:2379", self.subnet.address(2)), format!("http://{}:2380", self.subnet.address(2)));
+        let url = |port: u16| format!("http://{}:{port}", self.subnet.address(2));
+        let (client, peer) = (url(ports::ETCD), url(ports::ETCD_PEERS));
         vec![
             format!("--data-dir={}", self.dir.path().join("etcd").display()),
             format!("--listen-client-urls={client}"),
@@ -140,11 +152,11 @@ impl Cluster {
             off.extend(["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"]);
         }
         vec![
-            format!("--etcd-servers=http://{}:2379", self.subnet.address(2)),
+            format!("--etcd-servers=http://{}:{}", self.subnet.address(2), ports::ETCD),
             format!("--bind-address={}", self.subnet.address(2)),
             format!("--advertise-address={}", self.subnet.address(2)),
             "--endpoint-reconciler-type=none".to_owned(),
-            "--secure-port=6443".to_owned(),
+            format!("--secure-port={}", ports::API_SERVER),
             format!("--tls-cert-file={}", file("server.crt")),
             format!("--tls-private-key-file={}", file("server.key")),
             format!("--client-ca-file={}", file("ca.crt")),
@@ -155,6 +167,8 @@ impl Cluster {
             "--authorization-mode=RBAC".to_owned(),
             "--allow-privileged=true".to_owned(),
             format!("--disable-admission-plugins={}", off.join(",")),
+            format!("--admission-control-config-file={}", file(admission::FILE)),
+            format!("--disable-http2-serving={}", !self.setup.http2),
             format!("--audit-policy-file={}", file("audit-policy.json")),
             format!("--audit-log-path={}", file("audit.log")),
             "--audit-log-mode=batch".to_owned(),
@@ -187,7 +201,7 @@ impl Cluster {
                 "kwok",
                 vec![
                     kubeconfig,
-                    format!("--config={}", stages.display()),
+                    format!("--config=\"{}\"", stages.display()), // a list, with commas
                     "--manage-all-nodes=true".to_owned(),
                     "--node-lease-duration-seconds=40".to_owned(),
                 ],
@@ -197,8 +211,7 @@ impl Cluster {
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
         let program = tools::control_plane(component)?;
-        // Less garbage collection: the control planes of the tests live for minutes.
-        let environment = [("GOGC".to_owned(), "400".to_owned())];
+        let environment = [("GOGC".to_owned(), memory::garbage(memory::available()).to_owned())];
         let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
         self.components.insert(component, process);
         Ok(())
@@ -209,7 +222,8 @@ impl Cluster {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let request = http_get("/readyz");
-            if self.client.request_text(request).await.is_ok_and(|answer| answer == "ok") {
+            let answer = tokio::time::timeout(ANSWER, self.client.request_text(request)).await;
+            if matches!(answer, Ok(Ok(text)) if text == "ok") {
                 return Ok(());
             }
             let apiserver = self.components.get_mut("kube-apiserver").ok_or("no kube-apiserver")?;
@@ -307,7 +321,7 @@ impl Cluster {
 
     /// URL of its API server.
     pub fn url(&self) -> String {
-        format!("https://{}:6443", self.subnet.address(2))
+        format!("https://{}:{}", self.subnet.address(2), ports::API_SERVER)
     }
 
     /// The authority of its API server, in PEM.
@@ -322,12 +336,12 @@ impl Cluster {
 
     /// Runs kubectl on it; returns stdout, or stderr as the error.
     pub async fn kubectl(&self, arguments: &[&str], stdin: &str) -> Result<String> {
-        self.tool("kubectl", arguments, stdin).await
+        timed("kubectl", self.tool("kubectl", arguments, stdin)).await
     }
 
     /// Runs kubectl on it; returns whether it succeeded, and all output.
     pub async fn kubectl_output(&self, arguments: &[&str], stdin: &str) -> (bool, String) {
-        match self.run_tool("kubectl", arguments, stdin).await {
+        match command::run("kubectl", arguments, stdin, self.dir()).await {
             Ok((well, out, err)) => (well, format!("{err}{out}")),
             Err(error) => (false, error.to_string()),
         }
@@ -335,33 +349,19 @@ impl Cluster {
 
     /// Runs helm on it.
     pub async fn helm(&self, arguments: &[&str]) -> Result<String> {
-        self.tool("helm", arguments, "").await
+        timed("helm", self.tool("helm", arguments, "")).await
     }
 
     async fn tool(&self, tool: &str, arguments: &[&str], stdin: &str) -> Result<String> {
-        let (well, out, err) = self.run_tool(tool, arguments, stdin).await?;
+        let (well, out, err) = command::run(tool, arguments, stdin, self.dir()).await?;
         if well { Ok(out) } else { Err(err.trim().to_owned().into()) }
     }
+}
 
-    /// Whether the tool succeeded, its stdout, and its stderr.
-    async fn run_tool(&self, tool: &str, arguments: &[&str], stdin: &str) -> Result<(bool, String, String)> {
-        let home = self.dir.path().join("home");
-        std::fs::create_dir_all(&home)?;
-        let mut child = tokio::process::Command::new(tools::control_plane(tool)?)
-            .args(arguments)
-            .env("KUBECONFIG", self.kubeconfig())
-            .env("HOME", home)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let mut input = child.stdin.take().ok_or("no stdin")?;
-        tokio::io::AsyncWriteExt::write_all(&mut input, stdin.as_bytes()).await?;
-        drop(input);
-        let output = child.wait_with_output().await?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok((output.status.success(), text(&output.stdout), text(&output.stderr)))
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // All end at the same time. Then the fields wait for one after the other.
+        self.components.values_mut().for_each(Process::stop);
     }
 }
 
@@ -392,5 +392,6 @@ pub async fn client(path: &Path) -> Result<Client> {
     let kubeconfig = kube::config::Kubeconfig::read_from(path)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
     config.default_retry = false;
+    config.proxy_url = None; // that of the environment
     Ok(Client::try_from(config)?)
 }

@@ -62,9 +62,9 @@ impl Trap {
         self.pid.send_replace(Some(pid));
     }
 
-    /// Disarms the trap.
-    pub fn unset(&self) {
-        *self.set.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Disarms the trap; returns whether it was still set.
+    pub fn unset(&self) -> bool {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
     }
 
     /// Waits until the trap is triggered; returns the write.

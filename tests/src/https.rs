@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -10,6 +11,11 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::Result;
 use crate::pki::{Authority, Issued};
+
+/// Number of pieces in a body that has no end for its client: a GiB.
+const PIECES: usize = 1 << 14;
+/// Time limit of a client.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A received request.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +96,8 @@ fn serve(
     log: &Mutex<Vec<ReceivedRequest>>,
     answer: &dyn Fn(&ReceivedRequest, usize) -> Answer,
 ) -> Option<()> {
+    stream.set_read_timeout(Some(LIMIT)).ok()?;
+    stream.set_write_timeout(Some(LIMIT)).ok()?;
     let mut stream = StreamOwned::new(ServerConnection::new(config).ok()?, stream);
     let requests = read(&mut stream)?;
     let before = {
@@ -117,8 +125,7 @@ fn serve(
         Answer::Endless => {
             stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").ok()?;
             let piece = vec![b'#'; 1 << 16];
-            while stream.write_all(&piece).is_ok() {}
-            Some(())
+            (0..PIECES).all(|_| stream.write_all(&piece).is_ok()).then_some(())
         }
         // Until the client closes the connection.
         Answer::Silence => stream.read(&mut [0]).ok().map(drop),

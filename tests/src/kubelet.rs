@@ -9,7 +9,7 @@
 //! In both cases, the Pod's address is a loopback address in `BIND_ADDRESS`.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -20,11 +20,12 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Api;
 
+use crate::apart::Apart;
 use crate::cluster::Cluster;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
 use crate::registry::{Image, Registry};
-use crate::{Result, texts};
+use crate::{Result, ports, texts};
 
 use self::container::{Mount, Spec};
 pub use self::images::{FOLDER_IMAGE, Images, OWN_PLUGIN_IMAGE, PLUGIN_IMAGE};
@@ -36,6 +37,8 @@ pub mod volumes;
 
 /// A Pod of a Deployment.
 pub struct Pod {
+    /// Its name.
+    pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
     /// Where it says whether it is ready.
@@ -44,6 +47,8 @@ pub struct Pod {
     pub process: Process,
     /// Its folder.
     pub dir: PathBuf,
+    /// The token of its ServiceAccount. No other Pod has it.
+    pub token: String,
     /// Whether its image runs in a container.
     pub contained: bool,
     mounts: BTreeMap<String, PathBuf>,
@@ -60,11 +65,19 @@ impl Pod {
 static NEXT: AtomicU16 = AtomicU16::new(0);
 /// Grace period of a Pod that is dropped.
 const GRACE: Duration = Duration::from_secs(2);
-/// Port of the admin server of both processes.
-const ADMIN: u16 = 9090;
+/// Number of addresses for Pods.
+const ADDRESSES: u16 = 64;
 
-fn address(cluster: &Cluster, number: u16) -> Ipv4Addr {
-    cluster.subnet().address(64 + u8::try_from(number % 64).unwrap_or_default())
+/// The next free address, and its number.
+fn address(cluster: &Cluster) -> Result<(Ipv4Addr, u16)> {
+    for _ in 0..ADDRESSES {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let address = cluster.subnet().address(64 + u8::try_from(number % ADDRESSES).unwrap_or_default());
+        if !ports::is_taken(address, ports::ADMIN) {
+            return Ok((address, number));
+        }
+    }
+    Err(ports::in_use(ports::ADMIN, "metrics of operator and webhook").into())
 }
 
 /// Starts a Pod of the Deployment `name`. `images` has the executables and folders that are not in
@@ -76,17 +89,32 @@ pub async fn start(
     images: &Images,
     extra: &[(&str, &str)],
 ) -> Result<Pod> {
+    play(cluster, (namespace, name), images, extra, None).await
+}
+
+/// Like [`start`], as a process in a network namespace of its own.
+pub async fn start_apart(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+    images: &Images,
+    extra: &[(&str, &str)],
+    apart: &Apart,
+) -> Result<Pod> {
+    play(cluster, (namespace, name), images, extra, Some(apart)).await
+}
+
+async fn play(
+    cluster: &Cluster,
+    (namespace, name): (&str, &str),
+    images: &Images,
+    extra: &[(&str, &str)],
+    apart: Option<&Apart>,
+) -> Result<Pod> {
     let deployment = Api::<Deployment>::namespaced(cluster.client(), namespace).get(name).await?;
     let pod = deployment.spec.template.spec.ok_or("a Deployment without Pods")?;
     let container = pod.containers.first().ok_or("a Pod without containers")?;
-    // The next free address.
-    let number = loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        if TcpListener::bind((address(cluster, number), ADMIN)).is_ok() {
-            break number;
-        }
-    };
-    let address = address(cluster, number);
+    let (address, number) = address(cluster)?;
     let pod_name = format!("{name}-{number}");
     let dir = cluster.dir().join("pods").join(&pod_name);
     std::fs::create_dir_all(&dir)?;
@@ -96,7 +124,9 @@ pub async fn start(
     environment.extend(extra.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
     let account = pod.service_account_name.as_deref().unwrap_or("default");
     let token = cluster.token(namespace, account, 24 * 3600).await?;
-    texts::keep(&dir.join(format!("{pod_name}.log")))?;
+    if apart.is_none() {
+        texts::keep(&dir.join(format!("{pod_name}.log")))?;
+    }
     let mounts = mount_paths(&pod, container, &dir, images)?;
     let scheduled = Scheduled {
         cluster,
@@ -109,15 +139,21 @@ pub async fn start(
         token,
         environment,
         arguments,
+        apart,
     };
-    let shared = if std::env::var_os("BENCH_OPERATOR").is_some() { None } else { images::in_containers().await? };
+    let shared = if apart.is_some() || std::env::var_os("BENCH_OPERATOR").is_some() {
+        None
+    } else {
+        images::in_containers().await?
+    };
     let (process, mounts, followers) = match shared {
         Some(registry) => scheduled.in_container(registry, mounts).await?,
         None => scheduled.as_process(mounts).await?,
     };
-    let dir = scheduled.dir;
-    let readiness = SocketAddr::new(address.into(), probe_port(container).unwrap_or(ADMIN));
-    Ok(Pod { address, readiness, process, dir, contained: shared.is_some(), mounts, _followers: followers })
+    let Scheduled { name, dir, token, .. } = scheduled;
+    let readiness = SocketAddr::new(address.into(), probe_port(container).unwrap_or(ports::ADMIN));
+    let contained = shared.is_some();
+    Ok(Pod { name, address, readiness, process, dir, token, contained, mounts, _followers: followers })
 }
 
 /// The port of the readiness probe of `container`.
@@ -146,6 +182,7 @@ struct Scheduled<'a> {
     token: String,
     environment: BTreeMap<String, String>,
     arguments: Vec<String>,
+    apart: Option<&'a Apart>,
 }
 
 impl Scheduled<'_> {
@@ -211,6 +248,10 @@ impl Scheduled<'_> {
         let arguments: Vec<String> = self.arguments.iter().map(|argument| rewrite(argument, &mounts)).collect();
         let followers = self.follow(&mounts, &mounts).await?;
         let program = images::of_machine(self.container.image.as_deref().unwrap_or_default(), self.images)?;
+        let (program, arguments) = match self.apart {
+            Some(apart) => apart.command(&program, arguments)?,
+            None => (program, arguments),
+        };
         let process = Process::start(&self.name, &self.dir, &program, &arguments, &environment, GRACE)?;
         Ok((process, mounts, followers))
     }

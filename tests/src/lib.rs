@@ -8,10 +8,15 @@
 // A fixture that can't continue should stop the test.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)]
 
+pub mod admission;
+pub mod apart;
 pub mod applied;
 pub mod audit;
 pub mod chaos;
 pub mod cluster;
+pub mod command;
+pub mod direct;
+pub mod environment;
 pub mod gate;
 pub mod go_operator;
 pub mod http;
@@ -20,11 +25,16 @@ pub mod instances;
 pub mod kubeconfig;
 pub mod kubelet;
 pub mod measure;
+pub mod memory;
+pub mod network;
+pub mod newer;
 pub mod node;
+pub mod outside;
 pub mod package;
 pub mod patch_schema;
 pub mod patches;
 pub mod pki;
+pub mod ports;
 pub mod process;
 pub mod product;
 pub mod proxies;
@@ -32,13 +42,22 @@ pub mod proxy;
 pub mod registry;
 pub mod releases;
 pub mod remaining;
+pub mod silence;
 pub mod sim;
+pub mod skip;
 pub mod stages;
 pub mod subnet;
 pub mod texts;
 pub mod tls;
 pub mod tools;
 pub mod wait;
+pub mod waits;
+
+/// Root folder of the project.
+pub fn project() -> &'static std::path::Path {
+    let tests = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests)
+}
 
 /// An error of the fixture, as a sentence.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

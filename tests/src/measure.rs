@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -24,6 +25,8 @@ pub struct Request {
     pub code: i64,
     /// Times of request and response (RFC 3339).
     pub times: (String, String),
+    /// The id of the user's credential, see [`credential`]; empty if it is no token.
+    pub credential: String,
 }
 
 impl Request {
@@ -108,7 +111,18 @@ fn request(event: &Value) -> Request {
         verb: event["verb"].as_str().unwrap_or_default().to_owned(),
         target,
         code: event["responseStatus"]["code"].as_i64().unwrap_or_default(),
+        credential: event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
     }
+}
+
+/// The id of `token` in audit logs. Each token of a ServiceAccount has an id of its own.
+pub fn credential(token: &str) -> Result<String> {
+    let claims = token.split('.').nth(1).ok_or("a token without claims")?;
+    let claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(claims)?)?;
+    Ok(format!("JTI={}", claims["jti"].as_str().ok_or("a token without an id")?))
 }
 
 /// CPU time of process `pid`.

@@ -13,18 +13,9 @@ use crate::{Result, tools};
 const UNSUPPORTED: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// The OpenAPI document of the Kubernetes version that the tests use: part of its Go module, in the
-/// module cache once the control plane was built.
+/// The OpenAPI document of the Kubernetes version that the tests use: part of its Go module.
 pub fn document() -> Result<PathBuf> {
-    let module = std::fs::read_to_string(tools::project().join("tests/tools/kubernetes/go.mod"))?;
-    let (_, rest) = module.split_once("k8s.io/kubernetes v").ok_or("the module of Kubernetes has no version")?;
-    let version = format!("v{}", rest.split_whitespace().next().unwrap_or_default());
-    let home = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let cache = home("GOMODCACHE")
-        .or_else(|| Some(home("GOPATH")?.join("pkg/mod")))
-        .or_else(|| Some(home("HOME")?.join("go/pkg/mod")))
-        .ok_or("no module cache of Go")?;
-    Ok(cache.join(format!("k8s.io/kubernetes@{version}/api/openapi-spec/swagger.json")))
+    Ok(tools::kubernetes_module()?.join("api/openapi-spec/swagger.json"))
 }
 
 /// The table for `document`.

@@ -1,5 +1,6 @@
 //! Processes that end with the process that started them.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Result, tools};
+use crate::{Result, environment, tools};
+
+/// Time limit for a process that ends by itself.
+const LIFE: Duration = Duration::from_secs(300);
+/// Time limit for a process that is stopped, with its grace period.
+const END: Duration = Duration::from_secs(60);
 
 /// A running process. Dropping it stops it and waits for its end.
 #[derive(Debug)]
@@ -17,6 +23,7 @@ pub struct Process {
     tether: Child,
     line: Option<ChildStdin>,
     pid_file: PathBuf,
+    restart: PathBuf,
     log: PathBuf,
 }
 
@@ -64,15 +71,10 @@ impl Process {
         let pid_file = pid_files.1.unwrap_or(pid_files.0).to_owned();
         let _ = std::fs::remove_file(&pid_file);
         let out = File::options().create(true).append(true).open(&log)?;
-        let mut tether = Command::new(tools::binary("tether")?)
-            .arg(pid_files.0)
-            .arg(grace.as_secs().to_string())
-            .arg(program)
-            .args(arguments)
-            // As in a container: only PATH of this environment.
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("HOME", dir)
+        let mut tether = Command::new(tools::binary("tether")?);
+        tether.arg(pid_files.0).arg(grace.as_secs().to_string()).arg(program).args(arguments);
+        // As in a container: only PATH of this environment.
+        let mut tether = environment::confine(&mut tether, dir)
             .envs(pid_files.1.map(|container| ("TETHER_CONTAINER", container)))
             .envs(pid_files.1.and_then(|_| Some(("TETHER_CONTAINER_ID", arguments.last()?))))
             .envs(environment.iter().cloned())
@@ -83,8 +85,24 @@ impl Process {
             .stdout(out.try_clone()?)
             .stderr(out)
             .spawn()?;
-        let line = tether.stdin.take();
-        Ok(Self { name: name.to_owned(), tether, line, pid_file, log })
+        let (line, restart) = (tether.stdin.take(), pid_files.0.with_extension("restart"));
+        Ok(Self { name: name.to_owned(), tether, line, pid_file, restart, log })
+    }
+
+    /// Whether it is started again after a failure, as the kubelet does. A signal that ends it is
+    /// no failure.
+    pub fn restart_on_failure(&self, restart: bool) -> Result<()> {
+        if restart {
+            std::fs::write(&self.restart, "")?;
+        } else {
+            std::fs::remove_file(&self.restart)?;
+        }
+        Ok(())
+    }
+
+    /// Stops it. Dropping waits until it has ended.
+    pub fn stop(&mut self) {
+        drop(self.line.take());
     }
 
     /// Its log so far.
@@ -107,7 +125,7 @@ impl Process {
             if Instant::now() > deadline {
                 return Err(format!("{} did not start:\n{}", self.name, self.log()).into());
             }
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -118,13 +136,44 @@ impl Process {
 
     /// Waits until it exits.
     pub fn wait(&mut self) -> Result<i32> {
-        Ok(self.tether.wait()?.code().unwrap_or(-1))
+        self.wait_for(LIFE)
     }
+
+    fn wait_for(&mut self, limit: Duration) -> Result<i32> {
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            if let Some(status) = self.tether.try_wait()? {
+                return Ok(status.code().unwrap_or(-1));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Err(format!("{} has not ended after {limit:?}", self.name).into())
+    }
+}
+
+thread_local! {
+    /// Ends of the logs of the processes that this thread stopped.
+    static STOPPED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+/// Lines of a log that are kept.
+const KEPT: usize = 60;
+
+/// Ends of the logs of the processes that this thread stopped since the last call: after a failed
+/// test, what they said.
+pub fn last_words() -> String {
+    STOPPED.take().join("\n")
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        drop(self.line.take());
-        let _ = self.tether.wait();
+        self.stop();
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(KEPT)..].join("\n");
+        STOPPED.with_borrow_mut(|stopped| stopped.push(format!("==> end of the log of {}\n{end}", self.name)));
+        if let Err(error) = self.wait_for(END) {
+            eprintln!("{error}");
+            let _ = self.tether.kill();
+        }
     }
 }

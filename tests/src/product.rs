@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
+use knative_operator_shared::label::CLUSTER_PROFILE;
 use kube::Api;
 use serde_json::{Value, json};
 
@@ -106,6 +107,18 @@ impl Product {
         Self::start(hub, releases, images).await
     }
 
+    /// Upgrades the Go operator's Helm release on `hub` to the chart with `values`.
+    pub async fn upgrade_release(hub: &Cluster, values: &Value) -> Result<()> {
+        let file = hub.dir().join("values.json");
+        std::fs::write(&file, values.to_string())?;
+        let chart = tools::project().join("charts/knative-operator");
+        let (chart, file) = (chart.display().to_string(), file.display().to_string());
+        let place = ["--namespace", NAMESPACE, "--wait", "--timeout", "2m"];
+        let mut arguments = vec!["upgrade", "knative-operator", &chart, "--values", &file];
+        arguments.extend(place);
+        hub.helm(&arguments).await.map(drop)
+    }
+
     /// Starts the processes of the chart on `hub`; `more`: additional images.
     pub async fn start(hub: &Cluster, releases: &Releases, more: Images) -> Result<Self> {
         let mut images =
@@ -183,6 +196,8 @@ pub fn webhook_addresses(pods: &[&Pod]) -> Vec<SocketAddr> {
 async fn operator(hub: &Cluster, images: &Images) -> Result<Pod> {
     let mut pod = kubelet::start(hub, NAMESPACE, "knative-operator", images, &[]).await?;
     ready(&mut pod).await?;
+    // One that loses its Lease, on a loaded machine, ends and starts again.
+    pod.process.restart_on_failure(true)?;
     Ok(pod)
 }
 
@@ -208,18 +223,25 @@ async fn ready(pod: &mut Pod) -> Result<()> {
 }
 
 /// Registers `spoke` on `hub` as ClusterProfile `name`: a ServiceAccount with all permissions on
-/// the spoke, its token in a Secret in the operator's namespace for the official secretreader, and
-/// a healthy profile.
+/// the spoke, its token in a Secret in the operator's namespace for the secretreaders, bound to the
+/// profile, and a healthy profile.
 pub async fn register(hub: &Cluster, spoke: &Cluster, name: &str) -> Result<()> {
+    register_with_role(hub, spoke, name, "cluster-admin").await
+}
+
+/// Like [`register`], with the permissions of the ClusterRole `role` on the spoke.
+pub async fn register_with_role(hub: &Cluster, spoke: &Cluster, name: &str, role: &str) -> Result<()> {
     let rights = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "knative-hub", "namespace": "kube-system"}},
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "knative-hub"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": "knative-hub", "namespace": "kube-system"}]},
     ]});
     spoke.kubectl(&["apply", "-f", "-"], &rights.to_string()).await?;
     let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": {"token": token}});
+    let bound = json!({CLUSTER_PROFILE: format!("{FLEET}/{name}")});
+    let meta = json!({"name": name, "namespace": NAMESPACE, "annotations": bound});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": token}});
     hub.kubectl(&["apply", "-f", "-"], &secret.to_string()).await?;
     profile(hub, name, &access(spoke, name)).await
 }
@@ -237,15 +259,24 @@ pub fn access(spoke: &Cluster, secret: &str) -> Value {
 
 /// Creates ClusterProfile `name` on `hub`, healthy, with `access`.
 pub async fn profile(hub: &Cluster, name: &str, access: &Value) -> Result<()> {
+    profile_in(hub, FLEET, name, access).await
+}
+
+/// Creates ClusterProfile `name` in `namespace` on `hub`, healthy, with `access`.
+pub async fn profile_in(hub: &Cluster, namespace: &str, name: &str, access: &Value) -> Result<()> {
     let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
-        "metadata": {"name": name, "namespace": FLEET, "labels": {"x-k8s.io/cluster-manager": "tests"}},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"x-k8s.io/cluster-manager": "tests"}},
         "spec": {"displayName": name, "clusterManager": {"name": "tests"}}});
     hub.kubectl(&["apply", "-f", "-"], &profile.to_string()).await?;
-    status(hub, name, "True", access).await
+    status_in(hub, namespace, name, "True", access).await
 }
 
 /// Sets the status of ClusterProfile `name`.
 pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) -> Result<()> {
+    status_in(hub, FLEET, name, healthy, access).await
+}
+
+async fn status_in(hub: &Cluster, namespace: &str, name: &str, healthy: &str, access: &Value) -> Result<()> {
     let patch = json!({"status": {"accessProviders": access, "conditions": [{
         "type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});
@@ -254,7 +285,7 @@ pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) ->
         "clusterprofile",
         name,
         "-n",
-        FLEET,
+        namespace,
         "--subresource=status",
         "--type=merge",
         "--patch-file=/dev/stdin",

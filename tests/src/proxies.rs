@@ -94,10 +94,16 @@ async fn pass(mut stream: impl AsyncRead + AsyncWrite + Unpin, target: &str) -> 
     Ok(copy_bidirectional(&mut stream, &mut server).await.map(drop)?)
 }
 
+/// Bytes of a request without its body.
+const HEAD: usize = 1 << 16;
+
 async fn connect(mut stream: impl AsyncRead + AsyncWrite + Unpin, passed: &AtomicUsize) -> Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
+        if head.len() > HEAD {
+            return Err("a request without an end".into());
+        }
     }
     let head = String::from_utf8(head)?;
     let login = format!("Basic {}", BASE64_STANDARD.encode(LOGIN));

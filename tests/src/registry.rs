@@ -15,11 +15,14 @@ use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
 use crate::process::Process;
+use crate::skip::{KERNEL, Needs, skip};
 use crate::subnet::Subnet;
-use crate::{Result, pki, tools};
+use crate::{Result, environment, pki, ports, tools};
 
 /// The registry's image of the official credential plugins.
 const PLUGINS: &str = "plugins:test";
+/// Seconds until crane is stopped.
+const LIMIT: &str = "300";
 
 /// An image, unpacked.
 #[derive(Clone, Debug)]
@@ -40,15 +43,21 @@ pub struct Registry {
     _subnet: Subnet,
 }
 
-/// The registry of this process with the images of `make images` in `KNATIVE_IMAGES`. `None`, with
-/// a message, if images can't be run here: Pods then run the binaries as processes.
+/// The variable that names the folder of the images.
+const FOLDER: &str = "KNATIVE_IMAGES";
+
+/// The registry of this process with the images of `make images` in `KNATIVE_IMAGES`. `None` if
+/// that is not set, or, with a message, if images can't be run here: Pods then run the binaries as
+/// processes.
 pub async fn shared() -> Result<Option<&'static Registry>> {
     static REGISTRY: OnceCell<Option<Registry>> = OnceCell::const_new();
     let start = || async {
-        let started = tokio::task::spawn_blocking(|| match layouts() {
+        let wanted = std::env::var_os(FOLDER).is_some_and(|folder| !folder.is_empty());
+        let started = tokio::task::spawn_blocking(move || match layouts() {
+            _ if !wanted => Ok(None),
             Ok(folder) => Registry::start(&folder).map(Some),
             Err(reason) => {
-                eprintln!("skipped: images in containers: {reason}; Pods run as processes");
+                skip(needs(), &format!("images in containers: {reason}; Pods run as processes"));
                 Ok(None)
             }
         });
@@ -57,9 +66,14 @@ pub async fn shared() -> Result<Option<&'static Registry>> {
     Ok(REGISTRY.get_or_try_init(start).await?.as_ref())
 }
 
+/// What is missing if images can't be run: root, or `make test`, which builds them.
+pub fn needs() -> Needs {
+    if geteuid().is_root() { Needs::Everywhere } else { KERNEL }
+}
+
 /// The folder of the layouts, or why images can't be run.
 pub fn layouts() -> std::result::Result<PathBuf, String> {
-    let folder = std::env::var_os("KNATIVE_IMAGES").filter(|f| !f.is_empty()).ok_or("KNATIVE_IMAGES is not set")?;
+    let folder = std::env::var_os(FOLDER).filter(|f| !f.is_empty()).ok_or("KNATIVE_IMAGES is not set")?;
     let folder = tools::project().join(folder);
     if !folder.join("digests.txt").is_file() {
         return Err(format!("{} has no images", folder.display()));
@@ -96,13 +110,14 @@ impl Registry {
 
     /// Starts a registry without images.
     pub fn empty() -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("knative-registry-").tempdir()?;
+        let dir = tools::folder("knative-registry-")?;
         let (subnet, path) = (Subnet::take()?, dir.path());
         let ip: Ipv4Addr = subnet.address(3);
+        ports::check(ip)?;
         let authority = pki::Authority::new("registry")?;
         std::fs::write(path.join("ca.crt"), authority.pem())?;
         authority.issue("registry", None, &[ip.into()], &[])?.write(path, "server")?;
-        let (file, address) = (|name: &str| path.join(name).display().to_string(), format!("{ip}:5000"));
+        let (file, address) = (|name: &str| path.join(name).display().to_string(), format!("{ip}:{}", ports::REGISTRY));
         let config = serde_json::json!({
             "version": "0.1", "log": {"level": "error", "accesslog": {"disabled": true}},
             "storage": {"filesystem": {"rootdirectory": file("data")}, "delete": {"enabled": true}},
@@ -117,7 +132,7 @@ impl Registry {
         let program = tools::control_plane("registry")?;
         let mut process = Process::start("registry", path, &program, &arguments, &environment, Duration::ZERO)?;
         let deadline = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect((ip, 5000)).is_err() {
+        while TcpStream::connect((ip, ports::REGISTRY)).is_err() {
             if process.ended().is_some() || Instant::now() > deadline {
                 return Err(format!("the registry did not start:\n{}", process.log()).into());
             }
@@ -139,11 +154,13 @@ impl Registry {
 
     /// Runs crane, which trusts the registry; returns stdout, or stderr as the error.
     pub fn crane(&self, arguments: &[&str]) -> Result<String> {
-        let output = Command::new(tools::control_plane("crane")?)
-            .args(arguments)
-            .env("SSL_CERT_FILE", self.authority())
-            .stdin(Stdio::null())
-            .output()?;
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT).arg(tools::control_plane("crane")?).args(arguments).stdin(Stdio::null());
+        let output =
+            environment::confine(&mut command, self.dir.path()).env("SSL_CERT_FILE", self.authority()).output()?;
+        if output.status.code() == Some(124) {
+            return Err(format!("crane {} has not ended after {LIMIT} seconds", arguments.join(" ")).into());
+        }
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
         }

@@ -1,8 +1,10 @@
 //! The release bundle that a test or the demo installs.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
-use crate::tools::project;
+use crate::outside;
+use crate::project;
 
 /// A bundle, and versions in it.
 #[derive(Clone, Debug)]
@@ -17,25 +19,20 @@ pub struct Releases {
     pub eventing: &'static str,
 }
 
-/// Knative's own releases if `../shared` exists, else the project's small one.
+/// Knative's own releases, from `tests/package/releases.sh`.
+///
+/// # Panics
+///
+/// Panics with the script's message if the releases can't be obtained.
 pub fn best() -> Releases {
-    let dir = project().join("../shared/releases");
-    if dir.is_dir() { Releases { dir, real: true, serving: "1.22.1", eventing: "1.22.2" } } else { small() }
+    static FOLDER: LazyLock<Result<PathBuf, String>> =
+        LazyLock::new(|| outside::folder_of("tests/package/releases.sh", None).map_err(|e| e.to_string()));
+    let dir = FOLDER.clone();
+    assert!(dir.is_ok(), "Knative's releases are missing: {}", dir.unwrap_err());
+    Releases { dir: dir.unwrap_or_default(), real: true, serving: "1.22.1", eventing: "1.22.2" }
 }
 
-/// What the demo installs: Knative's own release from `../shared` or from `KNATIVE_RELEASES`, which
-/// `make demo` downloads, else the project's small one.
-pub fn for_demo() -> Releases {
-    let downloaded = std::env::var_os("KNATIVE_RELEASES").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    match (best(), downloaded) {
-        (Releases { real: false, .. }, Some(dir)) => {
-            Releases { dir, real: true, serving: "1.22.1", eventing: "1.22.1" }
-        }
-        (best, _) => best,
-    }
-}
-
-/// The project's small release.
+/// The project's small release, for what Knative never released.
 pub fn small() -> Releases {
     Releases { dir: project().join("tests/release"), real: false, serving: "1.1.0", eventing: "1.1.0" }
 }

@@ -24,10 +24,11 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
             continue;
         }
         let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
+        let deadline = Instant::now() + Duration::from_secs(30);
         let listed = loop {
             match api.list_metadata(&ListParams::default()).await {
                 // Its kind was defined a moment ago.
-                Err(kube::Error::Api(status)) if status.code == 429 => {
+                Err(kube::Error::Api(status)) if status.code == 429 && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
                 other => break other?,

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::Result;
+use crate::{Result, ports};
 
 /// A /24 of 127.0.0.0/8 that one cluster uses while this value lives.
 #[derive(Debug)]
@@ -24,11 +24,11 @@ impl Subnet {
             let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
             let [a, b, ..] = std::process::id().wrapping_add(turn).wrapping_mul(2_654_435_769).to_be_bytes();
             let a = 64 + a % 160;
-            if let Ok(lock) = TcpListener::bind((Ipv4Addr::new(127, a, b, 1), 1024)) {
+            if let Ok(lock) = TcpListener::bind((Ipv4Addr::new(127, a, b, 1), ports::LOCK)) {
                 return Ok(Self { a, b, _lock: lock });
             }
         }
-        Err("no free part of the loopback network".into())
+        Err(ports::in_use(ports::LOCK, "locks of clusters").into())
     }
 
     /// Address `host`: 2 is the control plane, 64 to 127 are Pods, 128 and above Services.

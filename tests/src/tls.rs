@@ -4,18 +4,32 @@ use std::sync::Arc;
 
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
+
+use crate::Result;
+use crate::pki::Issued;
 
 /// TLS settings that accept any certificate.
 pub fn insecure_config() -> ClientConfig {
+    insecure_builder().with_no_client_auth()
+}
+
+/// TLS settings that accept any certificate, for the client with the certificate `issued`.
+pub fn insecure_config_as(issued: &Issued) -> Result<ClientConfig> {
+    let chain = CertificateDer::pem_slice_iter(issued.certificate.as_bytes());
+    let chain = chain.collect::<std::result::Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes())?;
+    Ok(insecure_builder().with_client_auth_cert(chain, key)?)
+}
+
+fn insecure_builder() -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let _ = ring::default_provider().install_default();
-    ClientConfig::builder()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate))
-        .with_no_client_auth()
+    ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate))
 }
 
 /// A connector that accepts any certificate, for HTTP/1.1.
@@ -34,7 +48,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
         _: &ServerName<'_>,
         _: &[u8],
         _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> std::result::Result<ServerCertVerified, Error> {
         Ok(ServerCertVerified::assertion())
     }
 
@@ -43,7 +57,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
         _: &[u8],
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> std::result::Result<HandshakeSignatureValid, Error> {
         Ok(HandshakeSignatureValid::assertion())
     }
 
@@ -52,7 +66,7 @@ impl ServerCertVerifier for AcceptAnyCertificate {
         _: &[u8],
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> std::result::Result<HandshakeSignatureValid, Error> {
         Ok(HandshakeSignatureValid::assertion())
     }
 

@@ -1,15 +1,17 @@
 //! Paths of binaries.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use crate::Result;
+use tempfile::TempDir;
 
-/// Root folder of the project.
-pub fn project() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
-}
+use crate::{Result, outside};
+
+pub use crate::project;
+
+/// The script that provides tools.
+const INSTALL: &str = "tests/tools/install.sh";
 
 /// A binary of the workspace, in the folder of the running one.
 pub fn binary(name: &str) -> Result<PathBuf> {
@@ -20,16 +22,57 @@ pub fn binary(name: &str) -> Result<PathBuf> {
 
 /// A binary of the control plane, from `tests/tools/install.sh`.
 pub fn control_plane(name: &str) -> Result<PathBuf> {
-    static FOLDER: LazyLock<std::result::Result<PathBuf, String>> = LazyLock::new(|| {
-        let script = project().join("tests/tools/install.sh");
-        let output = Command::new(&script)
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|e| format!("{}: {e}", script.display()))?;
-        if !output.status.success() {
-            return Err(format!("{} failed", script.display()));
-        }
-        Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-    });
+    static FOLDER: LazyLock<std::result::Result<PathBuf, String>> =
+        LazyLock::new(|| outside::folder_of(INSTALL, None).map_err(|error| error.to_string()));
     Ok(FOLDER.clone()?.join(name))
+}
+
+/// A program of the Go operator, built from its module: `operator`, `webhook`, `render`.
+pub fn go_operator(program: &str) -> Result<PathBuf> {
+    Ok(provided("go-operator")?.join(program))
+}
+
+/// Folder of the Go module `knative.dev/operator`: the Go operator's chart and CRDs (`config`), and
+/// Knative's releases (`cmd/operator/kodata`).
+pub fn go_operator_module() -> Result<PathBuf> {
+    provided("go-operator-module")
+}
+
+/// Folder of the Go module `k8s.io/kubernetes` of the tests' control plane.
+pub fn kubernetes_module() -> Result<PathBuf> {
+    provided("kubernetes-module")
+}
+
+/// A tool that is not one of the control plane: `tests/tools/install.sh NAME`.
+fn provided(name: &str) -> Result<PathBuf> {
+    Ok(outside::folder_of(INSTALL, Some(name))?.join(name))
+}
+
+/// A new temporary folder, for this user alone: it has keys of clusters.
+pub fn folder(prefix: &str) -> Result<TempDir> {
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let folder = tempfile::Builder::new().prefix(prefix).permissions(private).tempdir();
+    folder.map_err(|error| format!("no temporary folder: {error}; set TMPDIR to a folder that is writable").into())
+}
+
+/// Copies the files of a folder, which may be read-only.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            std::fs::write(target, std::fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Appends a line to a file in `target`, which tests of all processes share.
+pub fn append(name: &str, line: &str) {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(project().join("target").join(name));
+    // It is a report: a test doesn't fail without it.
+    let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
 }

@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::Result;
+use crate::waits::timed;
 
 /// Watches the object `name` until `holds` is true for it (`None` if it does not exist); returns
 /// the object. After `limit`, the error has `what` and the last state of the object.
@@ -41,7 +42,7 @@ where
         }
         Err("the watch ended".into())
     };
-    tokio::time::timeout(limit, watch)
+    timed(what, tokio::time::timeout(limit, watch))
         .await
         .unwrap_or_else(|_| Err(format!("{name}: not {what} after {limit:?}").into()))
         .map_err(|error: crate::Error| {
@@ -74,7 +75,7 @@ where
             }
         }
     };
-    match tokio::time::timeout(limit, watch).await {
+    match timed(what, tokio::time::timeout(limit, watch)).await {
         Ok(()) => Ok(all()),
         Err(_) => Err(format!(
             "not {what} after {limit:?}; there are {:?}",

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use knative_operator_shared::api::Component;
 use knative_operator_shared::crd;
-use knative_operator_tests::tools;
+use knative_operator_shared::label::{FLEET_ANNOTATIONS, FLEET_LABELS};
+use knative_operator_tests::{go_operator, tools};
 use serde_json::{Value, json};
 
 fn template(arguments: &[&str]) -> Result<String, String> {
@@ -79,6 +80,25 @@ fn default_values_disable_multicluster() {
 }
 
 #[test]
+fn state_of_rollouts_is_validated_without_a_change_of_the_spec() {
+    let objects = objects(&[]);
+    let expression = |kind: &str| {
+        let configuration = objects.iter().find(|o| o["kind"] == format!("{kind}WebhookConfiguration")).unwrap();
+        configuration["webhooks"][0]["matchConditions"][0]["expression"].as_str().unwrap().to_owned()
+    };
+    let (validating, mutating) = (expression("Validating"), expression("Mutating"));
+    for name in FLEET_ANNOTATIONS.into_iter().chain(FLEET_LABELS) {
+        assert!(validating.contains(&format!("'{name}'")) && !mutating.contains(name), "{name}: {validating}");
+    }
+    assert!(validating.contains("?ownerReferences") && !mutating.contains("?ownerReferences"), "{validating}");
+    for expression in [validating, mutating] {
+        let count = |bracket: char| expression.matches(bracket).count();
+        assert_eq!((count('('), count('[')), (count(')'), count(']')), "{expression}");
+        assert!(!expression.contains(['{', '}', '\n']), "{expression}");
+    }
+}
+
+#[test]
 fn plugins_are_image_volumes_and_provider_file_is_config_map() {
     let plugins = r#"knative_operator.multicluster.plugins=[{"name":"p","image":"registry.example/p:v1","mountPath":"/plugins/./p/"}]"#;
     let objects = objects(&multicluster(&["--set-json", plugins]));
@@ -94,6 +114,41 @@ fn plugins_are_image_volumes_and_provider_file_is_config_map() {
         json!({"name": "p", "mountPath": "/plugins/p", "readOnly": true})
     );
     assert_eq!(pod["volumes"][1], json!({"name": "p", "image": {"reference": "registry.example/p:v1"}}));
+}
+
+#[test]
+fn client_authorities_are_a_volume_of_the_webhook() {
+    let webhook = |arguments: &[&str]| {
+        let all = objects(arguments);
+        let found = all.into_iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "operator-webhook");
+        found.unwrap()["spec"]["template"]["spec"].clone()
+    };
+    let pod = webhook(&["--set", "knative_operator.operator_webhook.clientCAConfigMap=clients"]);
+    let container = &pod["containers"][0];
+    assert!(container["args"].as_array().unwrap().contains(&json!("--client-ca-file=/etc/client-ca/ca.crt")));
+    assert_eq!(
+        container["volumeMounts"],
+        json!([{"name": "client-ca", "mountPath": "/etc/client-ca", "readOnly": true}])
+    );
+    assert_eq!(pod["volumes"], json!([{"name": "client-ca", "configMap": {"name": "clients"}}]));
+    let pod = webhook(&[]);
+    assert!(pod.get("volumes").is_none() && pod["containers"][0].get("volumeMounts").is_none());
+}
+
+#[test]
+fn credentials_are_restricted_by_flags() {
+    let objects = objects(&[
+        "--set",
+        "knative_operator.multicluster.requireBoundSecrets=true",
+        "--set-json",
+        r#"knative_operator.multicluster.profileNamespaces=["fleet-system","edge"]"#,
+    ]);
+    let operator =
+        objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
+    let args = operator["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    for flag in ["--profile-namespaces=fleet-system,edge", "--require-bound-secrets"] {
+        assert!(args.iter().any(|arg| arg == flag), "{flag}: {args:?}");
+    }
 }
 
 #[test]
@@ -122,6 +177,7 @@ fn invalid_values_are_refused() {
             vec!["--set", "knative_operator.multicluster.remoteDeploymentsPollInterval=soon"],
             "remoteDeploymentsPollInterval",
         ),
+        (vec!["--set-json", r#"knative_operator.multicluster.profileNamespaces=["*"]"#], "profileNamespaces"),
         (vec!["--set", "knativeOperator.multicluster.enabled=true"], "knativeOperator"),
     ] {
         let error = template(&arguments).unwrap_err();
@@ -129,15 +185,25 @@ fn invalid_values_are_refused() {
     }
 }
 
-/// Values of the Go operator's chart from `../shared/peer-chart/NAME`, and their text.
-fn go_values(name: &str) -> Option<String> {
-    let file = tools::project().join("../shared/peer-chart").join(name);
-    let text = std::fs::read_to_string(&file);
-    if text.is_err() {
-        eprintln!("skipped: {} is not here", file.display());
-    }
-    text.ok()
-}
+/// Values that users give to the Go operator's chart, as its documentation shows.
+const MULTICLUSTER: &str = "
+knative_operator:
+  multicluster:
+    enabled: true
+    accessProvidersConfig:
+      providers:
+        - name: secretreader
+          execConfig:
+            apiVersion: client.authentication.k8s.io/v1
+            command: /access-plugins/secretreader/bin/secretreader-plugin
+            interactiveMode: Never
+            provideClusterInfo: true
+    plugins:
+      - name: secretreader
+        image: registry.k8s.io/cluster-inventory-api/secretreader:v0.1.3
+        mountPath: /access-plugins/secretreader
+    remoteDeploymentsPollInterval: 30s
+";
 
 /// `helm template` with `text` as values file.
 fn with_values(text: &str) -> Result<String, String> {
@@ -164,7 +230,7 @@ fn without_refused_lines(text: &str) -> String {
 
 #[test]
 fn go_operator_images_are_refused() {
-    let Some(values) = go_values("values.yaml") else { return };
+    let values = go_operator::default_values().unwrap();
     let error = with_values(&values).unwrap_err();
     for line in [
         "knative_operator.knative_operator.image: gcr.io/knative-releases/knative.dev/operator/cmd/operator",
@@ -189,10 +255,8 @@ fn go_operator_images_are_refused() {
 
 #[test]
 fn go_operator_values_have_same_effect() {
-    for name in ["values.yaml", "multicluster-values.yaml"] {
-        let Some(text) = go_values(name) else { return };
-        // The second file has no images.
-        let text = if text.contains("/operator/cmd/") { without_refused_lines(&text) } else { text };
+    let defaults = go_operator::default_values().unwrap();
+    for text in [without_refused_lines(&defaults), MULTICLUSTER.to_owned()] {
         let values: Value = serde_saphyr::from_str(&text).unwrap();
         check_settings(&values);
         check_settings(&changed(values));

@@ -11,14 +11,15 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use knative_operator_tests::https::{Answer, Server};
 use knative_operator_tests::kubelet::container::{self, Spec};
 use knative_operator_tests::pki::Authority;
-use knative_operator_tests::registry::{Image, Registry, architecture, layouts};
+use knative_operator_tests::registry::{self, Image, Registry, architecture, layouts};
+use knative_operator_tests::skip::skip;
 use knative_operator_tests::subnet::Subnet;
 use knative_operator_tests::{Result, tools};
 use serde_json::{Value, json};
 
 /// The folder of the layouts, or a message that the test is skipped.
 fn folder() -> Option<PathBuf> {
-    layouts().inspect_err(|reason| eprintln!("skipped: images: {reason}")).ok()
+    layouts().inspect_err(|reason| skip(registry::needs(), &format!("images: {reason}"))).ok()
 }
 
 fn version() -> &'static str {

@@ -13,11 +13,12 @@ use knative_operator_tests::cluster::{Cluster, Setup};
 use knative_operator_tests::measure::{Audit, by_verb};
 use knative_operator_tests::node::{Node, Programs};
 use knative_operator_tests::product::{self, Product, SPOKE_USER};
+use knative_operator_tests::skip::{LONG_BUILD, skip};
 use knative_operator_tests::{Result, releases, remaining};
 use serde_json::{Value, json};
 
 const SPOKE: Setup =
-    Setup { webhooks: true, real_namespaces: &["knative-serving", "knative-eventing", "kourier-system"] };
+    Setup { webhooks: true, real_namespaces: &["knative-serving", "knative-eventing", "kourier-system"], http2: true };
 /// Versions of Serving and Eventing, and those of the next minor, which the modules in
 /// `tests/tools` have.
 const VERSIONS: [[&str; 2]; 2] = [["1.21.2", "1.21.2"], ["1.22.1", "1.22.2"]];
@@ -127,14 +128,10 @@ impl World {
 #[test]
 fn knative_runs_beside_the_operator() {
     if std::env::var_os("KNATIVE_CONTROLLERS").is_none() {
-        eprintln!("skipped: KNATIVE_CONTROLLERS is not set (make test-knative)");
+        skip(LONG_BUILD, "KNATIVE_CONTROLLERS is not set (make test-knative)");
         return;
     }
-    let releases = releases::for_demo();
-    if !releases.real {
-        eprintln!("skipped: Knative's releases are missing: {}", releases.dir.display());
-        return;
-    }
+    let releases = releases::best();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     if let Err(error) = runtime.block_on(run(&releases)) {
         panic!("{error}");

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
+use knative_operator_tests::skip::{LONG_BUILD, skip};
 use knative_operator_tests::{Result, http, releases, tools};
 use reqwest::{Client, Url};
 use serde_json::{Value, json};
@@ -24,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 fn run(test: impl Future<Output = Result<()>>) {
     if std::env::var_os("MONITORING").is_none() {
-        println!("skipped: make test-monitoring runs the tests with Prometheus");
+        skip(LONG_BUILD, "make test-monitoring runs the tests with Prometheus");
         return;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

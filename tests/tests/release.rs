@@ -12,6 +12,7 @@ use std::time::Duration;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::registry::{self, Registry};
+use knative_operator_tests::skip::{EMULATOR, RELEASE, skip};
 use knative_operator_tests::{Result, releases, tools};
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ const INSTALL: Duration = Duration::from_secs(180);
 /// The release, its version, and the registry with its images.
 async fn release() -> Result<Option<(PathBuf, String, &'static Registry)>> {
     let Some(folder) = std::env::var_os("RELEASE").map(PathBuf::from) else {
-        eprintln!("skipped: RELEASE is not set (make release sets it)");
+        skip(RELEASE, "RELEASE is not set (make release sets it)");
         return Ok(None);
     };
     let registry = registry::shared().await?.ok_or("a release is checked with its images")?;
@@ -192,7 +193,7 @@ async fn command_runs_on_arm64() -> Result<()> {
         .into_iter()
         .find(|name| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success()))
     else {
-        eprintln!("skipped: qemu-aarch64 is not installed (Debian: apt-get install qemu-user-static)");
+        skip(EMULATOR, "qemu-aarch64 is not installed (Debian: apt-get install qemu-user-static)");
         return Ok(());
     };
     let work = tempfile::tempdir()?;

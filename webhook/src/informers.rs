@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
-use knative_operator_shared::label::{GROUP, RELEASES_CONFIG_MAP, VERSION};
+use knative_operator_shared::label::{CLUSTER_UID, GROUP, RELEASES_CONFIG_MAP, VERSION};
+use knative_operator_shared::strict;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
-use serde::Deserialize;
 
 use crate::cluster_facts::{ClusterFacts, Name, ProfileFacts};
 
@@ -31,11 +31,17 @@ async fn resources(client: &Client, component: Component, facts: &ClusterFacts) 
     let name = |resource: &DynamicObject| -> Name { (resource.namespace().unwrap_or_default(), resource.name_any()) };
     // Untyped: an invalid resource must not fail the whole list.
     let target = |resource: &DynamicObject| {
-        Option::<ClusterProfileReference>::deserialize(&resource.data["spec"]["clusterProfileRef"]).ok()?
+        strict::read::<Option<ClusterProfileReference>>(&resource.data["spec"]["clusterProfileRef"]).ok()
     };
+    let uid =
+        |resource: &DynamicObject| resource.data["status"]["annotations"][CLUSTER_UID].as_str().map(str::to_owned);
     let set = |resource: DynamicObject| match resource.metadata.deletion_timestamp {
         Some(_) => facts.remove_target(component, &name(&resource)),
-        None => facts.set_target(component, name(&resource), target(&resource)),
+        None => match target(&resource) {
+            Some(target) => facts.set_target(component, name(&resource), target, uid(&resource)),
+            // Not the local cluster.
+            None => facts.remove_target(component, &name(&resource)),
+        },
     };
     let mut listed = HashSet::new();
     watcher(api, watcher::Config::default())

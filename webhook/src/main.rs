@@ -1,18 +1,24 @@
-//! Admission webhook for `KnativeServing`, `KnativeEventing` and `KnativeFleet`: [`review`] parses
-//! and answers reviews, [`admission`] and [`fleet`] validate requests, [`serve`] accepts TLS
-//! connections.
+//! Admission webhook for `KnativeServing`, `KnativeEventing` and `KnativeFleet`: [`request`] parses
+//! reviews, [`admission`] and [`fleet`] validate requests, [`approval`] binds approvals to their
+//! fleets, [`review`] is the answer, [`routes`] has limits, and [`body`] receives bodies within
+//! them.
 
 mod admission;
+mod approval;
 mod args;
 mod authorization;
+mod body;
 mod cluster_facts;
 mod fleet;
 #[cfg(test)]
 mod fuzz;
 mod informers;
 mod metrics;
+mod request;
 mod review;
 mod routes;
+mod stored_fleets;
+mod turns;
 
 use std::process::ExitCode;
 

@@ -1,83 +1,11 @@
-//! Admission reviews (`admission.k8s.io/v1`): requests and responses. Pure.
-
-use std::collections::BTreeMap;
+//! Responses to admission reviews (`admission.k8s.io/v1`). Pure.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use knative_operator_shared::rules::Violation;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
-const KIND: &str = "AdmissionReview";
-const API: &str = "admission.k8s.io/v1";
-
-/// A parsed request. Missing fields are empty.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Request {
-    /// Identifier, repeated in the response.
-    pub uid: String,
-    /// Kind of the object.
-    pub kind: Kind,
-    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
-    pub operation: String,
-    /// Name of the subresource, if any.
-    pub sub_resource: String,
-    /// Namespace of the object.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
-    /// The user.
-    pub user_info: UserInfo,
-    /// Options of the request.
-    pub options: Options,
-    /// The object to be stored.
-    pub object: Value,
-    /// The stored object.
-    pub old_object: Value,
-}
-
-/// The user of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default)]
-pub struct UserInfo {
-    /// Name.
-    pub username: String,
-    /// Identifier.
-    pub uid: String,
-    /// Groups.
-    pub groups: Vec<String>,
-    /// What the authenticator adds.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl UserInfo {
-    /// Approximate size in bytes.
-    pub fn size(&self) -> usize {
-        let extra = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
-        [&self.username, &self.uid].into_iter().chain(&self.groups).chain(extra).map(|text| text.len() + 32).sum()
-    }
-}
-
-/// Options of a request.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Options {
-    /// Field manager.
-    pub field_manager: String,
-}
-
-/// A group, version and kind.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Kind {
-    /// API group.
-    pub group: String,
-    /// API version.
-    pub version: String,
-    /// Kind.
-    pub kind: String,
-}
+use crate::request::{API, KIND, Request, ReviewError};
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,49 +16,6 @@ pub enum Refusal {
     Forbidden,
     /// It is not known whether the user has permission: 503.
     Unavailable,
-}
-
-/// Why a request is invalid. Without a uid there is no review to answer, so the response is HTTP
-/// 400.
-#[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
-    /// Not JSON.
-    #[error("the body is not JSON: {0}")]
-    Json(serde_json::Error),
-    /// JSON with another structure.
-    #[error("the body is not an AdmissionReview of admission.k8s.io/v1 with a request.uid")]
-    Shape,
-}
-
-/// A review as sent.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Incoming {
-    api_version: String,
-    kind: String,
-    request: Request,
-}
-
-/// Parses a review.
-pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
-    if let Ok(Incoming { api_version, kind, mut request }) = serde_json::from_slice(body) {
-        // The managed fields are half of an object, and no rule needs them.
-        for object in [&mut request.object, &mut request.old_object] {
-            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("managedFields");
-            }
-        }
-        let is_valid = kind == KIND && api_version == API && !request.uid.is_empty();
-        return if is_valid { Ok(request) } else { Err(ReviewError::Shape) };
-    }
-    let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::Json)?;
-    if review["kind"] != KIND || review["apiVersion"] != API {
-        return Err(ReviewError::Shape);
-    }
-    let request = review["request"].take();
-    let uid = request["uid"].as_str().filter(|u| !u.is_empty()).ok_or(ReviewError::Shape)?.to_owned();
-    // Parts of the wrong type become empty, so that the request gets a response with its uid.
-    Ok(serde_json::from_value(request).unwrap_or(Request { uid, ..Request::default() }))
 }
 
 /// The response to a review.
@@ -171,7 +56,7 @@ struct Status {
     details: Details,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Details {
     group: String,
@@ -250,6 +135,19 @@ impl Review {
         Self::new(request.uid, Some(Status { status: "Failure", code, reason, message, details }))
     }
 
+    /// Refuses the request that the rules could not answer because of `error`; `None` if its uid is
+    /// unknown. The API server reports the message of a review to the user. After an HTTP error, it
+    /// reports only that the webhook failed, or admits the request if the policy says so.
+    pub fn refuse_unanswered(error: &ReviewError) -> Option<Self> {
+        let (code, reason) = match error {
+            ReviewError::Interrupted { .. } => (500, "InternalError"),
+            _ => (400, "BadRequest"),
+        };
+        let status =
+            Status { status: "Failure", code, reason, message: error.to_string(), details: Details::default() };
+        Some(Self::new(error.uid()?.to_owned(), Some(status)))
+    }
+
     /// Rejects the request because of overload.
     pub fn too_many_requests(request: Request) -> Self {
         let details = Details {
@@ -274,28 +172,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_review_is_reported() {
-        for (body, expected) in [
-            ("", "the body is not JSON"),
-            ("{", "the body is not JSON"),
-            ("[]", "not an AdmissionReview"),
-            ("{}", "not an AdmissionReview"),
-            (
-                r#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}"#,
-                "not an AdmissionReview",
-            ),
-            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}"#, "not an AdmissionReview"),
-            (r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "not an AdmissionReview"),
-        ] {
-            let error = parse(body.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(expected), "{body}: {error}");
-        }
-    }
-
-    #[test]
-    fn request_with_invalid_parts_keeps_uid() {
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "42", "kind": 7, "object": []}});
-        assert_eq!(parse(review.to_string().as_bytes()).unwrap().uid, "42");
+    fn request_that_is_not_read_is_refused_with_its_uid() {
+        let refuse =
+            |error: &ReviewError| Review::refuse_unanswered(error).map(|review| json!(review)["response"].clone());
+        let unreadable = ReviewError::Part { uid: "42".into(), why: "missing field `kind`".into() };
+        let response = refuse(&unreadable).unwrap();
+        assert_eq!((&response["uid"], &response["allowed"]), (&json!("42"), &json!(false)));
+        assert_eq!((&response["status"]["code"], &response["status"]["reason"]), (&json!(400), &json!("BadRequest")));
+        assert_eq!(response["status"]["message"], "the request can't be read: missing field `kind`");
+        let interrupted = refuse(&ReviewError::Interrupted { uid: "42".into() }).unwrap();
+        assert_eq!((&interrupted["allowed"], &interrupted["status"]["code"]), (&json!(false), &json!(500)));
+        assert!(refuse(&ReviewError::Shape).is_none());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! `/validate` and `/mutate`: answers reviews, within limits.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use axum::body::Bytes;
 use axum::extract::{Request as HttpRequest, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use json_patch::Patch;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
@@ -18,21 +18,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::admission::{component, validate, validate_before_schema};
+use crate::approval;
 use crate::authorization::{Authorizer, refusal};
+use crate::body;
 use crate::cluster_facts::ClusterFacts;
 use crate::fleet;
 use crate::metrics::{Metrics, Outcome, Webhook};
-use crate::review::{self, Refusal, Request, Review, ReviewError};
+use crate::request::{self, Request, ReviewError};
+use crate::review::{Refusal, Review};
+use crate::stored_fleets::StoredFleets;
+use crate::turns::Turns;
 
-/// Maximum length of a body in bytes: two objects of etcd's limit, escaped, with a margin.
-const BODY_LIMIT: usize = 8 << 20;
-/// Maximum length of all bodies in progress, in bytes.
-const MAX_BYTES: usize = 64 << 20;
 /// Maximum number of reviews in progress. Each takes a fraction of a millisecond, so another
 /// replica answers sooner than this one.
 const MAX_REVIEWS: usize = 512;
-/// Time limit for receiving a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers reviews.
 #[derive(Clone)]
@@ -40,14 +39,21 @@ pub struct App {
     metrics: Metrics,
     facts: ClusterFacts,
     authorizer: Authorizer,
+    stored_fleets: StoredFleets,
     reviews: Arc<Semaphore>,
-    bytes: Arc<Semaphore>,
+    fleets: Turns,
     draining: CancellationToken,
 }
 
 /// Routes of the webhook. Once `draining`, each response closes its connection.
-pub fn router(metrics: Metrics, facts: ClusterFacts, authorizer: Authorizer, draining: CancellationToken) -> Router {
-    let app = App::new(metrics, facts, authorizer, draining);
+pub fn router(
+    metrics: Metrics,
+    facts: ClusterFacts,
+    authorizer: Authorizer,
+    stored_fleets: StoredFleets,
+    draining: CancellationToken,
+) -> Router {
+    let app = App::new(metrics, facts, authorizer, stored_fleets, draining);
     let of = |webhook| {
         post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await })
     };
@@ -55,14 +61,21 @@ pub fn router(metrics: Metrics, facts: ClusterFacts, authorizer: Authorizer, dra
 }
 
 impl App {
-    /// Answers with these `facts` and permissions.
-    pub fn new(metrics: Metrics, facts: ClusterFacts, authorizer: Authorizer, draining: CancellationToken) -> Self {
+    /// Answers with these `facts`, permissions and fleets.
+    pub fn new(
+        metrics: Metrics,
+        facts: ClusterFacts,
+        authorizer: Authorizer,
+        stored_fleets: StoredFleets,
+        draining: CancellationToken,
+    ) -> Self {
         Self {
             metrics,
             facts,
             authorizer,
+            stored_fleets,
             reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
-            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
+            fleets: Turns::new(),
             draining,
         }
     }
@@ -76,19 +89,27 @@ impl App {
     }
 
     async fn review(&self, webhook: Webhook, request: HttpRequest, started: Instant) -> Response {
-        let permit = self.reviews.try_acquire();
-        let mut response = match self.body(request).await {
-            Ok(body) => match self.decide(webhook, &body, permit.is_ok()).await {
-                Ok(review) => Json(review).into_response(),
-                Err(error) => {
-                    tracing::warn!(%error, "received an invalid review");
-                    self.metrics.count_invalid(webhook);
-                    (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+        let mut response = match body::receive(request).await {
+            Ok(body) => {
+                // Bodies that are on their way have no permit. If all permits are in use, the peer
+                // with the most requests is refused, and the others are not.
+                let permit = self.reviews.try_acquire();
+                let has_capacity = permit.is_ok() || !body.is_from_busiest_peer();
+                match self.decide(webhook, &body, has_capacity).await {
+                    Ok(review) => Json(review).into_response(),
+                    Err(error) => {
+                        tracing::warn!(%error, "received an invalid review");
+                        self.metrics.count_invalid(webhook);
+                        match Review::refuse_unanswered(&error) {
+                            Some(review) => Json(review).into_response(),
+                            None => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+                        }
+                    }
                 }
-            },
-            Err((status, why)) => {
+            }
+            Err(refused) => {
                 self.metrics.count_invalid(webhook);
-                (status, why).into_response()
+                refused.into_response()
             }
         };
         self.metrics.observe_duration(webhook, started.elapsed());
@@ -98,45 +119,17 @@ impl App {
         response
     }
 
-    /// Reads the body, with limits on length and time.
-    async fn body(&self, request: HttpRequest) -> Result<Bytes, (StatusCode, String)> {
-        let too_large = || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_LIMIT} bytes"));
-        let length = length(request.headers()).unwrap_or(BODY_LIMIT);
-        if length > BODY_LIMIT {
-            return Err(too_large());
-        }
-        let permit = u32::try_from(length).unwrap_or(u32::MAX);
-        let Ok(_permit) = self.bytes.try_acquire_many(permit) else {
-            return Err((
-                StatusCode::TOO_MANY_REQUESTS,
-                format!("{MAX_BYTES} bytes of other requests are in progress; try again"),
-            ));
-        };
-        let body = axum::body::to_bytes(request.into_body(), BODY_LIMIT);
-        match tokio::time::timeout(BODY_TIMEOUT, body).await {
-            Ok(Ok(body)) => Ok(body),
-            Ok(Err(error))
-                if std::error::Error::source(&error)
-                    .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) =>
-            {
-                Err(too_large())
-            }
-            Ok(Err(error)) => Err((StatusCode::BAD_REQUEST, format!("cannot read the body: {error}"))),
-            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the body was not received within {BODY_TIMEOUT:?}"))),
-        }
-    }
-
     /// Answers the review in `body`; `has_capacity`: whether the webhook has a permit for it.
     pub async fn decide(&self, webhook: Webhook, body: &[u8], has_capacity: bool) -> Result<Review, ReviewError> {
-        let request = review::parse(body)?;
+        let request = request::parse(body)?;
         if !has_capacity {
             self.count(webhook, &request, Outcome::Busy, "");
             return Ok(Review::too_many_requests(request));
         }
         let review = match webhook {
             Webhook::Validate => {
-                let mut violations = validate(&request, &self.facts);
-                violations.extend(self.authorizer.check(&request, &self.facts).await);
+                let (request, mut violations) = self.violations(request, validate).await?;
+                violations.extend(self.authorizer.check(&request).await);
                 if self.is_refused(webhook, &request, &violations) {
                     Review::refuse(request, &violations, refusal(&violations)).warn(&violations)
                 } else {
@@ -146,9 +139,17 @@ impl App {
             // Validates, too: the API server checks the CRD's own rules between the mutating and
             // the validating webhooks, and their messages say less.
             Webhook::Mutate => {
-                let violations = validate_before_schema(&request, &self.facts);
+                let (request, mut violations) = self.violations(request, validate_before_schema).await?;
+                let bound = self.bind(&request).await.unwrap_or_else(|violation| {
+                    violations.push(violation);
+                    None
+                });
                 if self.is_refused(webhook, &request, &violations) {
-                    Review::refuse(request, &violations, Refusal::Invalid)
+                    let is_unknown = violations.iter().any(|violation| violation.rule == &approval::UNAVAILABLE);
+                    let refusal = if is_unknown { Refusal::Unavailable } else { Refusal::Invalid };
+                    Review::refuse(request, &violations, refusal)
+                } else if let Some(patch) = bound {
+                    Review::allow_with_patch(request, &patch)
                 } else {
                     Self::with_defaults(request)
                 }
@@ -157,15 +158,37 @@ impl App {
         Ok(review)
     }
 
+    /// The violations of `request`. A fleet has up to thousands of clusters: fleets are validated
+    /// one after another on another thread, so that other reviews don't wait.
+    async fn violations(
+        &self,
+        request: Request,
+        rules: fn(&Request, &ClusterFacts) -> Vec<Violation>,
+    ) -> Result<(Request, Vec<Violation>), ReviewError> {
+        if !fleet::KINDS.contains(&request.kind.kind.as_str()) {
+            let violations = rules(&request, &self.facts);
+            return Ok((request, violations));
+        }
+        let uid = request.uid.clone();
+        let facts = self.facts.clone();
+        let validated = self.fleets.run(move || {
+            let violations = rules(&request, &facts);
+            (request, violations)
+        });
+        validated.await.map_err(|_| ReviewError::Interrupted { uid })
+    }
+
+    /// The patch that binds a new approval in `request` to its fleet; none for other requests.
+    async fn bind(&self, request: &Request) -> Result<Option<Patch>, Violation> {
+        let Some(name) = approval::fleet_of(request) else { return Ok(None) };
+        let fleet = self.stored_fleets.get(&request.namespace, name).await?;
+        approval::bind(request, &fleet).map(Some)
+    }
+
     /// Admits the request, with defaults.
     fn with_defaults(mut request: Request) -> Review {
         let has_object = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-        let Some(component) = component(&request).filter(|_| has_object) else {
-            return match fleet::set_username(&request) {
-                Some(patch) => Review::allow_with_patch(request, &patch),
-                None => Review::allow(request),
-            };
-        };
+        let Some(component) = component(&request).filter(|_| has_object) else { return Review::allow(request) };
         if !defaults::may_need_defaults(&request.object) {
             return Review::allow(request);
         }
@@ -204,9 +227,4 @@ impl App {
         let operation = ["CREATE", "UPDATE", "DELETE"].into_iter().find(|o| *o == request.operation).unwrap_or("other");
         self.metrics.count_review(webhook, kind, operation, outcome, rule);
     }
-}
-
-/// The length in the header.
-fn length(headers: &HeaderMap) -> Option<usize> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -139,6 +139,11 @@ imagePullSecrets:
 {{- end }}
 
 {{/* The mode of authorization. In YAML, off without quotes is false. */}}
+{{/* "true" unless the value is false; a missing value is true. */}}
+{{- define "knative-operator.localInstallation" -}}
+{{- if ne (toString .Values.knative_operator.localInstallation) "false" }}true{{ end }}
+{{- end }}
+
 {{- define "knative-operator.authorization" -}}
 {{- $mode := .Values.knative_operator.operator_webhook.authorization }}
 {{- kindIs "bool" $mode | ternary "off" ($mode | default "warn") }}

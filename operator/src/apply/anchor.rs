@@ -1,23 +1,29 @@
 //! The store of the inventory: the anchor ConfigMap on a spoke, which owns the component's objects,
-//! or a ConfigMap that the custom resource owns on the local cluster.
-
-use std::collections::BTreeMap;
+//! or a ConfigMap that the custom resource owns on the local cluster. It records the owner of the
+//! installation ([`super::claim`]).
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use knative_operator_runtime::identity::post_as;
-use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::{ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, MANAGED_BY, PROTECTED};
+use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::label::{
+    ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, MANAGED_BY, OWNER, OWNER_DIGEST, PROTECTED,
+};
 use knative_operator_shared::name;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::claim::Anchor;
 use super::inventory::Inventory;
+use super::proof::Proof;
 use super::takeover;
-use crate::object::ObjectId;
-use crate::object::Owner;
+use crate::object::{InstallationOwner, ObjectId, Owner};
 
 const KEY: &str = "inventory";
+/// Number of ConfigMaps in a page of a list.
+const PAGE: u32 = 100;
+/// Number of other anchors after which no further page is read.
+const MAX_OTHERS: usize = 16;
 
 /// The ConfigMap that stores the inventory of one custom resource.
 #[derive(Clone, Debug)]
@@ -26,16 +32,18 @@ pub struct InventoryStore {
     name: String,
     base: Value,
     remote: bool,
-    kind: &'static str,
+    component: Component,
 }
 
-/// Inventory in the store.
-#[derive(Debug)]
-pub enum Contents {
-    /// The inventory that was stored before.
-    Existing(Inventory),
-    /// The inventory that was stored before anything was applied.
-    Created(Inventory),
+/// The ConfigMap as it was read or written last.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Identity, version and owner.
+    pub anchor: Anchor,
+    inventory: Option<String>,
+    /// The description that version 0.2.0 wrote, and uids of owners.
+    description: Option<String>,
+    owners: Vec<String>,
 }
 
 /// Why the store can't be used.
@@ -49,18 +57,6 @@ pub enum StoreError {
         /// Its error.
         source: kube::Error,
     },
-    /// Another installation uses the namespace on the spoke.
-    #[error(
-        "namespace {namespace} of the target cluster belongs to another installation with the anchor ConfigMap {anchor}; delete its {kind} first, on the hub where it was created"
-    )]
-    Occupied {
-        /// The namespace.
-        namespace: String,
-        /// The anchor of the other installation.
-        anchor: String,
-        /// The kind of custom resource.
-        kind: String,
-    },
     /// The stored inventory can't be parsed.
     #[error(
         "cannot read the inventory in ConfigMap {0}; restore it, or delete its data key \"inventory\" to apply everything again"
@@ -73,6 +69,37 @@ impl StoreError {
     pub fn is_namespace_terminating(&self) -> bool {
         let Self::Api { source: kube::Error::Api(status), .. } = self else { return false };
         status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// Whether the ConfigMap changed after it was read: it must be read again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
+    }
+}
+
+impl Stored {
+    fn of(map: ConfigMap) -> Self {
+        let inventory = map.data.and_then(|mut data| data.remove(KEY));
+        let owners = map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect();
+        let description = annotation(&map.metadata, DESCRIPTION).map(str::to_owned);
+        Self { anchor: Anchor::of(&map.metadata), inventory, description, owners }
+    }
+
+    /// Whether it was made for `resource`, as far as it tells: by the owner reference on the local
+    /// cluster, by the description on a spoke.
+    pub fn names(&self, resource: &Knative) -> bool {
+        if resource.common().cluster_profile_ref.is_none() {
+            return resource.meta().uid.as_ref().is_some_and(|uid| self.owners.contains(uid));
+        }
+        let called = format!(" {} {}/{} of its hub.", resource.component(), resource.namespace(), resource.name());
+        self.description.as_ref().is_some_and(|description| description.contains(&called))
+    }
+
+    /// Its inventory; empty if it has none.
+    pub fn inventory(&self) -> Result<Inventory, StoreError> {
+        let Anchor { namespace, name, .. } = &self.anchor;
+        let inventory = self.inventory.as_deref().map(Inventory::decode).transpose();
+        Ok(inventory.map_err(|e| StoreError::Unreadable(format!("{namespace}/{name}"), e))?.unwrap_or_default())
     }
 }
 
@@ -104,7 +131,7 @@ impl InventoryStore {
             metadata["ownerReferences"] = json!([Owner::of(resource, "").reference()]);
         }
         let base = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-        Self { namespace, name, base, remote, kind: component.kind() }
+        Self { namespace, name, base, remote, component }
     }
 
     /// Whether it is on a spoke.
@@ -115,6 +142,17 @@ impl InventoryStore {
     /// Identity of the ConfigMap.
     pub fn id(&self) -> ObjectId {
         ObjectId::new("", "ConfigMap", &self.namespace, &self.name)
+    }
+
+    /// Whether the operator or the Go operator created the namespace, as its annotations tell.
+    /// Those who may write into the namespace can't change them.
+    pub async fn has_own_namespace(&self, client: &Client) -> Result<bool, StoreError> {
+        let failed = |source| StoreError::Api { what: format!("failed to read Namespace {}", self.namespace), source };
+        let found = Api::<Namespace>::all(client.clone()).get_metadata_opt(&self.namespace).await.map_err(failed)?;
+        let (created, value) = takeover::CREATED_ANNOTATION;
+        Ok(found.is_some_and(|found| {
+            annotation(&found.metadata, OWNER_DIGEST).is_some() || annotation(&found.metadata, created) == Some(value)
+        }))
     }
 
     /// Whether the anchor exists.
@@ -132,69 +170,73 @@ impl InventoryStore {
         |source| StoreError::Api { what, source }
     }
 
-    /// The uid of the ConfigMap and its inventory; `None` if there is none.
-    pub async fn load(&self, client: &Client) -> Result<Option<(String, Inventory)>, StoreError> {
-        let Some(map) = self.config_maps(client).get_opt(&self.name).await.map_err(self.failed_to("read"))? else {
-            return Ok(None);
-        };
-        let text = map.data.as_ref().and_then(|d| d.get(KEY));
-        let inventory = text.map(|t| Inventory::decode(t)).transpose();
-        let inventory =
-            inventory.map_err(|e| StoreError::Unreadable(format!("{}/{}", self.namespace, self.name), e))?;
-        Ok(Some((map.metadata.uid.unwrap_or_default(), inventory.unwrap_or_default())))
+    /// The ConfigMap; `None` if there is none.
+    pub async fn load(&self, client: &Client) -> Result<Option<Stored>, StoreError> {
+        let found = self.config_maps(client).get_opt(&self.name).await.map_err(self.failed_to("read"))?;
+        Ok(found.map(Stored::of))
     }
 
-    /// Ensures that the ConfigMap exists, with `inventory` if it is new. Returns its uid and
-    /// contents. On a spoke, a missing namespace is created from `namespace`; an existing one is
-    /// left unchanged.
-    pub async fn ensure(
+    /// The anchors of other installations of the component on the cluster, with any name and in any
+    /// namespace, and those of the Go operator: at most sixteen, and none after the first one with
+    /// a confirmed owner. And whether the store itself may exist.
+    pub async fn others(&self, client: &Client, me: &InstallationOwner) -> Result<(Vec<Anchor>, bool), StoreError> {
+        let mut selector = ListParams::default().labels(&selector()).limit(PAGE);
+        let mut may_exist = false;
+        let (api, mut others) = (Api::<ConfigMap>::all(client.clone()), Vec::new());
+        loop {
+            let page = api.list_metadata(&selector).await.map_err(|source| StoreError::Api {
+                what: "failed to list the anchors of other installations: ConfigMaps in all namespaces".to_owned(),
+                source,
+            })?;
+            let is_other = |meta: &ObjectMeta| {
+                let is_own = (meta.name.as_ref(), meta.namespace.as_ref()) == (Some(&self.name), Some(&self.namespace));
+                may_exist |= is_own;
+                !is_own && is_anchor(self.component, meta)
+            };
+            let found = page.items.into_iter().map(|map| map.metadata).filter(is_other);
+            // Before the page is looked at: copies of the own record must not hide the others.
+            others.extend(found.map(|meta| Anchor::of(&meta)).filter(|anchor| !anchor.is_of(me)));
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) if others.len() < MAX_OTHERS && !others.iter().any(Anchor::is_confirmed) => {
+                    selector = selector.continue_token(&next);
+                }
+                Some(_) => return Ok((others, true)),
+                None => return Ok((others, may_exist)),
+            }
+        }
+    }
+
+    /// Creates the ConfigMap with `owner` and `inventory`; `None` if it exists.
+    pub async fn create(
+        &self,
+        client: &Client,
+        owner: &InstallationOwner,
+        inventory: &Inventory,
+    ) -> Result<Option<Stored>, StoreError> {
+        let inventory = inventory.encode();
+        let mut map = self.manifest(owner, Some(&inventory));
+        // The apply that confirms the owner sets them: only what is applied can be removed by a
+        // later apply, as for a resource that is created again.
+        map["metadata"].as_object_mut().map(|metadata| metadata.remove("ownerReferences"));
+        let failed = |error| self.failed_to("create")(error);
+        let map: ConfigMap = serde_json::from_value(map).map_err(|e| failed(kube::Error::SerdeError(e)))?;
+        match self.config_maps(client).create(&post_as(FIELD_MANAGER), &map).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            created => Ok(Some(Stored::of(created.map_err(failed)?))),
+        }
+    }
+
+    /// Creates the namespace on a spoke from `namespace`; false if there is one, which is left
+    /// unchanged.
+    pub async fn create_namespace(
         &self,
         client: &Client,
         namespace: &Value,
-        inventory: Inventory,
-    ) -> Result<(String, Contents), StoreError> {
-        if let Some((uid, stored)) = self.load(client).await? {
-            return Ok((uid, Contents::Existing(stored)));
-        }
-        // A new namespace has no other installation.
-        if self.remote && !self.create_namespace(client, namespace).await? {
-            self.ensure_exclusive(client).await?;
-        }
-        let map = self.write(client, &inventory).await.map_err(self.failed_to("create"))?;
-        Ok((map.uid.unwrap_or_default(), Contents::Created(inventory)))
-    }
-
-    /// Fails if the namespace has the anchor of another resource or hub: the first installation
-    /// stays.
-    async fn ensure_exclusive(&self, client: &Client) -> Result<(), StoreError> {
-        let labels = &self.base["metadata"]["labels"];
-        let selector =
-            format!("{MANAGED_BY}={FIELD_MANAGER},{APP_NAME}={}", labels[APP_NAME].as_str().unwrap_or_default());
-        let found = self
-            .config_maps(client)
-            .list_metadata(&ListParams::default().labels(&selector))
-            .await
-            .map_err(self.failed_to("list the anchors beside"))?;
-        let anchor = |meta: &ObjectMeta| {
-            meta.annotations.as_ref().is_some_and(|a| a.contains_key(ANCHOR)) && meta.deletion_timestamp.is_none()
-        };
-        let other = found
-            .items
-            .into_iter()
-            .map(|m| m.metadata)
-            .find(|meta| meta.name.as_deref() != Some(&self.name) && anchor(meta));
-        let Some(other) = other else { return Ok(()) };
-        Err(StoreError::Occupied {
-            namespace: self.namespace.clone(),
-            anchor: other.name.unwrap_or_default(),
-            kind: self.kind.to_owned(),
-        })
-    }
-
-    /// Creates the namespace; false if it exists.
-    async fn create_namespace(&self, client: &Client, namespace: &Value) -> Result<bool, StoreError> {
+        owner: &InstallationOwner,
+    ) -> Result<bool, StoreError> {
         let mut wanted = namespace.clone();
         wanted["metadata"]["name"] = json!(self.namespace);
+        wanted["metadata"]["annotations"][OWNER_DIGEST] = json!(owner.mark());
         for label in [MANAGED_BY, CR_NAME, APP_NAME] {
             wanted["metadata"]["labels"][label] = self.base["metadata"]["labels"][label].clone();
         }
@@ -207,23 +249,73 @@ impl InventoryStore {
         }
     }
 
-    /// Stores `inventory`.
-    pub async fn store(&self, client: &Client, inventory: &Inventory) -> Result<(), StoreError> {
-        self.write(client, inventory).await.map(drop).map_err(self.failed_to("write"))
+    /// Replaces the owner of `stored`, which must be unchanged since.
+    pub async fn record(
+        &self,
+        client: &Client,
+        stored: &Stored,
+        owner: &InstallationOwner,
+    ) -> Result<Stored, StoreError> {
+        self.write(client, &stored.anchor, owner, stored.inventory.as_deref()).await
     }
 
-    async fn write(&self, client: &Client, inventory: &Inventory) -> kube::Result<ObjectMeta> {
+    /// Replaces the inventory of the installation of `owner` in the ConfigMap, which must be as in
+    /// `anchor` still; returns its new version.
+    pub async fn store(
+        &self,
+        client: &Client,
+        anchor: &Anchor,
+        owner: &InstallationOwner,
+        inventory: &Inventory,
+    ) -> Result<Anchor, StoreError> {
+        let inventory = inventory.encode();
+        Ok(self.write(client, anchor, owner, Some(&inventory)).await?.anchor)
+    }
+
+    fn manifest(&self, owner: &InstallationOwner, inventory: Option<&str>) -> Value {
         let mut map = self.base.clone();
-        map["data"] = json!(BTreeMap::from([(KEY, inventory.encode())]));
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        Ok(self.config_maps(client).patch_metadata(&self.name, &params, &Patch::Apply(&map)).await?.metadata)
+        map["metadata"]["annotations"][OWNER] = json!(owner.encode());
+        if owner.released
+            && let Some(metadata) = map["metadata"].as_object_mut()
+        {
+            // It outlives the resource.
+            metadata.remove("ownerReferences");
+        }
+        if let Some(inventory) = inventory {
+            map["data"] = json!({KEY: inventory});
+        }
+        map
     }
 
-    /// Deletes the ConfigMap, and on a spoke the namespace if the operator created it. True once
-    /// both are gone.
-    pub async fn delete(&self, client: &Client) -> Result<bool, StoreError> {
-        let deleted = self.config_maps(client).delete(&self.name, &DeleteParams::default()).await;
-        ignore_not_found(deleted.map(drop)).map_err(self.failed_to("delete"))?;
+    async fn write(
+        &self,
+        client: &Client,
+        anchor: &Anchor,
+        owner: &InstallationOwner,
+        inventory: Option<&str>,
+    ) -> Result<Stored, StoreError> {
+        let mut map = self.manifest(owner, inventory);
+        map["metadata"]["uid"] = json!(anchor.uid);
+        map["metadata"]["resourceVersion"] = json!(anchor.version.to_string());
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let written = self.config_maps(client).patch_metadata(&self.name, &params, &Patch::Apply(&map)).await;
+        let written = written.map_err(self.failed_to("write"))?;
+        let inventory = inventory.map(str::to_owned);
+        Ok(Stored { inventory, ..Stored::of(ConfigMap { metadata: written.metadata, ..ConfigMap::default() }) })
+    }
+
+    /// Deletes the ConfigMap, if it is as in `anchor` still.
+    pub async fn delete(&self, client: &Client, anchor: &Anchor) -> Result<(), StoreError> {
+        let preconditions =
+            Preconditions { uid: Some(anchor.uid.clone()), resource_version: Some(anchor.version.to_string()) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        ignore_not_found(self.config_maps(client).delete(&self.name, &params).await.map(drop))
+            .map_err(self.failed_to("delete"))
+    }
+
+    /// Deletes the namespace on a spoke, if it shows `proof` that the operator created it for the
+    /// owner, and no other installation is in it. True once it is gone, or if it stays.
+    pub async fn delete_namespace(&self, client: &Client, proof: &Proof) -> Result<bool, StoreError> {
         if !self.remote {
             return Ok(true);
         }
@@ -231,25 +323,63 @@ impl InventoryStore {
             |source| StoreError::Api { what: format!("failed to delete Namespace {}", self.namespace), source };
         let namespaces = Api::<Namespace>::all(client.clone());
         let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(true) };
-        // Only the resource that created the namespace deletes it. A namespace of the Go operator
-        // counts as its own.
-        let labels = found.metadata.labels.unwrap_or_default();
-        let created = found.metadata.annotations.is_some_and(|a| {
-            a.get(takeover::CREATED_ANNOTATION.0).is_some_and(|v| v == takeover::CREATED_ANNOTATION.1)
-        });
-        let ours = created
-            || [MANAGED_BY, CR_NAME]
-                .iter()
-                .all(|l| labels.get(*l).map(String::as_str) == self.base["metadata"]["labels"][*l].as_str());
-        if !ours {
+        if !self.has_created(&found.metadata, proof) {
             return Ok(true);
         }
         if found.metadata.deletion_timestamp.is_none() {
-            ignore_not_found(namespaces.delete(&self.namespace, &DeleteParams::default()).await.map(drop))
-                .map_err(failed)?;
+            let beside = self.config_maps(client).list_metadata(&ListParams::default().labels(&selector())).await;
+            let is_other = |meta: &ObjectMeta| {
+                meta.name.as_ref() != Some(&self.name) && Component::ALL.iter().any(|one| is_anchor(*one, meta))
+            };
+            if beside.map_err(failed)?.items.iter().any(|map| is_other(&map.metadata)) {
+                return Ok(true);
+            }
+            let preconditions =
+                Preconditions { uid: found.metadata.uid, resource_version: found.metadata.resource_version };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match namespaces.delete(&self.namespace, &params).await {
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                deleted => drop(deleted.map_err(failed)?),
+            }
         }
         Ok(false)
     }
+
+    /// Whether the operator created the namespace with `meta` for the owner of `proof`. One without
+    /// a mark is of an earlier version or of the Go operator.
+    fn has_created(&self, meta: &ObjectMeta, proof: &Proof) -> bool {
+        if let Some(mark) = annotation(meta, OWNER_DIGEST) {
+            return proof.marks.iter().any(|known| known == mark);
+        }
+        let (created, value) = takeover::CREATED_ANNOTATION;
+        let own = &self.base["metadata"]["labels"];
+        let has_label = |name: &&str| label(meta, name) == own[*name].as_str();
+        let mut managers = meta.managed_fields.iter().flatten().map(|entry| entry.manager.as_deref());
+        let is_own =
+            managers.any(|manager| manager == Some(FIELD_MANAGER)) && [MANAGED_BY, CR_NAME].iter().all(has_label);
+        proof.unmarked && (is_own || annotation(meta, created) == Some(value))
+    }
+}
+
+/// Selects anchors, and ConfigMaps of inventories.
+fn selector() -> String {
+    format!("{MANAGED_BY}={FIELD_MANAGER},{CR_NAME}")
+}
+
+/// Whether `meta` is that of an anchor of `component`, or of the ConfigMap of an inventory.
+fn is_anchor(component: Component, meta: &ObjectMeta) -> bool {
+    let resource = label(meta, CR_NAME).unwrap_or_default();
+    let (name, is_marked) = (meta.name.as_deref(), annotation(meta, ANCHOR).or(annotation(meta, OWNER)).is_some());
+    (is_marked && name == Some(&name::anchor(component, resource)))
+        || name == Some(&name::inventory(component, resource))
+}
+
+fn label<'m>(meta: &'m ObjectMeta, name: &str) -> Option<&'m str> {
+    meta.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+fn annotation<'m>(meta: &'m ObjectMeta, name: &str) -> Option<&'m str> {
+    meta.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 /// Treats 404 as success: the object is gone.

@@ -104,12 +104,16 @@ pub async fn apply(
 
 /// Writes all of `permitted`, each once its dependencies are written.
 async fn apply_phases<'i>(target: &Target<'_>, permitted: &[(&'i Item, Action)]) -> Vec<WriteResult<'i>> {
-    let of = |phases: &[Phase]| -> Vec<_> {
-        phases
+    // Roles come before the bindings that refer to them.
+    let in_phase = |phase: &Phase| {
+        let (bindings, others): (Vec<_>, Vec<_>) = permitted
             .iter()
-            .flat_map(|phase| permitted.iter().copied().filter(move |(item, _)| item.phase() == *phase))
-            .collect()
+            .copied()
+            .filter(|(item, _)| item.phase() == *phase)
+            .partition(|(item, _)| item.is_binding());
+        others.into_iter().chain(bindings)
     };
+    let of = |phases: &[Phase]| -> Vec<_> { phases.iter().flat_map(in_phase).collect() };
     let (needed, definitions) =
         of(&[Phase::Definitions]).into_iter().partition(|(item, _)| target.plan.has_instances(item));
     let mut results = write_concurrently(target, of(&[Phase::Namespaces])).await;

@@ -56,10 +56,11 @@ impl Entry {
 }
 
 impl Inventory {
-    /// Adds entries for the `items` that have none.
+    /// Adds entries for the `items` that have none, and updates the API version of the others.
     pub fn add<'i>(&mut self, items: impl Iterator<Item = &'i Item>) {
         for item in items {
-            self.0.entry(item.id.clone()).or_insert_with(|| Entry::of(item));
+            let known = self.0.entry(item.id.clone()).or_insert_with(|| Entry::of(item));
+            known.version.clone_from(&item.gvk.version);
         }
     }
 
@@ -110,6 +111,20 @@ mod tests {
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);
         assert!(Inventory::decode("rubbish").is_err());
+    }
+
+    #[test]
+    fn entry_has_the_version_that_was_applied_last() {
+        let of = |api: &str| {
+            let object = json!({"apiVersion": api, "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a", "namespace": "n"}});
+            let owner = Owner::of(&Knative::Serving(KnativeServing::default()), "u");
+            Plan::new(Arc::new(Rendered::new(vec![CompactObject::new(&object)])), &owner)
+        };
+        let mut inventory = Inventory::default();
+        for version in ["v2beta2", "v2"] {
+            inventory.add(of(&format!("autoscaling/{version}")).items().iter());
+            assert_eq!(inventory.0.values().map(|entry| entry.version.as_str()).collect::<Vec<_>>(), [version]);
+        }
     }
 
     #[test]

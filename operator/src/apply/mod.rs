@@ -2,11 +2,15 @@
 //!
 //! [`inventory`] lists what was applied, [`observer`] follows the cluster by one [`watch`] per kind
 //! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders the
-//! writes by phase, [`write`] applies one object, [`anchor`] stores the inventory on the cluster,
-//! [`remove`] deletes it all.
+//! writes by phase, [`write`] applies one object. [`anchor`] stores the inventory and the owner on
+//! the cluster; [`claim`] decides who that is. [`remove`] deletes what shows that it belongs to the
+//! installation ([`proof`]).
 
 pub mod anchor;
+pub mod claim;
+pub mod contents;
 pub mod differ;
+pub mod disown;
 pub mod engine;
 pub mod inventory;
 mod managed_fields;
@@ -14,6 +18,7 @@ pub mod observed;
 pub mod observer;
 mod ownership;
 pub mod preserve;
+pub mod proof;
 mod records;
 pub mod remove;
 mod served;
@@ -24,6 +29,7 @@ pub mod update_strategy;
 pub mod watch;
 mod write;
 
+use knative_operator_runtime::error_text;
 use kube::Api;
 use kube::Client;
 use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
@@ -49,6 +55,36 @@ pub async fn resolve_kind(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Why it is not known whether the cluster has a kind.
+fn undiscovered(kind: &str, group: &str, why: &str) -> String {
+    let called = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    format!("cannot look up {called} in the API groups of the cluster: {why}")
+}
+
+/// A kind in any version that the cluster serves; `None` if it serves none.
+async fn resolve_any_version(client: &Client, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
+    match kube::discovery::group(client, &gvk.group).await {
+        Ok(group) => Ok(group
+            .recommended_kind(&gvk.kind)
+            .map(|(resource, capabilities)| Kind { resource, namespaced: capabilities.scope == Scope::Namespaced })),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The kind of the object `id`, which was applied in `version`, or in another version if the
+/// cluster no longer serves that one; `None` if it lacks the kind. The error is for people.
+async fn resolve_applied(client: &Client, kinds: &Kinds, id: &ObjectId, version: &str) -> Result<Option<Kind>, String> {
+    let gvk = GroupVersionKind::gvk(&id.group, version, &id.kind);
+    let unknown = |error: kube::Error| undiscovered(&id.kind, &id.group, &error_text(&error));
+    let kind = resolve_kind(client, kinds, &gvk).await.map_err(unknown)?;
+    if kind.is_some() || id.group.is_empty() {
+        return Ok(kind);
+    }
+    resolve_any_version(client, &gvk).await.map_err(unknown)
 }
 
 /// Objects of one kind, of which only the metadata is read.

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use super::differ::Observation;
 pub use super::records::Drift;
-use super::records::{ObservedObject, Records, hash_uid};
+use super::records::{Mark, ObservedObject, Records, hash};
 use super::watch::WatchTarget;
 use crate::object::health::{Health, TERMINATING};
 use crate::object::{Id, Kind, ObjectId};
@@ -28,14 +28,21 @@ impl ObservedState {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the plan and the inventory store to record.
-    pub fn set_plan(&self, plan: &Plan, store: &ObjectId) {
-        self.lock().set_plan(plan, store);
+    /// Sets the plan and the inventory store to record, and the mark of the owner.
+    pub fn set_plan(&self, plan: &Plan, store: &ObjectId, mark: &str) {
+        self.lock().set_plan(plan, store, mark);
     }
 
     /// Records that the API server doesn't serve the kind.
     pub fn mark_unserved(&self, group: &str, kind: &str) {
-        self.lock().unserved.insert((group.to_owned(), kind.to_owned()));
+        let (mut records, key) = (self.lock(), (group.to_owned(), kind.to_owned()));
+        records.unwatchable.remove(&key);
+        records.unserved.insert(key);
+    }
+
+    /// Records that it is not known whether the API server serves the kind, for the reason `why`.
+    pub fn record_undiscovered(&self, group: &str, kind: &str, why: String) {
+        self.lock().unwatchable.insert((group.to_owned(), kind.to_owned()), why);
     }
 
     /// Waits until the plan's definition of `kind` is established again, with a different uid.
@@ -54,7 +61,8 @@ impl ObservedState {
         let records = self.lock();
         match records.objects.get(id) {
             Some(object) => Observation::Present {
-                digest: object.digest,
+                // What another owner or an earlier version applied is applied again.
+                digest: object.digest.filter(|_| object.mark == Mark::Own),
                 intact: object.drift.is_none() || object.written_fingerprint == Some(object.fingerprint),
             },
             None if records.is_listed(id) => Observation::Missing { was_present: records.once_present.contains(id) },
@@ -62,9 +70,16 @@ impl ObservedState {
         }
     }
 
-    /// Whether `id` is present with another uid than `uid`.
-    pub fn has_other_uid(&self, id: &ObjectId, uid: &str) -> bool {
-        self.lock().objects.get(id).is_some_and(|o| o.uid != hash_uid(uid))
+    /// Whether `id` is present with another uid than `uid`, or was changed after `version`.
+    pub fn has_changed_since(&self, id: &ObjectId, uid: &str, version: u64) -> bool {
+        self.lock().objects.get(id).is_some_and(|o| o.uid != hash(uid) || o.version > version)
+    }
+
+    /// Whether an object has the mark of another owner, who may have taken the installation over.
+    pub fn has_foreign_mark(&self) -> bool {
+        // These are not applied again, and keep their mark.
+        let keeps = |id: &ObjectId| matches!(id.kind.as_str(), "Job" | "Namespace");
+        self.lock().objects.iter().any(|(id, object)| object.mark == Mark::Foreign && !keeps(id))
     }
 
     /// How `id` has drifted; `None` if it is absent.
@@ -226,7 +241,7 @@ impl ObservedState {
     pub fn record_deletion(&self, id: &Id, meta: &ObjectMeta) {
         let mut records = self.lock();
         let Some(id) = records.shared_id(id) else { return };
-        let uid = hash_uid(meta.uid.as_deref().unwrap_or_default());
+        let uid = hash(meta.uid.as_deref().unwrap_or_default());
         if records.objects.get(&id).is_some_and(|have| have.uid == uid) {
             records.objects.remove(&id);
             if records.former.remove(&id) {
@@ -270,10 +285,10 @@ mod tests {
         // A watch reports it present again.
         observed_state.record_event(&id(), &meta("2", 22), None, false);
         observed_state.record_write(&id(), &meta("2", 23));
-        assert_eq!(at(&observed_state), Some((hash_uid("2"), 23)));
+        assert_eq!(at(&observed_state), Some((hash("2"), 23)));
         observed_state.record_deletion(&id(), &meta("2", 24));
         observed_state.record_write(&id(), &meta("3", 25));
-        assert_eq!(at(&observed_state), Some((hash_uid("3"), 25)));
+        assert_eq!(at(&observed_state), Some((hash("3"), 25)));
     }
 
     #[test]
@@ -289,14 +304,14 @@ mod tests {
         // No watch ran during the write and the deletion.
         observed_state.record_write(&id(), &meta("1", 20));
         listed_at(19);
-        assert_eq!(at(&observed_state), Some((hash_uid("1"), 20)));
+        assert_eq!(at(&observed_state), Some((hash("1"), 20)));
         listed_at(21);
         assert_eq!((at(&observed_state), observed_state.observation(&id())), (None, none.clone()));
         // The response arrives after that list.
         observed_state.record_write(&id(), &meta("2", 21));
         assert_eq!((at(&observed_state), observed_state.observation(&id())), (None, none));
         observed_state.record_write(&id(), &meta("3", 22));
-        assert_eq!(at(&observed_state), Some((hash_uid("3"), 22)));
+        assert_eq!(at(&observed_state), Some((hash("3"), 22)));
     }
 
     #[test]
@@ -311,15 +326,15 @@ mod tests {
         // The deletion of the first one, reported late.
         observed_state.record_event(&id(), &meta("1", 12), None, false);
         observed_state.record_deletion(&id(), &meta("1", 13));
-        assert_eq!(at(&observed_state), Some((hash_uid("2"), 20)));
+        assert_eq!(at(&observed_state), Some((hash("2"), 20)));
         // A list from before the write.
         observed_state.record_event(&id(), &meta("1", 10), None, true);
-        assert_eq!(at(&observed_state), Some((hash_uid("2"), 20)));
+        assert_eq!(at(&observed_state), Some((hash("2"), 20)));
         // Once confirmed, the watch decides, and a later list even with lower versions (a restored
         // cluster).
         observed_state.record_event(&id(), &meta("2", 20), None, false);
         observed_state.record_event(&id(), &meta("3", 5), None, true);
-        assert_eq!(at(&observed_state), Some((hash_uid("3"), 5)));
+        assert_eq!(at(&observed_state), Some((hash("3"), 5)));
         observed_state.record_deletion(&id(), &meta("3", 6));
         assert_eq!(observed_state.observation(&id()), Observation::Unknown);
     }

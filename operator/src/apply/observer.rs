@@ -88,14 +88,31 @@ impl Observer {
     }
 
     /// Resource name and scope of `gvk`, from `known`, from earlier discovery, or by discovery. A
-    /// kind that the cluster lacks is looked up each time.
+    /// kind that the cluster lacks is looked up each time, and observed as not served. If the
+    /// lookup fails, the state of its objects is unknown.
     pub async fn resolve_kind(&mut self, client: &Client, known: &Kinds, gvk: &GroupVersionKind) -> Option<Kind> {
         if let Some(kind) = known.get(gvk).or_else(|| self.discovered.get(gvk)) {
             return Some(kind);
         }
-        let kind = super::resolve_kind(client, known, gvk).await.ok().flatten()?;
-        self.discovered.insert(gvk.clone(), kind.clone());
-        Some(kind)
+        match super::resolve_kind(client, known, gvk).await {
+            Ok(Some(kind)) => {
+                self.discovered.insert(gvk.clone(), kind.clone());
+                Some(kind)
+            }
+            Ok(None) => {
+                self.observed.mark_unserved(&gvk.group, &gvk.kind);
+                None
+            }
+            Err(error) => {
+                let why = knative_operator_runtime::error_text(&error);
+                self.observed.record_undiscovered(
+                    &gvk.group,
+                    &gvk.kind,
+                    super::undiscovered(&gvk.kind, &gvk.group, &why),
+                );
+                None
+            }
+        }
     }
 }
 

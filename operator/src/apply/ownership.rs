@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use knative_operator_shared::label::DIGEST;
+use knative_operator_shared::label::{DIGEST, OWNER_DIGEST};
 use serde_json::Value;
 
 use super::managed_fields::{Path, owned_fields};
@@ -23,6 +23,11 @@ pub fn fingerprint(meta: &ObjectMeta) -> u64 {
 /// The digest in the object's annotation.
 pub fn digest(meta: &ObjectMeta) -> Option<Digest> {
     meta.annotations.as_ref()?.get(DIGEST).map(|stored| Digest::parse(stored).unwrap_or(Digest::of(stored)))
+}
+
+/// The mark of the owner in the object's annotation.
+pub fn mark(meta: &ObjectMeta) -> Option<&str> {
+    meta.annotations.as_ref()?.get(OWNER_DIGEST).map(String::as_str)
 }
 
 /// Path of the first field of `desired` that the operator doesn't own any more; `None` if it owns

@@ -19,6 +19,17 @@ pub struct Drift {
     pub field: Option<String>,
 }
 
+/// The mark of an object: who applied it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The owner.
+    Own,
+    /// Another owner.
+    Foreign,
+    /// An earlier version, the Go operator, or somebody else.
+    Absent,
+}
+
 /// Observed state of one object.
 #[derive(Clone, Debug)]
 pub struct ObservedObject {
@@ -30,6 +41,8 @@ pub struct ObservedObject {
     pub generation: i64,
     /// Digest in its annotation.
     pub digest: Option<Digest>,
+    /// Whose mark it has.
+    pub mark: Mark,
     /// Hash of the fields that the operator owns.
     pub fingerprint: u64,
     /// The same hash, right after the operator's last write.
@@ -62,6 +75,8 @@ pub struct Records {
     pub store: Option<ObjectId>,
     /// The namespace of the inventory store.
     pub namespace: Option<ObjectId>,
+    /// Hash of the mark of the owner.
+    pub mark: u64,
     /// Group, kind and namespace of each list, with its resourceVersion.
     pub listed_at: HashMap<(String, String, String), u64>,
     /// Group and kind of kinds that the API server doesn't serve.
@@ -72,10 +87,10 @@ pub struct Records {
     pub watch_failed: bool,
 }
 
-/// A hash of `uid`, for comparison.
-pub fn hash_uid(uid: &str) -> u64 {
+/// A hash of `text`, a uid or a mark, for comparison.
+pub fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    uid.hash(&mut hasher);
+    text.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -123,10 +138,15 @@ impl Records {
     /// The observed state in `meta` and `health`.
     pub fn observe(&self, id: &Id, meta: &ObjectMeta, health: Option<Health>) -> ObservedObject {
         ObservedObject {
-            uid: hash_uid(meta.uid.as_deref().unwrap_or_default()),
+            uid: hash(meta.uid.as_deref().unwrap_or_default()),
             version: version(meta),
             generation: meta.generation.unwrap_or_default(),
             digest: ownership::digest(meta),
+            mark: match ownership::mark(meta).map(hash) {
+                None => Mark::Absent,
+                Some(mark) if mark == self.mark => Mark::Own,
+                Some(_) => Mark::Foreign,
+            },
             fingerprint: ownership::fingerprint(meta),
             written_fingerprint: self.objects.get(id).and_then(|have| have.written_fingerprint),
             drift: None,
@@ -149,7 +169,8 @@ impl Records {
     }
 
     /// Sets the plan and the inventory store to record.
-    pub fn set_plan(&mut self, plan: &Plan, store: &ObjectId) {
+    pub fn set_plan(&mut self, plan: &Plan, store: &ObjectId, mark: &str) {
+        self.mark = hash(mark);
         let namespace = ObjectId::new("", "Namespace", "", &store.namespace);
         let is_recorded = |id: &ObjectId| plan.get(id).is_some() || id == store || *id == namespace;
         self.former.extend(self.objects.keys().filter(|id| !is_recorded(id)).cloned());

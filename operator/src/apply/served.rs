@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use knative_operator_runtime::error_text;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::{Api, Client};
 
@@ -68,7 +69,9 @@ pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> 
     }
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions: Api<WatchedObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
-    let Ok(Some(found)) = definitions.get_opt(&name).await else {
+    let found = definitions.get_opt(&name).await;
+    let Some(found) = found.map_err(|e| format!("cannot read CustomResourceDefinition {name}: {}", error_text(&e)))?
+    else {
         return Err(format!(
             "no matches for kind \"{}\" in version \"{}\"",
             kind.resource.kind, kind.resource.api_version

@@ -21,6 +21,8 @@ pub struct Target<'a> {
     pub kinds: &'a Kinds,
     /// Observed state of the cluster.
     pub observed: &'a ObservedState,
+    /// Mark of the owner of the installation.
+    pub mark: &'a str,
     /// Whether nothing was installed there before.
     pub first_install: bool,
     /// Set when the cluster becomes unreachable; no further write is tried.

@@ -2,6 +2,8 @@
 //! events. (The watch of kube-rs keeps a buffer as large as its largest event, and a fleet has
 //! twenty watches per cluster.)
 
+use std::time::Duration;
+
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,8 +15,10 @@ use serde::Deserialize;
 use crate::object::health::WatchedObject;
 use crate::object::{self, Kind};
 
-/// Maximum duration of a watch in seconds; a silent spoke is noticed within this and a few more.
+/// Maximum duration of a watch in seconds, after which the API server ends it.
 const WATCH_SECONDS: u32 = 240;
+/// Time without any data after which a watch ends: the API server should have ended it.
+const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 15);
 /// Maximum length of an event in bytes; etcd stores objects of at most 1.5 MiB.
 const MAX_EVENT: usize = 8 << 20;
 /// Maximum length of a list or other response in bytes.
@@ -131,7 +135,10 @@ impl WatchTarget {
         let mut initial = version.is_empty();
         let mut line = Vec::new();
         loop {
-            let frame = match body.frame().await {
+            let Ok(frame) = tokio::time::timeout(WATCH_IDLE_TIMEOUT, body.frame()).await else {
+                return WatchEnd::Disconnected(format!("no data within {WATCH_IDLE_TIMEOUT:?}"));
+            };
+            let frame = match frame {
                 None => return WatchEnd::Completed,
                 Some(Err(error)) => return WatchEnd::Disconnected(knative_operator_runtime::error_text(&error)),
                 Some(Ok(frame)) => frame,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
+use knative_operator_shared::label::{DIGEST, FIELD_MANAGER, OWNER_DIGEST};
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::managed_fields::Path;
 use super::takeover::takeover_patch;
 use super::target::Target;
-use super::{Objects, api, preserve, resolve_kind, served, update_strategy};
+use super::{Objects, api, preserve, resolve_kind, served, undiscovered, update_strategy};
 use crate::render::plan::{Item, Plan};
 
 /// Attempts of a write within one reconcile, if the server asks for a retry.
@@ -22,13 +22,17 @@ const MAX_ATTEMPTS: usize = 4;
 /// Limits of the delay before such a retry.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(250);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Time limit of a binding's wait for its role, which is written at the same time.
+const ROLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Applies one object (server-side apply). Returns its metadata, or the error as text.
 pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
     let planned_kind = target.plan.kinds().get(&item.gvk);
-    let found = match planned_kind {
-        Some(kind) => Some(kind),
-        None => resolve_kind(target.client, target.kinds, &item.gvk).await.ok().flatten(),
+    let found = if planned_kind.is_some() {
+        planned_kind
+    } else {
+        let found = resolve_kind(target.client, target.kinds, &item.gvk).await;
+        found.map_err(|error| undiscovered(&item.gvk.kind, &item.gvk.group, &error_text(&error)))?
     };
     let kind = found.ok_or_else(|| {
         format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version())
@@ -36,7 +40,7 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
     let api = api(target.client, &kind, &item.id);
     let has_contended_fields = preserve::has_contended_fields(&item.id.kind, &item.id.name);
     let claim = if has_contended_fields { Claim::Unowned } else { Claim::All };
-    let mut request = apply_request(&api, target.plan, item, claim).map_err(|e| error_text(&e))?;
+    let mut request = apply_request(&api, target, item, claim).map_err(|e| error_text(&e))?;
     if item.phase().is_custom() {
         served::wait_until_established(target, &kind).await?;
     }
@@ -52,7 +56,7 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
             }
             match target.client.request::<PartialObjectMeta<DynamicObject>>(request.clone()).await {
                 Err(error) if has_contended_fields && preserve::is_conflict(&error) => {
-                    request = request_without_others_fields(&api, target.plan, item).await?;
+                    request = request_without_others_fields(&api, target, item).await?;
                     target.client.request(request.clone()).await
                 }
                 response => response,
@@ -63,6 +67,10 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
             Err(error) if served::is_not_served(&error) => {
                 attempts -= 1;
                 served::wait_until_served(target.client, &kind, started).await?;
+            }
+            Err(error) if item.is_binding() && is_role_missing(&error) && started.elapsed() < ROLE_TIMEOUT => {
+                attempts -= 1;
+                tokio::time::sleep(served::PAUSE).await;
             }
             Err(error) if is_invalid(&error) && !has_claimed_rolling_update => {
                 has_claimed_rolling_update = true;
@@ -80,7 +88,7 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
                 };
                 if has_contended_fields && delay.is_zero() {
                     // The object changed after the request was built.
-                    request = apply_request(&api, target.plan, item, Claim::Unowned).map_err(|e| error_text(&e))?;
+                    request = apply_request(&api, target, item, Claim::Unowned).map_err(|e| error_text(&e))?;
                 }
                 tokio::time::sleep(delay).await;
             }
@@ -101,9 +109,15 @@ enum Claim<'a> {
 
 /// Builds the request that applies `item`. Serialized immediately, since many requests wait at the
 /// same time.
-fn apply_request(api: &Objects, plan: &Plan, item: &Item, claim: Claim<'_>) -> kube::Result<http::Request<Vec<u8>>> {
-    let mut object = plan.object_of(item);
-    object["metadata"]["annotations"][DIGEST] = plan.digest(item).to_string().into();
+fn apply_request(
+    api: &Objects,
+    target: &Target<'_>,
+    item: &Item,
+    claim: Claim<'_>,
+) -> kube::Result<http::Request<Vec<u8>>> {
+    let mut object = target.plan.object_of(item);
+    object["metadata"]["annotations"][DIGEST] = target.plan.digest(item).to_string().into();
+    object["metadata"]["annotations"][OWNER_DIGEST] = target.mark.into();
     let mut params = PatchParams::apply(FIELD_MANAGER);
     params.force = !matches!(claim, Claim::Unowned);
     if let Claim::Except(others_fields, version) = claim {
@@ -128,7 +142,7 @@ fn rolling_update_request(api: &Objects, plan: &Plan, item: &Item) -> Option<kub
 /// operator gives up its ownership first: an apply without an owned field removes that field.
 async fn request_without_others_fields(
     api: &Objects,
-    plan: &Plan,
+    target: &Target<'_>,
     item: &Item,
 ) -> kube::Result<http::Request<Vec<u8>>> {
     let mut meta = api.get_metadata(&item.id.name).await?.metadata;
@@ -138,7 +152,7 @@ async fn request_without_others_fields(
         tracing::info!(object = %item.id, fields = fields.join(", "), "relinquished fields to the controller that writes them");
         meta = patch_managed_fields(api, &item.id.name, patch).await?;
     }
-    apply_request(api, plan, item, Claim::Except(&others_fields, meta.resource_version))
+    apply_request(api, target, item, Claim::Except(&others_fields, meta.resource_version))
 }
 
 /// Delay before the same write is retried: none after a conflict, as asked for after 429 and 503.
@@ -153,6 +167,14 @@ fn retry_delay(error: &kube::Error) -> Option<Duration> {
         }
         _ => None,
     }
+}
+
+/// Whether the API server refused a binding because its role does not exist. It reads the role to
+/// compare permissions, unless the operator may `bind` it.
+fn is_role_missing(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let kind = status.details.as_ref().map(|details| details.kind.as_str());
+    status.code == 404 && matches!(kind, Some("roles" | "clusterroles"))
 }
 
 /// Whether the API server refused the object because it would be invalid.
@@ -177,4 +199,27 @@ async fn take_over_fields(api: &Objects, name: &str) -> kube::Result<()> {
 async fn patch_managed_fields(api: &Objects, name: &str, patch: Value) -> kube::Result<ObjectMeta> {
     let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
     Ok(api.patch_metadata(name, &patch_as(FIELD_MANAGER), &Patch::<()>::Json(patch)).await?.metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn binding_waits_for_missing_role_only() {
+        for (code, kind, is_missing) in [
+            (404, "clusterroles", true),
+            (404, "roles", true),
+            (404, "namespaces", false),
+            (403, "clusterrolebindings", false),
+        ] {
+            let status =
+                json!({"status": "Failure", "message": "m", "reason": "r", "code": code, "details": {"kind": kind}});
+            let status: Status = serde_json::from_value(status).unwrap();
+            assert_eq!(is_role_missing(&kube::Error::Api(Box::new(status))), is_missing, "{code} {kind}");
+        }
+    }
 }

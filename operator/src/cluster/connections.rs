@@ -13,10 +13,12 @@ use kube::Client;
 use tokio::sync::Mutex;
 
 use super::credential::{CredentialCache, CredentialFetcher};
+use super::identity::{NAMESPACE, cluster_uid};
 use super::metrics::ClusterMetrics;
 use super::profile::Access;
 use super::transport::{SpokeService, TransportError};
 use super::unresolved::Unresolved;
+use crate::leader::Fence;
 
 /// Time limit of the version request that checks a spoke.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
@@ -30,6 +32,8 @@ pub struct Connection {
     pub client: Client,
     /// Changes when the connection is replaced.
     pub serial: u64,
+    /// Uid of the cluster, if it could be read.
+    pub cluster_uid: Option<Arc<str>>,
     service: SpokeService,
     credentials: Arc<CredentialCache>,
     access: Arc<Access>,
@@ -40,6 +44,11 @@ impl Connection {
     /// Whether this is the first call for this connection.
     pub fn is_new(&self) -> bool {
         !self.reported.swap(true, Ordering::Relaxed)
+    }
+
+    /// What has to be done about the Secret with the credential, if it names no ClusterProfile.
+    pub fn remedy(&self) -> Option<String> {
+        self.credentials.remedy()
     }
 }
 
@@ -68,14 +77,15 @@ pub struct Connections {
     slots: RwLock<HashMap<ClusterProfileReference, Slot>>,
     serial: AtomicU64,
     fetcher: CredentialFetcher,
+    fence: Fence,
     metrics: Arc<dyn ClusterMetrics>,
 }
 
 impl Connections {
-    /// No connections yet; `fetcher` gets the credentials.
-    pub fn new(fetcher: CredentialFetcher) -> Self {
+    /// No connections yet; `fetcher` gets the credentials, `fence` checks writes.
+    pub fn new(fetcher: CredentialFetcher, fence: Fence) -> Self {
         let metrics = fetcher.metrics.clone();
-        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, metrics }
+        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, fence, metrics }
     }
 
     /// Whether the connection to the spoke of `reference` was made for another `access` and has to
@@ -107,7 +117,7 @@ impl Connections {
             return Ok(connection.clone());
         }
         let access = Arc::new(access);
-        let tried = if let Some(connection) = known {
+        let mut tried = if let Some(connection) = known {
             probe(reference, &connection).await.map(|()| connection)
         } else {
             let credentials = state.connection.take().map(|c| c.credentials);
@@ -120,6 +130,10 @@ impl Connections {
             }
         };
         self.metrics.set_connected(reference, tried.is_ok());
+        if let Ok(connection) = &mut tried {
+            connection.cluster_uid = identify(reference, connection).await;
+            state.connection = Some(connection.clone());
+        }
         tried.map_err(|unresolved| {
             let attempts = failed.map_or(0, |f| f.attempts) + 1;
             let failure = Failure { unresolved, due: Instant::now() + backoff(attempts), attempts, access };
@@ -128,25 +142,26 @@ impl Connections {
         })
     }
 
-    /// Connects to the spoke of `access`; reuses `credentials` if they are from the same source.
+    /// Connects to the spoke of `access`; reuses `credentials` if they may serve it.
     async fn connect(
         &self,
         reference: &ClusterProfileReference,
         access: &Arc<Access>,
         credentials: Option<Arc<CredentialCache>>,
     ) -> Result<Connection, Unresolved> {
-        let credentials = match credentials.filter(|k| k.is_from(&access.source)) {
-            Some(credentials) => credentials,
-            None => {
-                Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access.source.clone()).await?)
-            }
+        let credentials = if let Some(credentials) = credentials.filter(|k| k.can_serve(access)) {
+            credentials
+        } else {
+            let access = Arc::clone(access);
+            Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access).await?)
         };
-        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials)).await?;
+        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials), self.fence.clone()).await?;
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
         tracing::info!(cluster = %reference, server = %access.server, "connecting");
         Ok(Connection {
             client: service.client(),
             serial,
+            cluster_uid: None,
             service,
             credentials,
             access: Arc::clone(access),
@@ -223,6 +238,19 @@ async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> 
     // Drop the failed connections, so that the next attempt makes new ones.
     connection.service.reconnect(true).await?;
     Err(unresolved)
+}
+
+/// Uid of the cluster; the known one if it can't be read.
+async fn identify(reference: &ClusterProfileReference, connection: &Connection) -> Option<Arc<str>> {
+    match tokio::time::timeout(PROBE_TIMEOUT, cluster_uid(&connection.client)).await {
+        Ok(Ok(Some(uid))) => return Some(uid.into()),
+        Ok(Err(error)) => {
+            let error = knative_operator_runtime::error_text(&error);
+            tracing::warn!(cluster = %reference, error, "cannot read the namespace {NAMESPACE}, which identifies the cluster");
+        }
+        Ok(Ok(None)) | Err(_) => {}
+    }
+    connection.cluster_uid.clone()
 }
 
 async fn request_version(

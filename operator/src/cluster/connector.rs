@@ -10,6 +10,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
+use knative_operator_runtime::hub;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use secrecy::ExposeSecret;
@@ -20,8 +21,6 @@ use super::address::{Proxy, Scheme};
 
 /// Time limit of a connection attempt, TLS and proxy included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Idle time before the kernel sends keep-alive probes.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
@@ -93,11 +92,7 @@ impl SpokeConnector {
 }
 
 fn proxy_connector(tls: &ClientConfig, proxy: Option<&Proxy>) -> ProxyConnector {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    tcp.set_keepalive(Some(KEEPALIVE));
+    let tcp = hub::tcp();
     let Some(Proxy { scheme, url, login }) = proxy else { return ProxyConnector::Direct(tcp) };
     let basic = login.as_ref().and_then(|login| {
         let pair = format!("{}:{}", login.user, login.password.expose_secret());
@@ -156,18 +151,37 @@ impl Service<Uri> for SpokeConnector {
 pub fn is_http2_unsupported(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        if matches!(error.downcast_ref(), Some(ConnectError::NoHttp2)) {
+        let is_refused = matches!(
+            error.downcast_ref(),
+            Some(rustls::Error::AlertReceived(rustls::AlertDescription::NoApplicationProtocol))
+        );
+        if is_refused || matches!(error.downcast_ref(), Some(ConnectError::NoHttp2)) {
             return true;
         }
-        let refused = |e: &rustls::Error| {
-            matches!(e, rustls::Error::AlertReceived(rustls::AlertDescription::NoApplicationProtocol))
+        // The source of an I/O error is that of its inner error, which may be an I/O error, too.
+        next = match error.downcast_ref::<std::io::Error>() {
+            Some(error) => error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static)),
+            None => error.source(),
         };
-        // A TLS error is the inner error of an I/O error.
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.downcast_ref().is_some_and(refused) || inner.and_then(|e| e.downcast_ref()).is_some_and(refused) {
-            return true;
-        }
-        next = error.source();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn refused_protocol_is_found_in_each_depth() {
+        let alert = || rustls::Error::AlertReceived(rustls::AlertDescription::NoApplicationProtocol);
+        let nested = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, alert()));
+        for error in [io::Error::other(alert()), nested, io::Error::other(ConnectError::NoHttp2)] {
+            assert!(is_http2_unsupported(&error), "{error:?}");
+        }
+        let other = rustls::Error::AlertReceived(rustls::AlertDescription::BadCertificate);
+        assert!(!is_http2_unsupported(&io::Error::other(other)));
+        assert!(!is_http2_unsupported(&io::Error::from(io::ErrorKind::ConnectionRefused)));
+    }
 }

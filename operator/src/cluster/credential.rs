@@ -1,5 +1,6 @@
 //! Caches the credential of a spoke, and renews it before it expires and after a 401. One plugin
-//! runs per spoke at a time.
+//! runs per spoke at a time. A Secret is read again after a minute, and before its credential is
+//! sent to another server: its binding may have changed, or not permit that server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,14 +9,13 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use jiff::Timestamp;
 use knative_operator_shared::api::ClusterProfileReference;
-use kube::Client;
 use secrecy::ExposeSecret;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::exec::{self, Credential};
 use super::metrics::ClusterMetrics;
-use super::profile::CredentialSource;
-use super::secret;
+use super::profile::{Access, CredentialSource};
+use super::secret::SecretReader;
 use super::unresolved::Unresolved;
 
 /// Limit of plugins that start at the same time, over all spokes.
@@ -30,11 +30,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Gets credentials for spokes.
 #[derive(Clone)]
 pub struct CredentialFetcher {
-    /// The hub, whose Secrets the built-in provider reads.
-    pub hub: Client,
-    /// The operator's own namespace.
-    pub namespace: String,
-    /// Time limit of a plugin.
+    /// The built-in provider.
+    pub secrets: SecretReader,
+    /// Time limit of a provider.
     pub timeout: Duration,
     /// Metrics of credentials and connections.
     pub metrics: Arc<dyn ClusterMetrics>,
@@ -44,7 +42,7 @@ pub struct CredentialFetcher {
 pub struct CredentialCache {
     fetcher: CredentialFetcher,
     cluster: ClusterProfileReference,
-    source: CredentialSource,
+    access: Arc<Access>,
     current: ArcSwap<CachedCredential>,
     /// Time of the last failed renewal; locked while a renewal runs.
     failed_renewal: Mutex<Option<Instant>>,
@@ -55,6 +53,8 @@ pub struct CredentialCache {
 pub struct CachedCredential {
     /// The credential.
     pub credential: Credential,
+    /// What has to be done about its Secret, if that names no ClusterProfile.
+    remedy: Option<String>,
     requested_at: Timestamp,
 }
 
@@ -82,19 +82,28 @@ impl CachedCredential {
 }
 
 impl CredentialCache {
-    /// Requests the credential of `cluster` from `source` for the first time.
+    /// Requests the credential of `cluster` from the source of `access` for the first time.
     pub async fn start(
         fetcher: CredentialFetcher,
         cluster: ClusterProfileReference,
-        source: CredentialSource,
+        access: Arc<Access>,
     ) -> Result<Self, Unresolved> {
-        let cached = fetcher.get(&cluster, &source).await?;
-        Ok(Self { fetcher, cluster, source, current: ArcSwap::from_pointee(cached), failed_renewal: Mutex::default() })
+        let cached = fetcher.get(&cluster, &access).await?;
+        if let Some(remedy) = &cached.remedy {
+            tracing::warn!(cluster = %cluster, remedy, "the Secret with the credential names no ClusterProfile");
+        }
+        Ok(Self { fetcher, cluster, access, current: ArcSwap::from_pointee(cached), failed_renewal: Mutex::default() })
     }
 
-    /// Whether it is from `source`.
-    pub fn is_from(&self, source: &CredentialSource) -> bool {
-        self.source == *source
+    /// Whether it may serve a connection of another `access`: if the same plugin got the same
+    /// input. A Secret has to be read again, since its binding may not permit another server.
+    pub fn can_serve(&self, access: &Access) -> bool {
+        matches!(access.source, CredentialSource::Plugin(_)) && self.access.source == access.source
+    }
+
+    /// What has to be done about the Secret, if it names no ClusterProfile.
+    pub fn remedy(&self) -> Option<String> {
+        self.current.load().remedy.clone()
     }
 
     /// The credential, renewed first if that is due. While it is valid, only the caller that starts
@@ -128,7 +137,7 @@ impl CredentialCache {
         if !Arc::ptr_eq(&cached, old) || cached.is_fresh(Timestamp::now()) {
             return Ok(cached);
         }
-        let renewed = self.fetcher.get(&self.cluster, &self.source).await;
+        let renewed = self.fetcher.get(&self.cluster, &self.access).await;
         *failed = renewed.is_err().then(Instant::now);
         let renewed = Arc::new(renewed?);
         self.current.store(Arc::clone(&renewed));
@@ -138,13 +147,9 @@ impl CredentialCache {
 }
 
 impl CredentialFetcher {
-    async fn get(
-        &self,
-        cluster: &ClusterProfileReference,
-        source: &CredentialSource,
-    ) -> Result<CachedCredential, Unresolved> {
+    async fn get(&self, cluster: &ClusterProfileReference, access: &Access) -> Result<CachedCredential, Unresolved> {
         let (started, requested_at) = (Instant::now(), Timestamp::now());
-        let credential = match source {
+        let credential = match &access.source {
             CredentialSource::Plugin(plugin) => {
                 let run = exec::run(plugin, self.timeout);
                 tokio::pin!(run);
@@ -152,14 +157,16 @@ impl CredentialFetcher {
                 let permit = START_PERMITS.acquire().await;
                 let started_in_time = tokio::time::timeout(START_DURATION, &mut run).await;
                 drop(permit);
-                match started_in_time {
+                let credential = match started_in_time {
                     Ok(credential) => credential,
                     Err(_) => run.await,
-                }
+                };
+                credential.map(|credential| (credential, None))
             }
-            CredentialSource::Secret { name, .. } => secret::read(&self.hub, &self.namespace, name, self.timeout).await,
+            CredentialSource::Secret { name, .. } => self.secrets.read(name, cluster, access, self.timeout).await,
         };
-        self.metrics.credential_requested(cluster, source.provider(), started.elapsed(), credential.is_ok());
-        Ok(CachedCredential { credential: credential?, requested_at })
+        self.metrics.credential_requested(cluster, access.source.provider(), started.elapsed(), credential.is_ok());
+        let (credential, remedy) = credential?;
+        Ok(CachedCredential { credential, remedy, requested_at })
     }
 }

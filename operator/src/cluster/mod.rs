@@ -2,20 +2,23 @@
 //!
 //! [`provider`] reads the provider file, [`profile`] derives from a ClusterProfile how to connect
 //! (pure; [`address`] parses its URLs), [`exec`] runs credential plugins, [`secret`] is the
-//! built-in provider, [`credential`] caches credentials, [`transport`] is the HTTP client (with
-//! [`tls`]; [`connector`]: TCP and proxies; [`body`]: limits), and [`connections`] keeps one
-//! connection per spoke.
+//! built-in provider ([`binding`] decides who gets which Secret), [`credential`] caches
+//! credentials, [`transport`] is the HTTP client (with [`tls`]; [`connector`]: TCP and proxies;
+//! [`body`]: limits), and [`connections`] keeps one connection per spoke, which [`identity`] tells
+//! apart.
 
 pub mod address;
+mod binding;
 mod body;
 pub mod connections;
 mod connector;
 pub mod credential;
 pub mod exec;
+pub mod identity;
 mod metrics;
 pub mod profile;
 pub mod provider;
-mod secret;
+pub mod secret;
 mod tls;
 pub mod transport;
 mod unresolved;

@@ -8,6 +8,7 @@ use http::Uri;
 use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use knative_operator_shared::reason::Reason;
+use knative_operator_shared::rules::name_violation;
 use serde_json::{Value, json};
 
 use super::address::{self, Proxy};
@@ -162,14 +163,17 @@ fn source(
     let Some(Builtin::SecretReader) = provider.builtin else {
         return plugin(reference, provider, cluster).map(CredentialSource::Plugin);
     };
+    let failed = |why: &str| {
+        let subject = format!("ClusterProfile {reference}: extension {EXEC_EXTENSION}");
+        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {subject} {why}", provider.name))
+    };
     let config = cluster.extensions.iter().find(|e| e.name == EXEC_EXTENSION).map(|e| &e.extension);
     let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
-    let name = name.ok_or_else(|| {
-        let why = format!(
-            "ClusterProfile {reference}: extension {EXEC_EXTENSION} has no clusterName, which names the Secret to read"
-        );
-        Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
-    })?;
+    let name = name.ok_or_else(|| failed("has no clusterName, which names the Secret to read"))?;
+    // It becomes part of the path of a request.
+    if let Some(why) = name_violation(name) {
+        return Err(failed(&format!("has a clusterName that names no Secret: it {why}")));
+    }
     Ok(CredentialSource::Secret { provider: provider.name.clone(), name: name.to_owned() })
 }
 
@@ -319,6 +323,12 @@ mod tests {
         let nameless = json!([{"name": "b", "cluster": {"server": "https://h"}}]);
         let error = access(&reference(), &profile(&healthy(&nameless)), &own).unwrap_err();
         assert!(error.reason == Reason::AccessProviderFailed && error.message.contains("clusterName"), "{error}");
+        for path in ["../../kube-system/secrets/c", "c/status", "c?watch=1", "c%2F", "C"] {
+            let mut invalid = accessor("b");
+            invalid[0]["cluster"]["extensions"][0]["extension"]["clusterName"] = json!(path);
+            let error = access(&reference(), &profile(&healthy(&invalid)), &own).unwrap_err();
+            assert!(error.message.contains("that names no Secret"), "{path}: {error}");
+        }
     }
 
     #[test]

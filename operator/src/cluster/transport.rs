@@ -15,6 +15,7 @@ use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use knative_operator_runtime::gate::GatedBody;
 use knative_operator_runtime::identity::user_agent;
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::Client;
@@ -28,6 +29,7 @@ use super::credential::{CachedCredential, CredentialCache};
 use super::profile::Access;
 use super::tls;
 use super::unresolved::Unresolved;
+use crate::leader::{Fence, LeaseLost};
 
 /// Time limit of response headers: longer than the timeouts of admission webhooks.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -38,7 +40,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// limit: its watches would keep it open, and the next watch would need another connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Http = HttpClient<SpokeConnector, Body>;
+type Http = HttpClient<SpokeConnector, GatedBody>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The HTTP client of one spoke, a [`tower::Service`]. Clones share its connections.
@@ -46,6 +48,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct SpokeService {
     access: Arc<Access>,
     credentials: Arc<CredentialCache>,
+    fence: Fence,
     pools: Arc<ArcSwap<ConnectionPools>>,
 }
 
@@ -71,19 +74,23 @@ pub enum TransportError {
     /// The server did not respond in time.
     #[error("the API server did not answer within {RESPONSE_TIMEOUT:?}")]
     TimedOut,
+    /// The replica may have lost its Lease meanwhile.
+    #[error(transparent)]
+    LeaseLost(#[from] LeaseLost),
     /// The URL and the path are not compatible.
     #[error("invalid URL")]
     Uri(#[from] http::Error),
 }
 
 impl SpokeService {
-    /// A client for the spoke of `access` with `credentials`. Connects on first use.
-    pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>) -> Result<Self, Unresolved> {
+    /// A client for the spoke of `access` with `credentials`; `fence` checks each write when it is
+    /// sent. Connects on first use.
+    pub async fn new(access: Arc<Access>, credentials: Arc<CredentialCache>, fence: Fence) -> Result<Self, Unresolved> {
         let cached = credentials.current().await?;
         let pools = Arc::new(ArcSwap::from_pointee(pools(&access, &cached, true)?));
-        Ok(Self { access, credentials, pools })
+        Ok(Self { access, credentials, fence, pools })
     }
-    /// A kube client that uses this service.
+
     /// A client that uses it.
     pub fn client(&self) -> Client {
         Client::new(self.clone(), "default")
@@ -113,20 +120,46 @@ impl SpokeService {
         Ok(fresh)
     }
 
+    async fn send_once(
+        &self,
+        pools: &ConnectionPools,
+        watch: bool,
+        parts: &http::request::Parts,
+        body: Body,
+        cached: &CachedCredential,
+    ) -> Result<Response<Incoming>, TransportError> {
+        let mut request = Request::from_parts(parts.clone(), GatedBody::new(body, Some(self.fence.gate())));
+        // Name and version of the program are ASCII, so the header is valid.
+        request
+            .headers_mut()
+            .extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
+        if let Some(header) = cached.authorization() {
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        // Here, since the credential may have taken long. The connection may, too: it asks for the
+        // body when it can send it.
+        self.fence.check(&request)?;
+        let http = if watch { &pools.watches } else { &pools.requests };
+        tokio::time::timeout(RESPONSE_TIMEOUT, http.request(request))
+            .await
+            .map_err(|_| TransportError::TimedOut)?
+            .map_err(Into::into)
+    }
+
     async fn send(&self, request: Request<Body>) -> Result<Response<LimitedBody>, TransportError> {
         let (mut parts, body) = request.into_parts();
         parts.uri = join(&self.access.server, &parts.uri)?;
         let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
         let retry = body.try_clone();
         let cached = self.credentials.current().await?;
-        let response = send_once(&*self.pools(&cached)?, watch, &parts, body, &cached).await?;
+        let response = self.send_once(&*self.pools(&cached)?, watch, &parts, body, &cached).await?;
         let (response, cached) = match retry {
             Some(body) if response.status() == StatusCode::UNAUTHORIZED => {
                 let fresh = self.credentials.newer_than(&cached).await?;
                 if Arc::ptr_eq(&fresh, &cached) {
                     (response, cached)
                 } else {
-                    (send_once(&*self.pools(&fresh)?, watch, &parts, body, &fresh).await?, fresh)
+                    (self.send_once(&*self.pools(&fresh)?, watch, &parts, body, &fresh).await?, fresh)
                 }
             }
             _ => (response, cached),
@@ -186,28 +219,6 @@ fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<Conn
     };
     let certificate = cached.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
     Ok(ConnectionPools { requests: http(Some(IDLE_TIMEOUT)), watches: http(None), http2, certificate })
-}
-
-async fn send_once(
-    pools: &ConnectionPools,
-    watch: bool,
-    parts: &http::request::Parts,
-    body: Body,
-    cached: &CachedCredential,
-) -> Result<Response<Incoming>, TransportError> {
-    let mut request = Request::from_parts(parts.clone(), body);
-    // Name and version of the program are ASCII, so the header is valid.
-    request
-        .headers_mut()
-        .extend(HeaderValue::from_str(&user_agent(FIELD_MANAGER)).ok().map(|agent| (USER_AGENT, agent)));
-    if let Some(header) = cached.authorization() {
-        request.headers_mut().insert(AUTHORIZATION, header);
-    }
-    let http = if watch { &pools.watches } else { &pools.requests };
-    tokio::time::timeout(RESPONSE_TIMEOUT, http.request(request))
-        .await
-        .map_err(|_| TransportError::TimedOut)?
-        .map_err(Into::into)
 }
 
 /// Appends `path` to the URL of `server`, which may have a path itself.

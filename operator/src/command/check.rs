@@ -25,7 +25,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// Reports each URL that answers with success, or why the first one doesn't.
 pub fn run(args: &CheckArgs) -> ExitCode {
-    finish(check(args).map(|text| CommandOutput { text, warnings: Vec::new() }))
+    finish(check(args).map(|text| CommandOutput { text, warnings: Vec::new(), is_data: false }))
 }
 
 fn check(args: &CheckArgs) -> Result<String, String> {

@@ -9,6 +9,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_runtime::user::UserArgs;
+use knative_operator_shared::text::show_controls;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
@@ -63,7 +64,9 @@ fn user() -> UserArgs {
 
 fn candidates(current: &OsStr, all: Vec<String>) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy().into_owned();
-    all.into_iter().filter(|value| value.starts_with(&current)).map(CompletionCandidate::new).collect()
+    // The shell prints them. No name of Kubernetes has a control character.
+    let is_candidate = |value: &String| value.starts_with(&current) && show_controls(value) == *value;
+    all.into_iter().filter(is_candidate).map(CompletionCandidate::new).collect()
 }
 
 /// Contexts of the kubeconfig.

@@ -1,6 +1,6 @@
 //! `knative-operator diff`: shows what would change on a cluster, by server-side dry run.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use futures::StreamExt;
@@ -66,7 +66,7 @@ pub fn run(args: &DiffArgs) -> ExitCode {
             if changed { ExitCode::from(1) } else { ExitCode::SUCCESS }
         }
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
+            output::report(&format!("error: {error}"));
             ExitCode::from(2)
         }
     }
@@ -90,7 +90,7 @@ async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String
         counts.add(&difference.counts);
     }
     for warning in warnings {
-        let _ = writeln!(std::io::stderr(), "warning: {warning}");
+        output::report(&format!("warning: {warning}"));
     }
     text += &counts.summary();
     Ok((text, counts.created + counts.changed + counts.deleted > 0))
@@ -147,10 +147,11 @@ async fn set_uid(client: &Client, resource: &mut Knative) -> kube::Result<()> {
 
 /// The uid of the anchor, if it exists, and the inventory.
 pub async fn load_inventory(client: &Client, resource: &Knative) -> Result<(Option<String>, Inventory), String> {
-    let stored =
-        InventoryStore::of(resource).load(client).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
-    let (anchor, inventory) = stored.map_or((None, Inventory::default()), |(uid, inventory)| (Some(uid), inventory));
-    Ok((anchor, inventory))
+    let failed = |error| knative_operator_runtime::error_text(&error);
+    let Some(stored) = InventoryStore::of(resource).load(client).await.map_err(failed)? else {
+        return Ok((None, Inventory::default()));
+    };
+    Ok((Some(stored.anchor.uid.clone()), stored.inventory().map_err(failed)?))
 }
 
 #[derive(Default)]

@@ -17,7 +17,7 @@ pub fn completions(shell: Shell) -> ExitCode {
     if let Some(completer) = shells.completer(&shell.to_string()) {
         let _ = completer.write_registration("COMPLETE", NAME, NAME, NAME, &mut text);
     }
-    output::print(&String::from_utf8_lossy(&text))
+    output::print_data(&String::from_utf8_lossy(&text))
 }
 
 /// Writes a manual page for the command and for each subcommand to `folder`.
@@ -25,7 +25,7 @@ pub fn write(folder: &Path) -> ExitCode {
     match std::fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(Args::command(), folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: cannot write manual pages to {}: {error}", folder.display());
+            output::report(&format!("error: cannot write manual pages to {}: {error}", folder.display()));
             ExitCode::from(2)
         }
     }

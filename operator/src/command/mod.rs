@@ -1,6 +1,7 @@
-//! Flags and subcommands: the operator itself (the default), `render`, `lint` and `versions`
-//! without a cluster, `diff` and `fleet` against one.
+//! Flags and subcommands: the operator itself (the default), `render`, `lint`, `spoke-role` and
+//! `versions` without a cluster, `diff`, `fleet` and `audit` against one.
 
+mod audit;
 mod check;
 mod complete;
 mod diff;
@@ -9,13 +10,17 @@ mod input;
 mod lint;
 mod manual;
 mod output;
+mod permissions;
 mod read;
 mod release_args;
 mod render;
 mod rules;
 mod run;
+mod spoke_role;
 mod status;
 mod table;
+mod take_over;
+mod terminal;
 mod ui;
 mod unified;
 mod versions;
@@ -27,13 +32,16 @@ use clap::{Parser, Subcommand};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::{crd, fleet_crd};
 
+use self::audit::AuditArgs;
 use self::check::CheckArgs;
 use self::diff::DiffArgs;
 use self::fleet::FleetArgs;
 use self::lint::LintArgs;
 use self::render::RenderArgs;
 use self::run::RunArgs;
+use self::spoke_role::SpokeRoleArgs;
 use self::status::StatusArgs;
+use self::take_over::TakeOverArgs;
 use self::ui::UiArgs;
 use self::versions::VersionsArgs;
 use self::wait::WaitArgs;
@@ -68,6 +76,14 @@ enum Command {
     /// Waits for a resource, and prints what it waits for. Exit status: 0 done, 1 timeout, or a
     /// problem that does not end by itself, 2 error.
     Wait(WaitArgs),
+    /// Moves installations that belong to another owner, such as a lost hub, to the resources of
+    /// this hub. Shows them, and asks. Exit status: 0 done or nothing to do, 1 declined or not
+    /// possible, 2 error.
+    TakeOver(TakeOverArgs),
+    /// Lists the stored resources that the webhook would refuse with `authorization: enforce`, if
+    /// they were created now, and who lacks which permission. Exit status: 0 nothing, 1 there is
+    /// something, 2 error.
+    Audit(AuditArgs),
     /// Serves a local, read-only web page with the state of a hub.
     Ui(UiArgs),
     /// Plans, observes and controls rollouts of KnativeFleets.
@@ -77,6 +93,9 @@ enum Command {
     /// Prints the rules in the form of docs/user/rules.md.
     #[command(hide = true)]
     Rules,
+    /// Prints who may set which field, in the form of docs/operate/permissions.md.
+    #[command(hide = true)]
+    Permissions,
     /// Prints the completions of a shell: `source <(knative-operator completions bash)`.
     Completions {
         /// The shell.
@@ -90,6 +109,9 @@ enum Command {
     },
     /// Lists the versions in the release bundle.
     Versions(VersionsArgs),
+    /// Prints the smallest ClusterRole with which the credential of a spoke can install, upgrade
+    /// and remove custom resources, without a cluster.
+    SpokeRole(SpokeRoleArgs),
     /// Prints the CustomResourceDefinitions, as YAML: those of KnativeServing and KnativeEventing,
     /// or one of them all.
     Crds {
@@ -111,6 +133,8 @@ impl Args {
             Some(Command::Diff(args)) => diff::run(&args),
             Some(Command::Fleet(args)) => fleet::run(&args),
             Some(Command::Status(args)) => status::run(&args),
+            Some(Command::Audit(args)) => audit::run(&args),
+            Some(Command::TakeOver(args)) => take_over::run(&args),
             Some(Command::Ui(args)) => ui::run(args),
             Some(Command::Wait(args)) => wait::run(&args),
             Some(Command::Check(args)) => check::run(&args),
@@ -118,8 +142,10 @@ impl Args {
             Some(Command::Completions { shell }) => manual::completions(shell),
             Some(Command::Man { folder }) => manual::write(&folder),
             Some(Command::Rules) => rules::run(),
+            Some(Command::Permissions) => permissions::run(),
             Some(Command::Versions(args)) => versions::run(args),
-            Some(Command::Crds { kind }) => output::print(&crds(kind.as_deref())),
+            Some(Command::SpokeRole(args)) => spoke_role::run(&args),
+            Some(Command::Crds { kind }) => output::print_data(&crds(kind.as_deref())),
         }
     }
 }

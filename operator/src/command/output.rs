@@ -1,7 +1,9 @@
 //! Output of subcommands.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+
+use super::terminal::visible;
 
 /// User agent, and field manager of writes, of subcommands that use the kubeconfig of the user.
 pub const PROGRAM: &str = "knative-operator-cli";
@@ -22,26 +24,50 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, String> {
     runtime.map_err(|e| format!("cannot start a thread: {e}"))
 }
 
-/// Writes `text` to stdout.
+/// Runs an asynchronous subcommand; prints its error, with exit status 2.
+pub fn run(command: impl Future<Output = Result<ExitCode, String>>) -> ExitCode {
+    match runtime().and_then(|runtime| runtime.block_on(command)) {
+        Ok(code) => code,
+        Err(error) => {
+            report(&format!("error: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes `text` for people to stdout. Control characters in it are shown, not obeyed.
 pub fn print(text: &str) -> ExitCode {
+    write(&visible(text))
+}
+
+/// Writes `text` for programs to stdout: unchanged, unless stdout is a terminal.
+pub fn print_data(text: &str) -> ExitCode {
+    if std::io::stdout().is_terminal() { print(text) } else { write(text) }
+}
+
+fn write(text: &str) -> ExitCode {
     // A reader that closes the pipe is no error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
+/// Writes `line` to stderr. Control characters in it are shown, not obeyed.
+pub fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", visible(line));
+}
+
 /// Prints `outcome`: text on stdout and warnings on stderr, or the error on stderr and nothing on
 /// stdout.
 pub fn finish(outcome: Result<CommandOutput, String>) -> ExitCode {
-    let mut stderr = std::io::stderr();
     match outcome {
-        Ok(CommandOutput { text, warnings }) => {
+        Ok(CommandOutput { text, warnings, is_data }) => {
             for warning in warnings {
-                let _ = writeln!(stderr, "warning: {warning}");
+                report(&format!("warning: {warning}"));
             }
-            print(&text)
+            if is_data { print_data(&text) } else { print(&text) }
         }
         Err(error) => {
-            let _ = writeln!(stderr, "error: {error}");
+            report(&format!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -53,4 +79,6 @@ pub struct CommandOutput {
     pub text: String,
     /// Written to stderr, one line each.
     pub warnings: Vec<String>,
+    /// Whether the text is for programs.
+    pub is_data: bool,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use knative_operator_runtime::duration::duration;
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::version::Version;
 
 use crate::object::Owner;
 use crate::release::{
@@ -72,8 +73,18 @@ impl ReleaseArgs {
     pub async fn render(&self, resource: &Knative) -> Result<(Rendered, Release), InputError> {
         let library = self.library(HostPolicy::any())?;
         let version = release::select_version(&library.bundle, resource)?;
-        let release = library.release(resource, &version).await?;
-        let rendered = render::objects(resource, &version, release.objects(), &self.settings())?;
+        self.render_version(&library, resource, &version).await
+    }
+
+    /// The objects of `resource` in `version`, and its release.
+    pub async fn render_version(
+        &self,
+        library: &Library,
+        resource: &Knative,
+        version: &Version,
+    ) -> Result<(Rendered, Release), InputError> {
+        let release = library.release(resource, version).await?;
+        let rendered = render::objects(resource, version, release.objects(), &self.settings())?;
         Ok((rendered, release))
     }
 }

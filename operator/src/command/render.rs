@@ -32,7 +32,7 @@ fn render(args: &RenderArgs) -> Result<CommandOutput, String> {
         objects.extend(plan.items().iter().map(|item| plan.rendered_object_of(item)));
         warnings.extend(own_warnings);
     }
-    Ok(CommandOutput { text: print(&objects, args.output)?, warnings })
+    Ok(CommandOutput { text: print(&objects, args.output)?, warnings, is_data: true })
 }
 
 fn print(objects: &[Value], output: Output) -> Result<String, String> {

@@ -19,8 +19,8 @@ change.
 
 A refusal lists all violations with their fields, so that `kubectl apply` shows all of them at once.
 An update is not refused for a violation that the stored resource already has and that the update
-doesn't change. Updates that change only metadata are always accepted, except for the annotation
-`operator.knative.dev/on-unreachable`.
+doesn't change. Updates that change only metadata are always accepted, except for the annotations
+`operator.knative.dev/on-unreachable` and `operator.knative.dev/on-delete`.
 ";
 
 /// Prints the document.

@@ -9,17 +9,19 @@ use std::time::Duration;
 use knative_operator_certs::{CertificateResolver, follow_secret};
 use knative_operator_runtime::admin::{AdminArgs, AdminError};
 use knative_operator_runtime::duration::duration;
-use knative_operator_runtime::hub::{HubArgs, HubError};
+use knative_operator_runtime::hub::{HubArgs, HubError, RESPONSE_TIMEOUT};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
+use knative_operator_shared::rules::namespace_violation;
 use tokio::sync::{Notify, mpsc};
 
 use super::release_args::ReleaseArgs;
 use crate::cluster::connections::Connections;
 use crate::cluster::credential::CredentialFetcher;
 use crate::cluster::provider::{ProviderFile, ProviderFileError};
+use crate::cluster::secret::SecretReader;
 use crate::controller::concurrency::ReconcilePermits;
 use crate::controller::context::Context;
 use crate::controller::events::Events;
@@ -27,11 +29,11 @@ use crate::controller::profiles::ClusterProfiles;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
 use crate::controller::supervisor;
-use crate::leader::{self, ShardEvent};
+use crate::leader::{self, Fence, ShardEvent};
 use crate::metrics::Metrics;
 use crate::release::{AllowedHost, DownloadsError, HostPolicy};
 use crate::startup::go_operator::GoOperator;
-use crate::startup::{catalog, conversion};
+use crate::startup::{catalog, conversion, hub_identity};
 
 /// Worker threads.
 const THREADS: usize = 2;
@@ -42,6 +44,7 @@ const LEASE: &str = "knative-operator";
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Flags of the operator itself.
+#[allow(clippy::struct_excessive_bools)] // Each is a flag.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// Log settings.
@@ -54,6 +57,14 @@ pub struct RunArgs {
     /// disabled.
     #[arg(long, value_name = "PATH")]
     pub clusterprofile_provider_file: Option<PathBuf>,
+    /// Namespaces whose ClusterProfiles may be used, separated by commas. By default, those of all
+    /// namespaces.
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', value_parser = namespace_name)]
+    pub profile_namespaces: Vec<String>,
+    /// Refuses Secrets with credentials that name no ClusterProfile in the annotation
+    /// operator.knative.dev/cluster-profile. By default, a warning reports them.
+    #[arg(long, env = "REQUIRE_BOUND_SECRETS")]
+    pub require_bound_secrets: bool,
     /// Interval of checks on spokes that allow no watch, such as 10s or 1m30s. The operator
     /// replaces values below 1s with the default.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -80,6 +91,18 @@ pub struct RunArgs {
     /// Whether to manage KnativeFleets. Needs multi-cluster support.
     #[arg(long, env = "ENABLE_FLEETS")]
     pub enable_fleets: bool,
+    /// Name of this cluster, for people on other clusters: messages about installations that belong
+    /// to it show the name.
+    #[arg(long, env = "HUB_NAME", value_name = "NAME")]
+    pub hub_name: Option<String>,
+    /// Refuses to install into a namespace of a spoke that existed before and has RoleBindings,
+    /// workloads or admission webhooks of others, which may read what is installed there.
+    #[arg(long, env = "REFUSE_USED_NAMESPACES")]
+    pub refuse_used_namespaces: bool,
+    /// Whether to install on this cluster itself. With false, the operator ignores resources
+    /// without a ClusterProfile, and needs few permissions on this cluster.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub local_installation: bool,
     #[command(flatten)]
     admin: AdminArgs,
     /// Secret in the operator's namespace with the certificate for secure metrics (tls.crt and
@@ -103,6 +126,11 @@ impl RunArgs {
             self.remote_deployments_poll_interval
         }
     }
+}
+
+/// Parses the name of a namespace.
+fn namespace_name(text: &str) -> Result<String, String> {
+    namespace_violation(text).map_or_else(|| Ok(text.to_owned()), |why| Err(why.to_owned()))
 }
 
 /// Why the process ended.
@@ -136,6 +164,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         log: _,
         hub,
         clusterprofile_provider_file,
+        profile_namespaces,
+        require_bound_secrets,
         remote_deployments_poll_interval: _,
         releases,
         allowed_manifest_hosts,
@@ -143,6 +173,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         max_concurrent_reconciles,
         shards,
         enable_fleets,
+        hub_name,
+        refuse_used_namespaces,
+        local_installation,
         admin,
         metrics_certificate_secret,
         namespace,
@@ -152,7 +185,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
     let library = releases.library(HostPolicy::public_and(&allowed_manifest_hosts))?;
     let stop = signal::stop().map_err(RunError::Signal)?;
-    let client = hub.client(FIELD_MANAGER).await?;
+    let (client, fence) = (hub.client(FIELD_MANAGER).await?, Fence::default());
+    let writer = hub.client_with(FIELD_MANAGER, RESPONSE_TIMEOUT, Some(fence.gate())).await?;
+    let lease_client = hub.client_with(FIELD_MANAGER, leader::REQUEST_TIMEOUT, None).await?;
     let readiness = Readiness::waiting_for(&["custom resources"]);
     let (metrics, registry) = Metrics::registered();
     metrics.provider_file(providers.is_some());
@@ -181,35 +216,45 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             name: LEASE.to_owned(),
             identity: identity.clone(),
             shards,
+            fence: fence.clone(),
         };
         // A replica on standby is ready: it receives no requests, and a rollout must not wait for
         // the Lease.
         readiness.set("custom resources", true);
         let (sender, mut shard_events) = mpsc::channel(1);
-        let candidate = leader::run(client.clone(), settings, stop.clone(), sender);
+        let identified = hub_identity::read(&client, hub_name);
+        let hub_identity = tokio::select! {
+            identity = identified => identity,
+            () = stop.cancelled() => return Ok(()),
+        };
+        let candidate = leader::run(lease_client, settings, stop.clone(), sender);
+        let hub = fence.guard(writer);
         let work = async {
             let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return };
             readiness.set("custom resources", false);
             let system_namespace = namespace.clone();
             let fetcher = CredentialFetcher {
-                hub: client.clone(),
-                namespace,
+                secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: require_bound_secrets },
                 timeout: exec_timeout,
                 metrics: Arc::new(metrics.clone()),
             };
             let context = Arc::new(Context {
-                hub: client.clone(),
+                hub: hub.clone(),
+                hub_identity,
                 library,
                 settings: releases.settings(),
                 providers,
+                profile_namespaces,
                 rendered: RenderCache::default(),
                 profiles: ClusterProfiles::default(),
-                connections: Connections::new(fetcher),
+                connections: Connections::new(fetcher, fence.clone()),
                 registry: Registry::default(),
                 manages_fleets: enable_fleets,
+                installs_locally: local_installation,
+                refuses_used_namespaces: refuse_used_namespaces,
                 hub_changed: Notify::new(),
                 go_operator: GoOperator::default(),
-                events: Events::start(client.clone(), identity),
+                events: Events::start(hub.clone(), identity),
                 metrics,
                 poll_interval,
                 shards,
@@ -218,8 +263,14 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             });
             let supervisor = supervisor::run(Arc::clone(&context), readiness.clone(), first, shard_events);
             let startup = async {
-                let catalog = catalog::publish(client.clone(), system_namespace.clone(), releases.releases.clone());
-                futures::join!(catalog, conversion::remove_conversion_webhook(client.clone()));
+                let catalog = catalog::publish(hub.clone(), system_namespace.clone(), releases.releases.clone());
+                let conversion = async {
+                    // Without a local installation, the operator may not change definitions.
+                    if local_installation {
+                        conversion::remove_conversion_webhook(hub.clone()).await;
+                    }
+                };
+                futures::join!(catalog, conversion);
                 std::future::pending::<()>().await;
             };
             tokio::select! {

@@ -1,17 +1,22 @@
 //! Two states of an object as a unified diff. Pure.
 
+use knative_operator_shared::label::{DIGEST, OWNER_DIGEST};
 use std::fmt::Write;
 
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 
+use super::terminal::styled;
 use knative_operator_shared::yaml;
 
 /// Metadata that the API server writes.
 const SERVER_FIELDS: [&str; 6] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
 
-/// `object` without the fields that the API server writes, its status, and the digest.
+/// Annotations that only applied objects have.
+const MARKS: [&str; 2] = [DIGEST, OWNER_DIGEST];
+
+/// `object` without the fields that the API server writes, its status, and the digests.
 pub fn without_noise(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -20,7 +25,7 @@ pub fn without_noise(object: &Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.retain(|key, _| !SERVER_FIELDS.contains(&key.as_str()));
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.remove(knative_operator_shared::label::DIGEST);
+            annotations.retain(|name, _| !MARKS.contains(&name.as_str()));
             if annotations.is_empty() {
                 metadata.remove("annotations");
             }
@@ -36,8 +41,7 @@ pub fn diff(name: &str, before: Option<&Value>, after: Option<&Value>, colour: b
     }
     let text = |state: Option<&Value>| state.map(|s| yaml::write(s).unwrap_or_default()).unwrap_or_default();
     let (old, new) = (text(before), text(after));
-    let paint =
-        |code: &str, line: &str| if colour { format!("\x1b[{code}m{line}\x1b[0m\n") } else { format!("{line}\n") };
+    let paint = |code: &str, line: &str| if colour { styled(code, line) + "\n" } else { format!("{line}\n") };
     let side = |state: Option<&Value>, side: &str| {
         if state.is_some() { format!("{side}/{name}") } else { "/dev/null".to_owned() }
     };
@@ -67,6 +71,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::command::terminal::visible;
 
     #[test]
     fn changes_are_shown_without_server_fields() {
@@ -75,7 +80,8 @@ mod tests {
         assert_eq!(diff("a", Some(&before), Some(&without_noise(&object("1", "8"))), false), None);
         let expected = "--- live/a\n+++ planned/a\n@@ -1,5 +1,5 @@\n data:\n-  k: \"1\"\n+  k: \"2\"\n kind: ConfigMap\n metadata:\n   name: a\n";
         assert_eq!(diff("a", Some(&before), Some(&after), false).unwrap(), expected);
-        assert!(diff("a", None, Some(&after), true).unwrap().contains("\x1b[32m+kind: ConfigMap\x1b[0m\n"));
+        let coloured = visible(&diff("a", None, Some(&after), true).unwrap());
+        assert!(coloured.contains("\x1b[32m+kind: ConfigMap\x1b[0m\n"), "{coloured}");
         assert!(diff("a", Some(&after), None, false).unwrap().starts_with("--- live/a\n+++ /dev/null\n@@"));
     }
 }

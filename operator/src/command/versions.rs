@@ -25,11 +25,11 @@ pub struct VersionsArgs {
 
 /// Lists the versions of each component, oldest first, and the extras of each minor version.
 pub fn run(args: VersionsArgs) -> ExitCode {
-    finish(
-        list(&Bundle::open(args.releases), args.output)
-            .map_err(|e| e.to_string())
-            .map(|text| CommandOutput { text, warnings: Vec::new() }),
-    )
+    finish(list(&Bundle::open(args.releases), args.output).map_err(|e| e.to_string()).map(|text| CommandOutput {
+        text,
+        warnings: Vec::new(),
+        is_data: args.output.is_some(),
+    }))
 }
 
 fn list(bundle: &Bundle, output: Option<Output>) -> Result<String, ReleaseError> {

@@ -1,6 +1,5 @@
 //! `knative-operator wait`: waits for a resource, and prints what it waits for.
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -68,13 +67,7 @@ fn target(text: &str) -> Result<Target, String> {
 
 /// Waits. Exit status: 0 done, 1 timeout or a problem that does not end by itself, 2 error.
 pub fn run(args: &WaitArgs) -> ExitCode {
-    match output::runtime().and_then(|runtime| runtime.block_on(execute(args))) {
-        Ok(code) => code,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    output::run(execute(args))
 }
 
 /// How far a resource is.
@@ -112,11 +105,10 @@ async fn execute(args: &WaitArgs) -> Result<ExitCode, String> {
         tokio::select! {
             () = follower.changed() => {}
             () = tokio::time::sleep_until(settled.unwrap_or(deadline).min(deadline)) => {
-                let mut stderr = std::io::stderr();
                 let why = if permanent.is_some() { "this does not end by itself" } else { "timed out" };
-                let _ = writeln!(stderr, "{why}: {text}");
+                output::report(&format!("{why}: {text}"));
                 if let Some(remedy) = remedy {
-                    let _ = writeln!(stderr, "What to do: {}", remedy.text.replace('`', "\""));
+                    output::report(&format!("What to do: {}", remedy.text.replace('`', "\"")));
                 }
                 return Ok(ExitCode::from(1));
             }

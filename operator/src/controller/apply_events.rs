@@ -2,6 +2,7 @@
 
 use knative_operator_shared::api::Knative;
 
+use super::context::Context;
 use super::events::Events;
 use crate::apply::engine::ApplyOutcome;
 use crate::apply::observed::Drift;
@@ -45,6 +46,17 @@ pub fn publish_pruned(events: &Events, resource: &Knative, deleted: &[ObjectId])
             "Pruned",
             format!("Deleted objects that are no longer part of the installation: {names}"),
         );
+    }
+}
+
+/// Publishes the objects that are not deleted with the installation, since they are not part of it.
+pub fn publish_left(cx: &Context, resource: &Knative, left: &[(ObjectId, &'static str)]) {
+    if !left.is_empty() {
+        cx.metrics.objects_left(resource, left.len());
+        let named = |(id, why): &(ObjectId, &'static str)| format!("{id} ({why})");
+        let note =
+            format!("Left objects in the inventory that are not part of the installation: {}", join(left, ", ", named));
+        cx.events.warning(resource, "ObjectsLeft", note);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::object::health::Wait;
 /// Maximum number of objects or Deployments named in a message.
 const MAX_NAMED: usize = 5;
 
+/// Reason of `InstallSucceeded` while the installation has another owner.
+pub const OCCUPIED: &str = "Occupied";
 /// Reason of `InstallSucceeded` while the namespace is terminating.
 pub const TERMINATING: &str = "NamespaceTerminating";
 
@@ -99,6 +101,9 @@ pub fn states(before: States, result: &ReconcileResult) -> States {
             let available = match available {
                 State::True if *reason == TERMINATING => {
                     State::unknown_because(TERMINATING, "the Deployments are deleted with their namespace")
+                }
+                State::True if *reason == OCCUPIED => {
+                    State::unknown_because(OCCUPIED, "the Deployments belong to another owner")
                 }
                 other => other,
             };

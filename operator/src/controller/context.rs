@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::{Timestamp, Unit};
+use knative_operator_shared::api::Knative;
 use kube::Client;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +16,7 @@ use super::render_cache::RenderCache;
 use crate::cluster::connections::Connections;
 use crate::cluster::provider::ProviderFile;
 use crate::metrics::Metrics;
+use crate::object::{Hub, InstallationOwner};
 use crate::release::Library;
 use crate::render::Settings;
 use crate::startup::go_operator::GoOperator;
@@ -22,12 +25,16 @@ use crate::startup::go_operator::GoOperator;
 pub struct Context {
     /// Client of the hub, the cluster that the operator runs in.
     pub hub: Client,
+    /// Who the hub is.
+    pub hub_identity: Hub,
     /// Sources of releases.
     pub library: Library,
     /// Settings of rendering.
     pub settings: Settings,
     /// The provider file; `None` if multi-cluster support is disabled.
     pub providers: Option<ProviderFile>,
+    /// Namespaces whose ClusterProfiles may be used; empty for all.
+    pub profile_namespaces: Vec<String>,
     /// Rendered objects in use.
     pub rendered: RenderCache,
     /// The ClusterProfiles.
@@ -38,6 +45,10 @@ pub struct Context {
     pub registry: Registry,
     /// Whether to manage KnativeFleets.
     pub manages_fleets: bool,
+    /// Whether to install on the hub itself.
+    pub installs_locally: bool,
+    /// Whether to refuse namespaces of spokes that others use.
+    pub refuses_used_namespaces: bool,
     /// Notified after each event of the watches on the hub, for the fleets.
     pub hub_changed: Notify,
     /// State of the Go operator in the same namespace.
@@ -54,4 +65,17 @@ pub struct Context {
     pub reconcile_permits: ReconcilePermits,
     /// Cancelled when the operator stops.
     pub stop: CancellationToken,
+}
+
+impl Context {
+    /// Whether the ClusterProfiles of `namespace` may be used.
+    pub fn permits_profiles_of(&self, namespace: &str) -> bool {
+        self.profile_namespaces.is_empty() || self.profile_namespaces.iter().any(|permitted| permitted == namespace)
+    }
+
+    /// `resource` as an owner, since now.
+    pub fn owner(&self, resource: &Knative) -> InstallationOwner {
+        let now = Timestamp::now();
+        InstallationOwner::of(resource, &self.hub_identity, now.round(Unit::Second).unwrap_or(now).to_string())
+    }
 }

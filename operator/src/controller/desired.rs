@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing};
+use knative_operator_shared::label::INSTALLED_IN;
 use knative_operator_shared::rules;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -42,6 +43,10 @@ impl Desired {
     pub fn parse(component: Component, object: DynamicObject) -> Self {
         let DynamicObject { metadata, data, .. } = object;
         let mut whole = data;
+        // The controller decides about the namespace; users who write a status must not.
+        if let Some(annotations) = whole.pointer_mut("/status/annotations").and_then(Value::as_object_mut) {
+            annotations.remove(INSTALLED_IN);
+        }
         // Metadata has string keys only, so it always serializes.
         whole["metadata"] = serde_json::to_value(metadata).unwrap_or_default();
         match rules::parse(component, &whole) {
@@ -53,8 +58,8 @@ impl Desired {
     fn unreadable(component: Component, object: &Value, message: String) -> Self {
         let partial = rules::parse_partially(component, object);
         let has_target = partial.is_some();
-        let bare =
-            || rules::parse_partially(component, &json!({"metadata": object["metadata"], "status": object["status"]}));
+        // Also without its status, it keeps its name and its owners.
+        let bare = || rules::parse_partially(component, &json!({"metadata": object["metadata"]}));
         // The metadata was parsed before.
         let resource = partial.or_else(bare).unwrap_or_else(|| match component {
             Component::Serving => Knative::Serving(KnativeServing::default()),
@@ -94,6 +99,13 @@ mod tests {
         assert!(desired.common().cluster_profile_ref.is_some());
         let desired = Desired::parse(Component::Serving, object(&json!({"clusterProfileRef": "c"})));
         assert_eq!((desired.unreadable.clone().map(|u| u.has_target), desired.name()), (Some(false), "a"));
+    }
+
+    #[test]
+    fn stored_status_does_not_move_an_installation() {
+        let mut object = object(&json!({"clusterProfileRef": {"name": "c", "namespace": "d"}}));
+        object.data["status"]["annotations"] = json!({INSTALLED_IN: "victim"});
+        assert_eq!(Desired::parse(Component::Serving, object).target_namespace(), "knative-serving");
     }
 
     #[test]

@@ -1,30 +1,32 @@
 //! Deletes an installation, then removes the finalizer of the custom resource.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::condition::{State, States, TARGET_CLUSTER_RESOLVED};
-use knative_operator_shared::label::{FIELD_MANAGER, ON_UNREACHABLE, ORPHAN};
-use knative_operator_shared::version::Version;
+use knative_operator_shared::condition::{State, States};
+use knative_operator_shared::label::{FIELD_MANAGER, ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER};
 use kube::api::Patch;
 use serde_json::json;
 
 use super::context::Context;
+use super::desired::Desired;
+use super::go_inventory::go_operator_inventory;
 use super::outcome::Requeue;
-use super::state::ReconcilerState;
+use super::state::{OwnedAnchor, ReconcilerState};
 use super::status::{self, StatusUpdate};
-use super::{conditions, namespace, resolve};
-use crate::apply::anchor::InventoryStore;
+use super::unreachable::{
+    ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
+};
+use super::{apply_events, conditions, namespace, orphan, resolve};
+use crate::apply::anchor::{InventoryStore, Stored};
+use crate::apply::claim::Record;
 use crate::apply::inventory::Inventory;
+use crate::apply::proof::Proof;
 use crate::apply::remove;
 use crate::object::Kinds;
-use crate::object::Owner;
-use crate::render;
-use crate::render::plan::Plan;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
@@ -33,20 +35,28 @@ const MAX_NAMED: usize = 5;
 const FIRST_CHECK: Duration = Duration::from_millis(100);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Time that a cluster must be unreachable before its resource is orphaned, so that a short outage
-/// does not count.
-const ORPHAN_DELAY: SignedDuration = SignedDuration::from_secs(10);
+/// Attempts to add the finalizer to a resource that changes all the time.
+const FINALIZER_ATTEMPTS: usize = 10;
 
 /// Performs one step of the deletion.
-pub async fn finalize(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Requeue {
+pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerState) -> Requeue {
+    let resource = &*desired.resource;
     let finalizer = resource.component().finalizer();
     if !resource.meta().finalizers.iter().flatten().any(|f| f == finalizer) {
         return Requeue::Done;
     }
     // Stop watching: deletions are no drift now.
     state.observer = None;
-    match delete_installation(cx, resource, state).await {
-        Ok(true) => {
+    match delete_installation(cx, desired, state).await {
+        Ok(Deleted::Released(note)) => {
+            let publish_event = || {
+                cx.events.warning(resource, "Orphaned", note);
+                cx.metrics.orphaned(resource);
+            };
+            remove_finalizer(cx, resource, publish_event).await
+        }
+        Ok(Deleted::Nothing) => remove_finalizer(cx, resource, || {}).await,
+        Ok(Deleted::All) => {
             let publish_event = || {
                 cx.events.normal(
                     resource,
@@ -56,7 +66,7 @@ pub async fn finalize(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
             };
             remove_finalizer(cx, resource, publish_event).await
         }
-        Ok(false) => {
+        Ok(Deleted::Some) => {
             state.idle_checks += 1;
             let interval = FIRST_CHECK * 2u32.saturating_pow(state.idle_checks.min(8) - 1);
             Requeue::After(interval.min(CHECK_INTERVAL))
@@ -69,7 +79,8 @@ pub async fn finalize(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
                 .annotations
                 .as_ref()
                 .is_some_and(|a| a.get(ON_UNREACHABLE).is_some_and(|v| v == ORPHAN));
-            if orphan_requested && Timestamp::now().duration_since(since) >= ORPHAN_DELAY {
+            let is_unreachable = counts_as_unreachable(cx, resource, failure.unresolved.reason);
+            if orphan_requested && is_unreachable && Timestamp::now().duration_since(since) >= ORPHAN_DELAY {
                 let note = format!(
                     "Removed the finalizer, as {ON_UNREACHABLE}={ORPHAN} requests; the cluster has been unreachable since {since}: {}. Left on the cluster: {}",
                     failure.unresolved.message,
@@ -82,7 +93,11 @@ pub async fn finalize(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
                 .await;
             }
             state.remaining = None;
-            let message = waiting_message(state, resource, &failure.unresolved.message, since);
+            let message = if is_unreachable {
+                waiting_message(state, resource, &failure.unresolved.message, since)
+            } else {
+                failure.unresolved.message.clone()
+            };
             let mut states = conditions::stored(&state.status(resource).conditions);
             states[1] = State::not_met(failure.unresolved.reason.as_str(), message);
             publish_states(cx, resource, state, states).await;
@@ -121,49 +136,39 @@ async fn remove_finalizer(cx: &Context, resource: &Knative, publish_event: impl 
     }
 }
 
-/// Since when the cluster of `resource` has been unreachable, from its condition; now, if it has
-/// none.
-fn unreachable_since(state: &ReconcilerState, resource: &Knative) -> Timestamp {
-    let current = state.status(resource);
-    let condition = current.conditions.iter().find(|c| c.type_ == TARGET_CLUSTER_RESOLVED && c.status == "False");
-    condition.and_then(|c| c.last_transition_time.as_ref()?.parse().ok()).unwrap_or_else(Timestamp::now)
-}
-
-/// Describes the installation, as far as it is known without the cluster.
-fn describe_installation(state: &ReconcilerState, resource: &Knative) -> String {
-    let version = resource.status().and_then(|s| s.version.as_deref());
-    let version = version.map_or_else(|| "partly installed".to_owned(), |v| format!("version {v}"));
-    let known =
-        state.anchor.as_ref().map(|(_, inventory)| format!("{} objects of ", inventory.0.len())).unwrap_or_default();
-    let component = resource.component();
-    format!("{known}{component}, {version}, in namespace {} and cluster-scoped", resource.target_namespace())
-}
-
-/// Message of a deletion that waits: the reason, since when, and how to continue without the
-/// cluster.
-fn waiting_message(state: &ReconcilerState, resource: &Knative, why: &str, since: Timestamp) -> String {
-    let (kind, name, namespace) =
-        (resource.component().kind().to_ascii_lowercase(), resource.name(), resource.namespace());
-    format!(
-        "{why}; the deletion has been waiting for the cluster since {since}, so that it leaves nothing behind ({}), and continues when the cluster is reachable. \
-         To delete the resource and leave its objects on the cluster: kubectl annotate {kind} {name} -n {namespace} {ON_UNREACHABLE}={ORPHAN} \
-         (an event and a metric record them); or, without a record: \
-         kubectl patch {kind} {name} -n {namespace} --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
-        describe_installation(state, resource)
-    )
-}
-
 async fn publish_states(cx: &Context, resource: &Knative, state: &mut ReconcilerState, states: States) {
     // The deletion is retried in any case.
     status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
 }
 
-/// Deletes the installation; whether nothing is left.
+/// Whether the installation whose anchor is `stored` may own objects: an owner that is not
+/// confirmed has applied nothing.
+fn may_own_objects(stored: Option<&Stored>, has_installed: bool) -> bool {
+    stored.map_or(has_installed, |stored| match &stored.anchor.record {
+        Record::Owner(owner) => owner.confirmed || owner.adopted,
+        Record::Absent | Record::Unreadable => true,
+    })
+}
+
+/// What a step of the deletion has done.
+enum Deleted {
+    /// Nothing is left of the installation.
+    All,
+    /// Objects are left to delete.
+    Some,
+    /// The installation is not that of the resource.
+    Nothing,
+    /// The installation stays on the cluster; for people.
+    Released(String),
+}
+
+/// Deletes the installation, or gives it up.
 async fn delete_installation(
     cx: &Context,
-    resource: &Knative,
+    desired: &Desired,
     state: &mut ReconcilerState,
-) -> Result<bool, DeletionError> {
+) -> Result<Deleted, DeletionError> {
+    let resource = &*desired.resource;
     let cluster = resolve::resolve_target(cx, resource, state.suspect || state.remaining.is_none())
         .await
         .map_err(DeletionError::Unresolved)?;
@@ -172,31 +177,66 @@ async fn delete_installation(
     let failed = |error| DeletionError::Failed(knative_operator_runtime::error_text(&error));
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
-    if state.remaining.is_none() {
-        let stored = store.load(&cluster.client).await.map_err(failed)?;
-        // An empty inventory: nothing was installed, or everything is deleted apart from the
-        // namespace of a spoke; or the Go operator, which keeps no inventory, installed it.
-        let mut inventory = match stored {
-            Some((_, inventory)) if !inventory.0.is_empty() => inventory,
-            Some(_) => go_operator_inventory(cx, resource).await.map_err(DeletionError::Failed)?,
-            None if resource.common().cluster_profile_ref.is_none() => {
-                go_operator_inventory(cx, resource).await.map_err(DeletionError::Failed)?
-            }
-            None => Inventory::default(),
-        };
-        inventory.0.retain(|id, _| !remove::is_retained(id));
-        if cx.registry.has_competitor(resource) {
-            // Another resource of this kind uses the same cluster, and keeps the shared objects.
-            inventory.0.retain(|id, _| !id.namespace.is_empty() && id.namespace == resource.namespace());
+    let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await.map_err(failed)?);
+    let has_installed = resource.has_installed();
+    match stored.as_ref().map(|stored| &stored.anchor.record) {
+        Some(Record::Owner(other)) if !other.is_same(&me) => {
+            let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
+            cx.events.normal(resource, "LeftToOwner", note);
+            return Ok(Deleted::Nothing);
         }
+        Some(Record::Unreadable) => {
+            let why = format!("this version can't read the owner in the annotation {OWNER} of {}", store.id());
+            return Err(DeletionError::Failed(why));
+        }
+        // Somebody else created it, or another hub with the same names.
+        Some(Record::Absent) if !has_installed && stored.as_ref().is_some_and(|stored| !stored.names(resource)) => {
+            let note =
+                format!("Nothing is deleted on the cluster: nothing shows that {} is of this resource", store.id());
+            cx.events.normal(resource, "LeftToOwner", note);
+            return Ok(Deleted::Nothing);
+        }
+        Some(Record::Owner(_) | Record::Absent) | None => {}
+    }
+    if let Some(why) = orphan::objection(resource) {
+        return Err(DeletionError::Failed(why));
+    }
+    let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
+    if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)? {
+        let inventory = installed(cx, desired, &store, stored.as_ref()).await?;
+        let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
+        released.map_err(DeletionError::Failed)?;
+        let left = describe_installation(state, resource);
+        return Ok(Deleted::Released(format!(
+            "Uninstalled nothing, as {ON_DELETE}={ORPHAN} asks. Left on the cluster: {left}"
+        )));
+    }
+    if state.remaining.is_none() {
+        let mut inventory = installed(cx, desired, &store, stored.as_ref()).await?;
+        inventory.0.retain(|id, _| !remove::is_retained(id));
         if !inventory.0.is_empty() {
             cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
         }
         state.remaining = Some(inventory);
     }
-    let Some(inventory) = &mut state.remaining else { return Ok(false) };
+    let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some) };
     let before = inventory.0.len();
-    let removed = remove::delete_last_phase(&cluster.client, &Kinds::default(), inventory).await;
+    let proof = match stored.as_ref().map(|stored| (&stored.anchor, &stored.anchor.record)) {
+        Some((anchor, record)) => {
+            let owner = if let Record::Owner(recorded) = record { recorded.clone() } else { me };
+            let owned = OwnedAnchor { anchor: anchor.clone(), owner, inventory: Inventory::default() };
+            // One without a record names this resource: an earlier version began to install.
+            Proof { unmarked: has_installed || *record == Record::Absent, ..owned.proof(resource) }
+        }
+        None => Proof {
+            marks: vec![me.mark()],
+            component: resource.component(),
+            owner: if store.is_remote() { String::new() } else { me.uid },
+            unmarked: has_installed,
+        },
+    };
+    let removed = remove::delete_last_phase(&cluster.client, &Kinds::default(), &proof, inventory).await;
+    apply_events::publish_left(cx, resource, &removed.left);
     if inventory.0.len() < before {
         state.idle_checks = 0;
     }
@@ -209,27 +249,44 @@ async fn delete_installation(
         let named: Vec<_> = removed.remaining.iter().take(MAX_NAMED).map(ToString::to_string).collect();
         let more = if left > named.len() { format!(" and {} more", left - named.len()) } else { String::new() };
         publish_progress(cx, resource, state, format!("{}{more}", named.join(", "))).await;
-        return Ok(false);
+        return Ok(Deleted::Some);
     }
-    let gone = store.delete(&cluster.client).await.map_err(failed)?;
-    if !gone {
+    // The namespace goes first, and the anchor with it: until then, no other resource installs.
+    if !store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
         publish_progress(cx, resource, state, format!("Namespace {}", resource.target_namespace())).await;
+        return Ok(Deleted::Some);
     }
-    Ok(gone)
+    if let Some(stored) = &stored {
+        match store.delete(&cluster.client, &stored.anchor).await {
+            // Somebody else wrote it.
+            Err(error) if error.is_conflict() => return Ok(Deleted::Some),
+            deleted => deleted.map_err(failed)?,
+        }
+    }
+    Ok(Deleted::All)
 }
 
-/// Objects that the Go operator installed: those of the version in the status, since it keeps no
-/// inventory.
-pub async fn go_operator_inventory(cx: &Context, resource: &Knative) -> Result<Inventory, String> {
-    let Some(version) = resource.status().and_then(|s| s.version.as_deref()) else { return Ok(Inventory::default()) };
-    let failed = |why: String| format!("cannot list the objects of the Go operator: {why}");
-    let version: Version = version.parse().map_err(|_| failed(format!("status.version {version} is not a version")))?;
-    let release = cx.library.release(resource, &version).await.map_err(|e| failed(e.to_string()))?;
-    let objects = render::objects(resource, &version, release.objects(), &cx.settings);
-    let mut inventory = Inventory::default();
-    let plan = Plan::new(Arc::new(objects.map_err(|e| failed(e.to_string()))?), &Owner::of(resource, ""));
-    inventory.add(plan.items().iter());
-    Ok(inventory)
+/// What is installed, as far as is known.
+async fn installed(
+    cx: &Context,
+    desired: &Desired,
+    store: &InventoryStore,
+    stored: Option<&Stored>,
+) -> Result<Inventory, DeletionError> {
+    let inventory = stored.map(Stored::inventory).transpose();
+    match inventory.map_err(|error| DeletionError::Failed(knative_operator_runtime::error_text(&error)))? {
+        Some(inventory) if !inventory.0.is_empty() => return Ok(inventory),
+        None if store.is_remote() => return Ok(Inventory::default()),
+        // An empty inventory: nothing was installed, or everything is deleted apart from the
+        // namespace of a spoke; or the Go operator, which keeps no inventory, installed it.
+        _ => {}
+    }
+    // The objects of the Go operator follow from the spec.
+    if let Some(unreadable) = &desired.unreadable {
+        return Err(DeletionError::Failed(unreadable.message.clone()));
+    }
+    let found = go_operator_inventory(cx, &desired.resource).await;
+    found.map_err(|error| DeletionError::Failed(error.to_string()))
 }
 
 /// Publishes which objects are left.
@@ -262,7 +319,7 @@ async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> 
 pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()> {
     let finalizer = resource.component().finalizer();
     let api = status::metadata_api(&cx.hub, resource);
-    let mut meta = resource.meta().clone();
+    let (mut meta, mut attempts) = (resource.meta().clone(), 0);
     loop {
         let mut finalizers = meta.finalizers.unwrap_or_default();
         if finalizers.iter().any(|f| f == finalizer) {
@@ -271,8 +328,13 @@ pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()>
         finalizers.push(finalizer.to_owned());
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
         match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(kube::Error::Api(status)) if status.code == 409 && attempts < FINALIZER_ATTEMPTS => {
                 meta = api.get_metadata(resource.name()).await?.metadata;
+                if meta.uid != resource.meta().uid {
+                    // Another resource has its name now.
+                    return Err(kube::Error::Api(status));
+                }
+                attempts += 1;
             }
             Err(error) => return Err(error),
             Ok(_) => break,

@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 use tracing::{Instrument, debug_span};
 
-use super::conditions::{InstallationReport, ReconcileResult, TERMINATING};
+use super::conditions::{InstallationReport, OCCUPIED, ReconcileResult, TERMINATING};
 use super::context::Context;
-use super::finalize::{add_finalizer, go_operator_inventory};
+use super::go_inventory::Intended;
 use super::installation::Installation;
 use super::namespace;
 use super::outcome::{InstalledRelease, Outcome, Requeue};
-use super::state::{Cluster, Planned, ReconcilerState};
+use super::owner::{self, Claimed, Ownership, Unclaimed};
+use super::state::{Cluster, OwnedAnchor, Planned, ReconcilerState};
 use super::status::publish_outcome;
-use crate::apply::anchor::{Contents, InventoryStore};
+use crate::apply::anchor::InventoryStore;
 use crate::apply::differ::Observation;
-use crate::apply::inventory::Inventory;
 use crate::apply::observed::ObservedState;
 use crate::object::Kind;
 use crate::object::Kinds;
@@ -70,11 +70,9 @@ struct Install<'a> {
     version: Version,
 }
 
-/// The stored inventory during a reconcile.
-struct StoredInventory {
-    /// Uid of its ConfigMap.
-    uid: String,
-    inventory: Inventory,
+/// The anchor during a reconcile, with the stored inventory.
+struct Inventoried {
+    owned: OwnedAnchor,
     /// Whether nothing of the inventory was applied yet.
     is_new: bool,
 }
@@ -88,7 +86,7 @@ impl Install<'_> {
         }
         let span = debug_span!("store_inventory");
         let stored = self.store_inventory(state, &release, &observed).instrument(span).await?;
-        let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.uid, &observed))?;
+        let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.owned, &observed))?;
         let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
         let span = debug_span!("apply", objects = planned.plan.items().len());
@@ -102,41 +100,48 @@ impl Install<'_> {
     }
 
     /// Step 2: release → inventory, stored on the cluster before anything is created, so that every
-    /// object is found again after a crash.
+    /// object is found again after a crash. Fails if the installation has another owner.
     async fn store_inventory(
         &self,
         state: &mut ReconcilerState,
         release: &Release,
         observed: &ObservedState,
-    ) -> Result<StoredInventory, Stopped> {
+    ) -> Result<Inventoried, Stopped> {
         drop_lost_anchor(state, &self.store, observed);
         // Taken out of the state: after a failure it is loaded from the cluster again.
-        if let Some((uid, inventory)) = state.anchor.take() {
-            return Ok(StoredInventory { uid, inventory, is_new: false });
+        if let Some(owned) = state.anchor.take() {
+            return Ok(Inventoried { owned, is_new: false });
+        }
+        if let Some((message, rest)) = owner::recent_look(state) {
+            let result = ReconcileResult::Blocked(OCCUPIED, message);
+            return Err(Box::new(Outcome::of(result, Requeue::After(rest))));
         }
         let draft = self.render(release, "")?;
-        // The finalizer comes with the first object, so that a resource without installation is
-        // deleted immediately.
-        let finalizer = add_finalizer(self.cx, self.resource).await;
-        finalizer.map_err(|e| self.failed(format!("cannot add the finalizer: {}", error_text(&e))))?;
-        let intended = self.intended_inventory(&draft).await;
+        let applied = self.to_apply(draft.clone());
+        let intended = Intended::of(self.cx, self.resource, &applied, &self.version).await;
         let namespace = namespace_manifest(self.resource, &draft);
-        let client = &self.cluster.client;
-        match self.store.ensure(client, &namespace, intended.clone()).await {
+        let ownership = Ownership { cx: self.cx, resource: self.resource, cluster: self.cluster, store: &self.store };
+        match ownership.claim(state, &namespace, &intended).await {
             // The anchor of a Go operator has no inventory. Its objects exist, and are observed
             // first.
-            Ok((uid, Contents::Existing(stored))) if stored.0.is_empty() => {
-                let written = self.store.store(client, &intended).await;
-                written.map_err(|e| self.failed(error_text(&e)))?;
-                Ok(StoredInventory { uid, inventory: intended, is_new: false })
+            Ok(Claimed { mut owned, is_created: false }) if owned.inventory.0.is_empty() => {
+                let intended = intended.get(self.cx, self.resource).map_err(|why| self.failed(why))?;
+                let (client, OwnedAnchor { anchor, owner, .. }) = (&self.cluster.client, &owned);
+                let written = self.store.store(client, anchor, owner, intended).await;
+                owned.anchor = written.map_err(|e| self.failed(error_text(&e)))?;
+                owned.inventory = intended.clone();
+                Ok(Inventoried { owned, is_new: false })
             }
-            Ok((uid, Contents::Existing(inventory))) => Ok(StoredInventory { uid, inventory, is_new: false }),
             // Objects that the Go operator installed exist, and are observed first.
-            Ok((uid, Contents::Created(inventory))) => {
-                Ok(StoredInventory { uid, inventory, is_new: installed_version(self.resource).is_none() })
+            Ok(Claimed { owned, is_created }) => {
+                Ok(Inventoried { owned, is_new: is_created && installed_version(self.resource).is_none() })
             }
-            Err(error) if error.is_namespace_terminating() => Err(self.namespace_terminating()),
-            Err(error) => Err(self.failed(error_text(&error))),
+            Err(Unclaimed::Occupied(message)) => {
+                Err(Box::new(Outcome::of(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)))
+            }
+            Err(Unclaimed::Store(error)) if error.is_namespace_terminating() => Err(self.namespace_terminating()),
+            Err(Unclaimed::Store(error)) => Err(self.failed(error_text(&error))),
+            Err(Unclaimed::Failed(why)) => Err(self.failed(why)),
         }
     }
 
@@ -145,9 +150,10 @@ impl Install<'_> {
         &self,
         state: &mut ReconcilerState,
         release: Release,
-        uid: &str,
+        owned: &OwnedAnchor,
         observed: &ObservedState,
     ) -> Result<Planned, Stopped> {
+        let uid = owned.anchor.uid.as_str();
         let generation = self.resource.meta().generation;
         let is_current = |p: &Planned| {
             (p.generation, &p.version, p.uid.as_str()) == (generation, &self.version, uid)
@@ -158,7 +164,7 @@ impl Install<'_> {
         }
         let plan = self.to_apply(self.render(&release, uid)?);
         self.warn_of_ignored_overrides(state, &release);
-        observed.set_plan(&plan, &self.store.id());
+        observed.set_plan(&plan, &self.store.id(), &owned.owner.mark());
         Ok(Planned { generation, version: self.version.clone(), uid: uid.to_owned(), release, plan })
     }
 
@@ -177,8 +183,7 @@ impl Install<'_> {
         for (gvk, namespace) in targets {
             match observer.resolve_kind(&self.cluster.client, plan.kinds(), &gvk).await {
                 Some(kind) if is_served(&observer.observed, plan, &kind) => observer.watch(&kind, &namespace),
-                Some(_) => {}
-                None => observer.observed.mark_unserved(&gvk.group, &gvk.kind),
+                Some(_) | None => {}
             }
         }
         for id in plan.unlabelled() {
@@ -197,12 +202,14 @@ impl Install<'_> {
         &self,
         state: &mut ReconcilerState,
         planned: Planned,
-        stored: StoredInventory,
+        stored: Inventoried,
         kinds: &Kinds,
         observed: &ObservedState,
     ) -> Result<InstallationReport, Stopped> {
         let announced = self.announce(state, &planned.plan);
         let version = self.version.to_string();
+        let mut owned = stored.owned;
+        owned.inventory = owned.inventory.share_ids(&planned.plan);
         let mut installation = Installation {
             cx: self.cx,
             resource: self.resource,
@@ -210,8 +217,8 @@ impl Install<'_> {
             plan: &planned.plan,
             kinds,
             store: &self.store,
+            owned,
             observed,
-            inventory: stored.inventory.share_ids(&planned.plan),
             version: &version,
             is_new: stored.is_new,
         };
@@ -235,8 +242,8 @@ impl Install<'_> {
             }
         };
         state.throttle = throttle;
-        let report = applied.map_err(|reason| self.failed(reason))?;
-        state.anchor = Some((stored.uid, installation.inventory));
+        let report = applied.map_err(|error| self.failed(error_text(&error)))?;
+        state.anchor = Some(installation.owned);
         state.planned = Some(planned);
         Ok(report)
     }
@@ -285,19 +292,6 @@ impl Install<'_> {
         if self.store.is_remote() { plan.without_namespaces() } else { plan }
     }
 
-    /// The inventory of a first apply. It includes the objects of another version that the Go
-    /// operator installed, which are pruned, unless the bundle lacks that version.
-    async fn intended_inventory(&self, draft: &Plan) -> Inventory {
-        let is_upgrade = installed_version(self.resource).is_some_and(|v| v != self.version.to_string());
-        let mut inventory = if is_upgrade {
-            go_operator_inventory(self.cx, self.resource).await.unwrap_or_default()
-        } else {
-            Inventory::default()
-        };
-        inventory.add(self.to_apply(draft.clone()).items().iter());
-        inventory
-    }
-
     /// Publishes an event for each setting without effect, once per generation and version.
     fn warn_of_ignored_overrides(&self, state: &mut ReconcilerState, release: &Release) {
         let key = self.generation_and_version();
@@ -337,10 +331,14 @@ fn installed_version(resource: &Knative) -> Option<&str> {
 }
 
 /// A deleted or recreated anchor owns nothing: everything is applied again with the current one.
+/// One that somebody else wrote may have another owner.
 fn drop_lost_anchor(state: &mut ReconcilerState, store: &InventoryStore, observed: &ObservedState) {
-    let Some((uid, _)) = &state.anchor else { return };
+    let Some(OwnedAnchor { anchor, .. }) = &state.anchor else { return };
     let id = store.id();
-    if observed.has_other_uid(&id, uid) || matches!(observed.observation(&id), Observation::Missing { .. }) {
+    if observed.has_changed_since(&id, &anchor.uid, anchor.version)
+        || observed.has_foreign_mark()
+        || matches!(observed.observation(&id), Observation::Missing { .. })
+    {
         state.anchor = None;
     }
 }

@@ -1,11 +1,11 @@
 //! Applies a plan: writes changed objects, prunes obsolete ones, follows Jobs, and reports what it
 //! found.
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use jiff::Timestamp;
-use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use kube::Client;
 
@@ -13,12 +13,14 @@ use super::apply_events;
 use super::conditions::InstallationReport;
 use super::context::Context;
 use super::readiness;
-use crate::apply::anchor::InventoryStore;
+use super::state::OwnedAnchor;
+use crate::apply::anchor::{InventoryStore, StoreError};
 use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observed::ObservedState;
+use crate::apply::remove::{self, Deletion};
 use crate::apply::target::Target;
 use crate::apply::throttle::Throttle;
-use crate::apply::{differ, engine, remove};
+use crate::apply::{differ, engine};
 use crate::metrics::ObjectCounts;
 use crate::object::Kinds;
 use crate::object::ObjectId;
@@ -39,10 +41,10 @@ pub struct Installation<'a> {
     pub kinds: &'a Kinds,
     /// Store of the inventory.
     pub store: &'a InventoryStore,
+    /// The anchor, with the owner.
+    pub owned: OwnedAnchor,
     /// Observed state of the target cluster.
     pub observed: &'a ObservedState,
-    /// Objects that were applied, or are about to be.
-    pub inventory: Inventory,
     /// Version of the plan.
     pub version: &'a str,
     /// Whether nothing of the inventory was applied yet.
@@ -52,22 +54,23 @@ pub struct Installation<'a> {
 impl Installation<'_> {
     /// Makes the cluster equal to the plan; returns what it found. Fails if the inventory can't be
     /// stored.
-    pub async fn apply(&mut self, throttle: &mut Throttle) -> Result<InstallationReport, String> {
-        let stored = self.inventory.clone();
-        let applied_before = if self.is_new { &Inventory::default() } else { &self.inventory };
+    pub async fn apply(&mut self, throttle: &mut Throttle) -> Result<InstallationReport, StoreError> {
+        let stored = self.owned.inventory.clone();
+        let applied_before = if self.is_new { &Inventory::default() } else { &self.owned.inventory };
         let changes = engine::changes(self.plan, applied_before, self.observed);
         // Stored before the objects are created, so that they are found again after a crash.
-        self.inventory.add(changes.iter().map(|(item, _)| *item));
-        self.inventory.forget_obsolete_jobs(self.plan);
+        self.owned.inventory.add(changes.iter().map(|(item, _)| *item));
+        self.owned.inventory.forget_obsolete_jobs(self.plan);
         self.store(&stored).await?;
-        let stored = self.inventory.clone();
+        let stored = self.owned.inventory.clone();
 
-        let first_install = self.installed_version().is_none();
+        let (first_install, mark) = (self.installed_version().is_none(), self.owned.owner.mark());
         let target = Target {
             client: self.client,
             plan: self.plan,
             kinds: self.kinds,
             observed: self.observed,
+            mark: &mark,
             first_install,
             unreachable: AtomicBool::new(false),
             refused_definitions: Mutex::default(),
@@ -75,7 +78,7 @@ impl Installation<'_> {
         let deferred = self.deferred_phases(first_install);
         let applied = engine::apply(&target, &changes, deferred, || self.is_available(), throttle).await;
         for id in &applied.applied {
-            self.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
+            self.owned.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
         }
         self.cx.metrics.objects_written(self.resource, applied.applied.len(), applied.repaired.len());
         apply_events::publish(&self.cx.events, self.resource, &applied);
@@ -85,7 +88,7 @@ impl Installation<'_> {
             unreachable: target.unreachable.into_inner(),
             ..InstallationReport::of(self.resource.component())
         };
-        if report.refused.is_empty() && !applied.deferred {
+        if !report.unreachable && !applied.deferred {
             self.prune(&mut report).await;
         }
         let has_running_jobs = self.follow_jobs(&mut report);
@@ -93,7 +96,7 @@ impl Installation<'_> {
             report.pending.push("the Deployments, before their dependent objects are applied".to_owned());
         }
         // Completed Jobs are recorded together, in one write.
-        if !has_running_jobs || self.inventory.0.len() != stored.0.len() {
+        if !has_running_jobs || self.owned.inventory.0.len() != stored.0.len() {
             self.store(&stored).await?;
         }
         readiness::add(&mut report, self.plan, self.observed, Timestamp::now());
@@ -127,39 +130,47 @@ impl Installation<'_> {
     }
 
     /// Stores the inventory, unless it equals `stored`.
-    async fn store(&self, stored: &Inventory) -> Result<(), String> {
-        if self.inventory == *stored {
-            return Ok(());
+    async fn store(&mut self, stored: &Inventory) -> Result<(), StoreError> {
+        let OwnedAnchor { anchor, owner, inventory } = &mut self.owned;
+        if inventory != stored {
+            *anchor = self.store.store(self.client, anchor, owner, inventory).await?;
         }
-        self.store.store(self.client, &self.inventory).await.map_err(|e| error_text(&e))
+        Ok(())
     }
 
     /// Deletes objects of the inventory that are no longer in the plan. A Job whose deletion began
-    /// before the plan contained it again is deleted, too: then it runs again.
+    /// before the plan contained it again is deleted, too: then it runs again. While an object of
+    /// a kind is refused, those of the same kind stay: it may be their successor.
     async fn prune(&mut self, report: &mut InstallationReport) {
-        let is_obsolete = |id: &ObjectId, entry: &Entry| match self.plan.get(id) {
-            None => !remove::is_retained(id),
-            Some(item) => entry.deleting && differ::runs_once(item),
-        };
+        let refused: Kinded = report.refused.iter().map(|(id, _)| (id.group.clone(), id.kind.clone())).collect();
         let mut obsolete: Vec<(ObjectId, Entry)> = Vec::new();
-        for (id, entry) in self.inventory.0.iter_mut().filter(|(id, entry)| is_obsolete(id, entry)) {
+        let is_due = |id: &ObjectId, entry: &Entry| is_obsolete(self.plan, &refused, id, entry);
+        for (id, entry) in self.owned.inventory.0.iter_mut().filter(|(id, entry)| is_due(id, entry)) {
             obsolete.push((id.clone(), entry.clone()));
             // The response may be lost.
             entry.deleting = true;
         }
-        let mut deleted = Vec::new();
-        for (id, outcome) in remove::delete(self.client, self.plan.kinds(), obsolete).await {
+        let (mut deleted, mut left) = (Vec::new(), Vec::new());
+        let proof = self.owned.proof(self.resource);
+        for (id, outcome) in remove::delete(self.client, self.plan.kinds(), &proof, obsolete).await {
             match outcome {
-                Ok(true) if self.plan.get(&id).is_some() => report.pending.push(format!("{id} to run again")),
-                Ok(true) => {
-                    self.inventory.0.remove(&id);
+                Ok(Deletion::Gone) if self.plan.get(&id).is_some() => {
+                    report.pending.push(format!("{id} to run again"));
+                }
+                Ok(Deletion::Gone) => {
+                    self.owned.inventory.0.remove(&id);
                     deleted.push(id);
                 }
-                Ok(false) => report.pending.push(format!("{id} to be deleted")),
+                Ok(Deletion::Left(why)) => {
+                    self.owned.inventory.0.remove(&id);
+                    left.push((id, why));
+                }
+                Ok(Deletion::Terminating) => report.pending.push(format!("{id} to be deleted")),
                 Err(reason) => report.refused.push((id, format!("cannot delete the obsolete object: {reason}"))),
             }
         }
         apply_events::publish_pruned(&self.cx.events, self.resource, &deleted);
+        apply_events::publish_left(self.cx, self.resource, &left);
     }
 
     /// Reports the Jobs and marks completed ones in the inventory; returns whether any is still
@@ -169,7 +180,7 @@ impl Installation<'_> {
         let mut has_running_jobs = false;
         let is_upgrade = self.installed_version().is_some_and(|installed| installed != self.version);
         for item in self.plan.phase(Phase::Jobs) {
-            let Some(entry) = self.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
+            let Some(entry) = self.owned.inventory.0.get_mut(&item.id).filter(|e| !e.done) else { continue };
             let name = &item.id.name;
             if entry.deleting {
                 // The complete Job that is still observed is the earlier one.
@@ -188,5 +199,42 @@ impl Installation<'_> {
             has_running_jobs |= !entry.done;
         }
         has_running_jobs
+    }
+}
+
+/// API groups and kinds.
+type Kinded = HashSet<(String, String)>;
+
+/// Whether the object `id` of the inventory is to be deleted, while objects of the kinds `refused`
+/// are refused.
+fn is_obsolete(plan: &Plan, refused: &Kinded, id: &ObjectId, entry: &Entry) -> bool {
+    match plan.get(id) {
+        None => !remove::is_retained(id) && !refused.contains(&(id.group.clone(), id.kind.clone())),
+        Some(item) => entry.deleting && differ::runs_once(item),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use knative_operator_shared::api::KnativeServing;
+
+    use super::*;
+    use crate::object::Owner;
+    use crate::render::plan::Rendered;
+
+    #[test]
+    fn refused_object_keeps_only_those_of_its_kind() {
+        let owner = Owner::of(&Knative::Serving(KnativeServing::default()), "u");
+        let plan = Plan::new(Arc::new(Rendered::new(Vec::new())), &owner);
+        let refused = Kinded::from([("apps".to_owned(), "Deployment".to_owned())]);
+        let is_deleted = |group: &str, kind: &str| {
+            is_obsolete(&plan, &refused, &ObjectId::new(group, kind, "n", "a"), &Entry::default())
+        };
+        assert!(is_deleted("", "Service") && is_deleted("batch", "Job"));
+        // It may be the successor of the refused one.
+        assert!(!is_deleted("apps", "Deployment"));
+        assert!(!is_deleted("apiextensions.k8s.io", "CustomResourceDefinition"));
     }
 }

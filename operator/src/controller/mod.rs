@@ -2,11 +2,13 @@
 //! waits again. Actors share only the [`context::Context`], so a slow or unreachable spoke doesn't
 //! delay the others.
 //!
-//! - [`supervisor`] starts and stops actors; [`desired`] is their input, [`actor`] their loop,
+//! - [`supervisor`] starts and stops [`actors`]; [`desired`] is their input, [`actor`] their loop,
 //!   [`state`] what they keep.
 //! - [`reconcile`] is one reconcile: [`resolve`] finds the target cluster, [`namespace`] the
 //!   namespace on it, [`install`] makes the cluster equal to the spec in five steps
-//!   ([`installation`] is the last), [`finalize`] deletes everything.
+//!   ([`installation`] is the last), [`finalize`] deletes everything, or [`orphan`] leaves it, or
+//!   the cluster is [`unreachable`]; [`owner`] sees to it that an installation has one owner;
+//!   [`go_inventory`] is that of the Go operator.
 //! - [`readiness`] and [`rejections`] describe what was found, [`conditions`] turns it into
 //!   conditions (pure), [`outcome`] adds when to reconcile again, [`status`] publishes it;
 //!   [`events`] and [`apply_events`] publish events.
@@ -14,6 +16,7 @@
 //!   rendered objects, [`concurrency`] the permits for reconciles.
 
 mod actor;
+mod actors;
 mod apply_events;
 pub mod concurrency;
 mod conditions;
@@ -22,10 +25,13 @@ mod desired;
 pub mod events;
 mod finalize;
 pub mod fleets;
+mod go_inventory;
 mod install;
 mod installation;
 mod namespace;
+mod orphan;
 mod outcome;
+mod owner;
 pub mod profiles;
 mod readiness;
 mod reconcile;
@@ -36,3 +42,4 @@ mod resolve;
 mod state;
 pub mod status;
 pub mod supervisor;
+mod unreachable;

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::label::TAKE_OVER;
 use kube::Client;
 
 use super::context::Context;
@@ -25,10 +26,15 @@ pub async fn resolve_namespace<'r>(
     let stays_in_own_namespace = if let Some(stays_in_own_namespace) = state.stays_in_own_namespace {
         stays_in_own_namespace
     } else {
-        let finalizers = resource.meta().finalizers.iter().flatten();
-        let has_finalizer = finalizers.into_iter().any(|f| f == resource.component().finalizer());
-        let stays_in_own_namespace =
-            has_finalizer && InventoryStore::of(&resource.clone().installed_in(own)).exists(client).await?;
+        // Anybody who may write ConfigMaps there can create an anchor: it counts only if the
+        // resource was installed before, or if the operator created the namespace, and if there is
+        // none in the canonical namespace.
+        let own_store = InventoryStore::of(&resource.clone().installed_in(own));
+        let has_installed = resource.has_installed();
+        let takes_over = resource.meta().annotations.as_ref().is_some_and(|all| all.contains_key(TAKE_OVER));
+        let stays_in_own_namespace = (has_installed || (takes_over && own_store.has_own_namespace(client).await?))
+            && own_store.exists(client).await?
+            && !InventoryStore::of(resource).exists(client).await?;
         if stays_in_own_namespace {
             let canonical = resource.target_namespace();
             let note = format!(
@@ -37,7 +43,10 @@ pub async fn resolve_namespace<'r>(
             );
             cx.events.warning(resource, "NamespaceKept", note);
         }
-        state.stays_in_own_namespace = Some(stays_in_own_namespace);
+        // While another resource owns the installation, an annotation may still change that.
+        if stays_in_own_namespace || state.occupied.is_none() {
+            state.stays_in_own_namespace = Some(stays_in_own_namespace);
+        }
         stays_in_own_namespace
     };
     Ok(if stays_in_own_namespace { Cow::Owned(resource.clone().installed_in(own)) } else { Cow::Borrowed(resource) })

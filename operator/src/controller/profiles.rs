@@ -3,8 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use knative_operator_shared::api::cluster_profile::{ClusterProfileSpec, ClusterProfileStatus, ProfileCondition};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
+use knative_operator_shared::fleet::placement::HEALTHY;
 use knative_operator_shared::reason::Reason;
+use knative_operator_shared::strict;
+use kube::core::DynamicObject;
 
 use crate::cluster::Unresolved;
 
@@ -32,6 +36,30 @@ pub fn reference(profile: &ClusterProfile) -> ClusterProfileReference {
         name: profile.metadata.name.clone().unwrap_or_default(),
         namespace: profile.metadata.namespace.clone().unwrap_or_default(),
     }
+}
+
+/// Annotation of a ClusterProfile in memory that this version can't read: the reason.
+const UNREADABLE: &str = "unreadable";
+
+/// Parses `object`. One that this version can't read has its metadata and the reason only, so that
+/// it keeps no other from being read.
+pub fn parse(object: &DynamicObject) -> ClusterProfile {
+    let mut value = object.data.clone();
+    // Metadata has string keys only, so it always serializes.
+    value["metadata"] = serde_json::to_value(&object.metadata).unwrap_or_default();
+    strict::read(&value).unwrap_or_else(|error| {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let mut profile = ClusterProfile::new(name, ClusterProfileSpec::default());
+        profile.metadata = object.metadata.clone();
+        let condition = ProfileCondition {
+            type_: HEALTHY.to_owned(),
+            status: "Unknown".to_owned(),
+            message: format!("this version can't read the ClusterProfile: {error}"),
+        };
+        profile.metadata.annotations.get_or_insert_default().insert(UNREADABLE.to_owned(), error.to_string());
+        profile.status = Some(ClusterProfileStatus { conditions: vec![condition], ..ClusterProfileStatus::default() });
+        profile
+    })
 }
 
 impl ClusterProfiles {
@@ -106,7 +134,13 @@ impl ClusterProfiles {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let (state, profiles) = &*inner;
         if let Some(profile) = profiles.get(reference) {
-            return Ok(Arc::clone(profile));
+            return match profile.metadata.annotations.as_ref().and_then(|all| all.get(UNREADABLE)) {
+                None => Ok(Arc::clone(profile)),
+                Some(why) => Err(Unresolved::new(
+                    Reason::ClusterProfileUnavailable,
+                    format!("this version can't read ClusterProfile {reference}: {why}"),
+                )),
+            };
         }
         Err(match state {
             WatchState::Listed => Unresolved::new(

@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn missing_workload_is_not_available() {
         let (plan, observed) = (plan(), ObservedState::default());
-        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"));
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
         // Nothing is observed yet, so nothing is reported.
         assert_eq!(report_of(&plan, &observed), InstallationReport::of(Component::Serving));
         for item in plan.items() {
@@ -125,18 +125,18 @@ mod tests {
         let (both, observed) = (plan(), ObservedState::default());
         let anchor = ObjectId::new("", "ConfigMap", "n", "anchor");
         let none = plan_of(Vec::new());
-        observed.set_plan(&both, &anchor);
+        observed.set_plan(&both, &anchor, "");
         let workload = both.items().iter().find(|item| item.id.kind == "Deployment").unwrap();
         record(&observed, workload, Health::Ready);
         // It is not deleted before it is planned again.
-        observed.set_plan(&none, &anchor);
-        observed.set_plan(&both, &anchor);
+        observed.set_plan(&none, &anchor, "");
+        observed.set_plan(&both, &anchor, "");
         assert_eq!(observed.health(&workload.id), Some(Health::Ready));
         // It is deleted as obsolete.
-        observed.set_plan(&none, &anchor);
+        observed.set_plan(&none, &anchor, "");
         let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("2".into()), ..ObjectMeta::default() };
         observed.record_deletion(&workload.id, &meta);
-        observed.set_plan(&both, &anchor);
+        observed.set_plan(&both, &anchor, "");
         assert_eq!(observed.health(&workload.id), None);
         assert_eq!(observed.observation(&workload.id), Observation::Unknown);
     }
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn definition_is_pending_until_deadline() {
         let (plan, observed) = (plan(), ObservedState::default());
-        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"));
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
         let definition = plan.phase(Phase::Definitions).next().unwrap();
         let until = |deadline: &str| {
             Health::Waiting(Wait { reason: "not yet".into(), since: None, deadline: Some(deadline.to_owned()) })
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn unwatchable_kind_is_reported_while_in_plan() {
         let (plan, observed) = (plan(), ObservedState::default());
-        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"));
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
         let kind = |api: &str, kind: &str, plural: &str| {
             let gvk = GroupVersionKind::gvk(api, "v1", kind);
             Kind { resource: ApiResource::from_gvk_with_plural(&gvk, plural), namespaced: true }

@@ -14,10 +14,11 @@ use super::outcome::{Outcome, Requeue};
 use super::resolve::ResolveFailure;
 use super::state::ReconcilerState;
 use super::{finalize, install, resolve, status};
-use crate::object::ResourceKey;
 use crate::release::{self, VersionSelectionError};
 use crate::startup::go_operator::Running;
 
+/// Reason of `InstallSucceeded` of a resource for the hub itself, if nothing is installed there.
+const LOCAL_DISABLED: &str = "LocalInstallationDisabled";
 /// Interval of checks until the ClusterProfiles are listed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -29,6 +30,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// Reconciles `desired` once.
 pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerState) -> Requeue {
     let resource = &*desired.resource;
+    state.keeps_status = desired.unreadable.as_ref().is_some_and(|unreadable| !unreadable.has_target);
     state.observe_generation(resource);
     if !cx.go_operator.is_known() {
         return Requeue::After(CHECK_INTERVAL);
@@ -41,12 +43,15 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
     {
         return report_unreadable(cx, resource, state, unreadable).await;
     }
+    if resource.common().cluster_profile_ref.is_none() && !cx.installs_locally {
+        return ignore_local(cx, resource, state).await;
+    }
     if resource.common().cluster_profile_ref.is_some() && !cx.profiles.are_listed() {
         // Right after the start the ClusterProfiles are unknown: keep the status.
         return Requeue::After(CHECK_INTERVAL);
     }
     if resource.is_terminating() {
-        return finalize::finalize(cx, resource, state).instrument(debug_span!("finalize")).await;
+        return finalize::finalize(cx, desired, state).instrument(debug_span!("finalize")).await;
     }
     let outcome = install_selected(cx, resource, state).await;
     status::publish_outcome(cx, resource, state, outcome).await
@@ -121,6 +126,20 @@ async fn report_unreadable(
     requeue
 }
 
+/// Reports that nothing is installed on the hub itself. An installation there stays unchanged.
+async fn ignore_local(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Requeue {
+    state.observer = None;
+    let message = if resource.is_terminating() {
+        "the operator is installed without permissions for this cluster itself, so it can't uninstall. Upgrade the chart with \
+         knative_operator.localInstallation=true"
+    } else {
+        "spec.clusterProfileRef is missing, and the operator is installed without permissions for this cluster itself. Upgrade the \
+         chart with knative_operator.localInstallation=true; to uninstall, delete the resource before you set it to false again"
+    };
+    let outcome = Outcome::of(ReconcileResult::Blocked(LOCAL_DISABLED, message.to_owned()), Requeue::AwaitChange);
+    status::publish_outcome(cx, resource, state, outcome).await
+}
+
 async fn install_selected(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Outcome {
     match select_version(cx, resource) {
         Ok(target) => install_target(cx, resource, state, target).await,
@@ -151,9 +170,10 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
         Ok(cluster) => cluster,
         Err(failure) => return unresolved(state, failure),
     };
+    state.cluster_uid.clone_from(&cluster.uid);
     state.suspect = false;
     let permit = cx.reconcile_permits.acquire(&cx.metrics).await;
-    if let Some(why) = obstacle(cx, resource) {
+    if let Some(why) = obstacle(resource) {
         return Outcome::failed(resource, why, Requeue::AwaitChange);
     }
     match target {
@@ -184,7 +204,7 @@ fn unresolved(state: &mut ReconcilerState, failure: ResolveFailure) -> Outcome {
 }
 
 /// Why `resource` can't be installed, until it or another resource changes.
-fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
+fn obstacle(resource: &Knative) -> Option<String> {
     // Checks the rules again, for resources that were stored without the webhook. An existing
     // installation is kept, regardless of newer rules.
     if resource.status().is_none_or(|s| s.version.is_none()) {
@@ -193,12 +213,6 @@ fn obstacle(cx: &Context, resource: &Knative) -> Option<String> {
         if !violations.is_empty() {
             return Some(violations.join("; "));
         }
-    }
-    if let Some(owner) = cx.registry.owner(resource) {
-        let ResourceKey { component, namespace, name } = owner;
-        return Some(format!(
-            "{component} {namespace}/{name} is older and installed on the same cluster; delete one of the two"
-        ));
     }
     None
 }

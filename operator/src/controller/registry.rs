@@ -10,38 +10,65 @@ use crate::object::ResourceKey;
 
 /// All custom resources.
 #[derive(Debug, Default)]
-pub struct Registry(RwLock<HashMap<ResourceKey, Arc<Knative>>>, AtomicBool);
+pub struct Registry {
+    resources: RwLock<HashMap<ResourceKey, Arc<Knative>>>,
+    /// Those whose target cluster was never known.
+    unreadable: RwLock<HashMap<ResourceKey, Arc<Knative>>>,
+    is_listed: AtomicBool,
+}
 
 impl Registry {
     /// Adds or replaces `resource`.
     pub fn set(&self, resource: Arc<Knative>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(ResourceKey::of(&resource), resource);
+        let key = ResourceKey::of(&resource);
+        self.unreadable.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.resources.write().unwrap_or_else(PoisonError::into_inner).insert(key, resource);
+    }
+
+    /// Adds `resource`, whose target cluster can't be read. What was known before stays.
+    pub fn set_unreadable(&self, resource: Arc<Knative>) {
+        let key = ResourceKey::of(&resource);
+        if !self.resources.read().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
+            self.unreadable.write().unwrap_or_else(PoisonError::into_inner).insert(key, resource);
+        }
     }
 
     /// Removes the resource of `key` and returns it.
     pub fn remove(&self, key: &ResourceKey) -> Option<Arc<Knative>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+        self.unreadable.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.resources.write().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+
+    /// Whether the resource of `key` exists.
+    pub fn contains(&self, key: &ResourceKey) -> bool {
+        self.resources.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+            || self.unreadable.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+    }
+
+    /// The resources whose target cluster was never known.
+    pub fn unreadable(&self) -> Vec<Arc<Knative>> {
+        self.unreadable.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// All resources.
     pub fn all(&self) -> Vec<Arc<Knative>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.resources.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Records that the resources of all components were listed.
     pub fn set_listed(&self) {
-        self.1.store(true, Ordering::Relaxed);
+        self.is_listed.store(true, Ordering::Relaxed);
     }
 
     /// Whether the resources of all components were listed.
     pub fn is_listed(&self) -> bool {
-        self.1.load(Ordering::Relaxed)
+        self.is_listed.load(Ordering::Relaxed)
     }
 
     /// Whether any resource has the same target cluster as `resource`.
     pub fn has_resource_on_cluster_of(&self, resource: &Knative) -> bool {
         let target = &resource.common().cluster_profile_ref;
-        self.0
+        self.resources
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .values()
@@ -51,7 +78,7 @@ impl Registry {
     /// Resources of the same kind and target cluster, apart from those that are terminating.
     fn competitors(&self, resource: &Knative) -> Vec<Arc<Knative>> {
         let (own, target) = (ResourceKey::of(resource), &resource.common().cluster_profile_ref);
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.resources.read().unwrap_or_else(PoisonError::into_inner);
         let competitor = |(key, other): &(&ResourceKey, &Arc<Knative>)| {
             **key != own
                 && key.component == own.component
@@ -59,19 +86,6 @@ impl Registry {
                 && !other.is_terminating()
         };
         all.iter().filter(competitor).map(|(_, other)| Arc::clone(other)).collect()
-    }
-
-    /// The oldest competitor older than `resource`, which owns the installation. Names decide
-    /// between equal ages.
-    pub fn owner(&self, resource: &Knative) -> Option<ResourceKey> {
-        let age = |r: &Knative| (r.meta().creation_timestamp.as_ref().map(|t| t.0), ResourceKey::of(r));
-        let competitors = self.competitors(resource).into_iter().filter(|competitor| age(competitor) < age(resource));
-        competitors.min_by_key(|competitor| age(competitor)).map(|competitor| ResourceKey::of(&competitor))
-    }
-
-    /// Whether another resource of the same kind has the same target cluster.
-    pub fn has_competitor(&self, resource: &Knative) -> bool {
-        !self.competitors(resource).is_empty()
     }
 
     /// Keys of the competitors of `resource`, to reconcile when it changes.

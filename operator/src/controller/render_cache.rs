@@ -21,9 +21,13 @@ struct CacheKey {
     spec: [u8; 32],
 }
 
-/// Rendered objects that are in use, with their release.
+/// Rendered objects, with their release. Locked while they are rendered, so that concurrent callers
+/// share the result.
+type Slot = Arc<Mutex<Option<(Release, Weak<Rendered>)>>>;
+
+/// Rendered objects that are in use. Renderings of different specs don't wait for each other.
 #[derive(Debug, Default)]
-pub struct RenderCache(Mutex<HashMap<CacheKey, (Release, Weak<Rendered>)>>);
+pub struct RenderCache(Mutex<HashMap<CacheKey, Slot>>);
 
 impl RenderCache {
     /// Renders the objects of `resource`, or returns those in use.
@@ -34,19 +38,31 @@ impl RenderCache {
         release: &Release,
         settings: &Settings,
     ) -> Result<Arc<Rendered>, RenderError> {
-        let key = cache_key(resource, version);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, rendered)) = known.get(&key)
+        let slot = self.slot(cache_key(resource, version));
+        let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, rendered)) = &*known
             && of.is_same(release)
             && let Some(rendered) = rendered.upgrade()
         {
             return Ok(rendered);
         }
-        known.retain(|_, (_, rendered)| rendered.strong_count() > 0);
-        // Concurrent callers wait and share the result.
         let rendered = Arc::new(render::objects(resource, version, release.objects(), settings)?);
-        known.insert(key, (release.clone(), Arc::downgrade(&rendered)));
+        *known = Some((release.clone(), Arc::downgrade(&rendered)));
         Ok(rendered)
+    }
+
+    fn slot(&self, key: CacheKey) -> Slot {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = slots.get(&key) {
+            return Arc::clone(slot);
+        }
+        let is_used = |slot: &Slot| {
+            let known = slot.try_lock();
+            known.is_ok_and(|known| known.as_ref().is_some_and(|(_, rendered)| rendered.strong_count() > 0))
+        };
+        // Others that hold a slot are about to fill it.
+        slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_used(slot));
+        Arc::clone(slots.entry(key).or_default())
     }
 }
 
@@ -65,5 +81,27 @@ fn cache_key(resource: &Knative, version: &Version) -> CacheKey {
         version: version.to_string(),
         namespace: resource.target_namespace().to_owned(),
         spec: Sha256::digest(spec.to_string()).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renderings_of_different_specs_do_not_wait_for_each_other() {
+        let key = |version: &str| CacheKey {
+            component: Component::Serving,
+            version: version.to_owned(),
+            namespace: "n".to_owned(),
+            spec: [0; 32],
+        };
+        let cache = RenderCache::default();
+        let first = cache.slot(key("1"));
+        let rendering = first.lock().unwrap();
+        assert!(cache.slot(key("2")).try_lock().is_ok());
+        // Another caller for the same spec waits for its result, also after others came.
+        assert!(cache.slot(key("1")).try_lock().is_err());
+        drop(rendering);
     }
 }

@@ -1,15 +1,17 @@
 //! Resolves the target cluster of a resource.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knative_operator_shared::api::{ClusterProfileReference, Knative};
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Knative};
 use knative_operator_shared::reason::Reason;
 
 use super::context::Context;
 use super::outcome::Requeue;
 use super::state::Cluster;
+use crate::cluster::Unresolved;
+use crate::cluster::connections::{Connection, Failure};
 use crate::cluster::profile::{self, Access};
-use crate::cluster::{Unresolved, connections};
 
 /// Why the target cluster can't be used.
 pub struct ResolveFailure {
@@ -48,13 +50,28 @@ fn access<'r>(
              set knative_operator.multicluster.enabled in its Helm values, or remove the resource",
         ));
     };
-    let (profile, providers) = (cx.profiles.get(reference), providers.current());
-    let access = profile.and_then(|profile| profile::access(reference, &profile, &providers));
+    let providers = providers.current();
+    let access = permitted_profile(cx, reference).and_then(|profile| profile::access(reference, &profile, &providers));
     if access.is_err() {
         // Drop the connection: the current settings don't allow one.
         cx.connections.remove(reference);
     }
     access.map(|access| Some((reference, access)))
+}
+
+/// The ClusterProfile of `reference`, if the operator may use it.
+fn permitted_profile(cx: &Context, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
+    if cx.permits_profiles_of(&reference.namespace) {
+        return cx.profiles.get(reference);
+    }
+    Err(Unresolved::new(
+        Reason::ClusterProfileNotPermitted,
+        format!(
+            "the operator may not use ClusterProfile {reference}: knative_operator.multicluster.profileNamespaces in its Helm values, \
+             or --profile-namespaces, doesn't list namespace {}",
+            reference.namespace
+        ),
+    ))
 }
 
 /// The condition that reports a stale connection, which takes a while to rebuild.
@@ -70,7 +87,8 @@ pub async fn stale_connection(cx: &Context, resource: &Knative) -> Option<Unreso
 /// The target cluster of `resource`, which responds. `suspect`: check it first.
 pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> Result<Cluster, ResolveFailure> {
     let Some((reference, access)) = access(cx, resource)? else {
-        return Ok(Cluster { client: cx.hub.clone(), serial: 0 });
+        let uid = cx.hub_identity.uid.as_str().into();
+        return Ok(Cluster { client: cx.hub.clone(), serial: 0, uid: Some(uid) });
     };
     let insecure = access.insecure.then(|| access.server.to_string());
     let connection = tokio::select! {
@@ -83,15 +101,20 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
     };
     match connection {
         Ok(connection) => {
-            if let Some(server) = insecure.filter(|_| connection.is_new()) {
+            let is_new = connection.is_new();
+            if let Some(remedy) = connection.remedy().filter(|_| is_new) {
+                cx.events.warning(resource, "SecretUnbound", remedy);
+            }
+            if let Some(server) = insecure.filter(|_| is_new) {
                 let note = format!(
                     "insecure-skip-tls-verify is set in ClusterProfile {reference}: any server that answers as {server} receives the credential; \
                      set certificate-authority-data instead"
                 );
                 cx.events.warning(resource, "InsecureCluster", note);
             }
-            Ok(Cluster { client: connection.client.clone(), serial: connection.serial })
+            let Connection { client, serial, cluster_uid, .. } = connection;
+            Ok(Cluster { client, serial, uid: cluster_uid })
         }
-        Err(connections::Failure { unresolved, due, .. }) => Err(ResolveFailure { unresolved, due: Some(due) }),
+        Err(Failure { unresolved, due, .. }) => Err(ResolveFailure { unresolved, due: Some(due) }),
     }
 }

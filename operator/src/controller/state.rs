@@ -1,5 +1,6 @@
 //! The state of an actor between reconciles.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::{Knative, KnativeStatus};
@@ -7,10 +8,12 @@ use knative_operator_shared::label::APP_NAME;
 use knative_operator_shared::version::Version;
 use kube::Client;
 
+use crate::apply::claim::Anchor;
 use crate::apply::inventory::Inventory;
 use crate::apply::observer::Observer;
+use crate::apply::proof::Proof;
 use crate::apply::throttle::Throttle;
-use crate::object::version;
+use crate::object::{InstallationOwner, ObjectId, version};
 use crate::release::Release;
 use crate::render::plan::Plan;
 
@@ -21,6 +24,48 @@ pub struct Cluster {
     pub client: Client,
     /// Changes when the connection is replaced; 0 is the local cluster.
     pub serial: u64,
+    /// Its uid, if it could be read.
+    pub uid: Option<Arc<str>>,
+}
+
+/// The anchor of an installation, or the ConfigMap of its inventory on the local cluster.
+pub struct OwnedAnchor {
+    /// Its identity and version.
+    pub anchor: Anchor,
+    /// The owner that it records: the resource.
+    pub owner: InstallationOwner,
+    /// The inventory in it.
+    pub inventory: Inventory,
+}
+
+/// The anchor of another owner.
+pub struct Occupied {
+    /// The anchor.
+    pub by: ObjectId,
+    /// When it was read.
+    pub at: Instant,
+    /// Whose it is and what to do.
+    pub message: String,
+}
+
+impl OwnedAnchor {
+    /// What an object shows that is part of the installation of `resource`. An earlier version or
+    /// the Go operator may have installed some, which have no mark.
+    pub fn proof(&self, resource: &Knative) -> Proof {
+        let is_remote = resource.common().cluster_profile_ref.is_some();
+        let owner = if is_remote { self.anchor.uid.clone() } else { self.owner.uid.clone() };
+        Proof {
+            // Elsewhere, as on the local cluster, the anchor may be in a namespace of users.
+            marks: if is_remote && resource.target_namespace() == resource.component().canonical() {
+                self.owner.marks()
+            } else {
+                vec![self.owner.mark()]
+            },
+            component: resource.component(),
+            owner,
+            unmarked: (is_remote && self.owner.adopted) || resource.has_installed(),
+        }
+    }
 }
 
 /// The plan of an installation, with its inputs.
@@ -41,8 +86,10 @@ pub struct Planned {
 pub struct ReconcilerState {
     /// The watches on the target cluster, with the serial of its connection.
     pub observer: Option<(u64, Observer)>,
-    /// Uid and inventory of the inventory store.
-    pub anchor: Option<(String, Inventory)>,
+    /// The anchor that this resource owns.
+    pub anchor: Option<OwnedAnchor>,
+    /// The anchor of another owner, which is watched.
+    pub occupied: Option<Occupied>,
     /// The plan of the last reconcile.
     pub planned: Option<Planned>,
     /// Recent repairs and refused writes.
@@ -53,6 +100,8 @@ pub struct ReconcilerState {
     pub rebuilding: bool,
     /// The last written status, with its resourceVersion.
     pub written_status: Option<(u64, KnativeStatus)>,
+    /// Whether a status write leaves what it lacks, since the stored status can't be read.
+    pub keeps_status: bool,
     /// Time of that write.
     pub written_at: Option<Instant>,
     /// The last observed generation, and when it was new.
@@ -64,6 +113,10 @@ pub struct ReconcilerState {
     /// Whether the installation stays in the namespace that the Go operator used on the spoke, once
     /// that is known.
     pub stays_in_own_namespace: Option<bool>,
+    /// Uid of the target cluster, once it is known.
+    pub cluster_uid: Option<Arc<str>>,
+    /// What others had put into the namespace on the spoke before, if the operator looked.
+    pub namespace_contents: Option<String>,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
     /// Number of checks of the deletion since an object was gone.
@@ -80,16 +133,20 @@ impl ReconcilerState {
         Self {
             observer: None,
             anchor: None,
+            occupied: None,
             planned: None,
             throttle: Throttle::default(),
             suspect: false,
             rebuilding: false,
             written_status: None,
+            keeps_status: false,
             written_at: None,
             observed_generation: None,
             behind_since: None,
             go_operator_reported_at: None,
             stays_in_own_namespace: None,
+            cluster_uid: None,
+            namespace_contents: None,
             remaining: None,
             idle_checks: 0,
             announced: None,
@@ -103,6 +160,7 @@ impl ReconcilerState {
         if self.observer.as_ref().is_none_or(|(serial, _)| *serial != cluster.serial) {
             self.observer = None;
             self.anchor = None;
+            self.occupied = None;
             self.planned = None;
         }
         let start = || {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
-use knative_operator_shared::label::FIELD_MANAGER;
+use knative_operator_shared::label::{CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS};
 use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
@@ -92,7 +92,15 @@ pub async fn publish(
 ) -> StatusWrite {
     cx.metrics.set_states(resource, &update.states);
     let old = state.status(resource);
-    let new = status(&old, resource.meta().generation, update, Timestamp::now());
+    let mut new = status(&old, resource.meta().generation, update, Timestamp::now());
+    if let Some(uid) = &state.cluster_uid {
+        new.annotations.insert(CLUSTER_UID.to_owned(), uid.to_string());
+    }
+    match &state.namespace_contents {
+        Some(contents) if contents.is_empty() => drop(new.annotations.remove(NAMESPACE_CONTENTS)),
+        Some(contents) => drop(new.annotations.insert(NAMESPACE_CONTENTS.to_owned(), contents.clone())),
+        None => {}
+    }
     if new == old {
         state.behind_since = None;
         return StatusWrite::Done;
@@ -111,7 +119,7 @@ pub async fn publish(
     if since < MESSAGE_INTERVAL && without_messages(&new) == without_messages(&old) {
         return StatusWrite::Throttled(MESSAGE_INTERVAL.saturating_sub(since));
     }
-    match write(&cx.hub, resource, &new).instrument(tracing::debug_span!("write_status")).await {
+    match write(&cx.hub, resource, &new, state.keeps_status).instrument(tracing::debug_span!("write_status")).await {
         Ok(meta) => {
             state.written_status = Some((version(&meta), new));
             (state.written_at, state.behind_since) = (Some(Instant::now()), None);
@@ -151,14 +159,19 @@ fn status(before: &KnativeStatus, generation: Option<i64>, update: &StatusUpdate
     }
 }
 
-/// Writes `status`; returns the metadata of the resource.
-async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus) -> kube::Result<ObjectMeta> {
+/// Writes `status`; returns the metadata of the resource. `keeps`: leaves the fields that it lacks,
+/// which can't be read.
+async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus, keeps: bool) -> kube::Result<ObjectMeta> {
     // A merge patch keeps absent fields, so they are set to null.
-    let mut patch = json!({"observedGeneration": null, "version": null, "manifests": null});
+    let mut patch =
+        if keeps { json!({}) } else { json!({"observedGeneration": null, "version": null, "manifests": null}) };
     if let (Some(patch), Value::Object(fields)) =
         (patch.as_object_mut(), serde_json::to_value(status).map_err(kube::Error::SerdeError)?)
     {
         patch.extend(fields);
+    }
+    if let Some(Value::Object(annotations)) = patch.get_mut("annotations") {
+        annotations.entry(NAMESPACE_CONTENTS).or_insert(Value::Null);
     }
     let api = metadata_api(hub, resource);
     let answer =

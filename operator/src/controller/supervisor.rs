@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
@@ -14,14 +14,14 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, utils::Backoff};
 use kube::{Api, Client};
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::actors::Actors;
 use super::context::Context;
 use super::desired::Desired;
-use super::profiles::reference;
-use super::{actor, fleets};
+use super::fleets;
+use super::profiles::{self, reference};
 use crate::leader::{self, ShardEvent};
 use crate::object::ResourceKey;
 
@@ -39,20 +39,10 @@ enum HubEvent {
     ProfileWatchFailed(watcher::Error),
 }
 
-/// Time for reconciles to finish when the operator stops.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The actor of one resource.
-struct ActorHandle {
-    desired: watch::Sender<Option<Desired>>,
-    trigger: Arc<Notify>,
-    task: JoinHandle<()>,
-}
-
 /// Runs until a watch ends for good. `shards` reports the shards of this replica, starting with
 /// `first`.
 pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards: mpsc::Receiver<ShardEvent>) {
-    let mut actors: HashMap<ResourceKey, ActorHandle> = HashMap::new();
+    let (mut actors, mut ended) = Actors::new(Arc::clone(&cx));
     let mut own_shards = BTreeSet::from([first]);
     cx.metrics.set_shards(own_shards.len());
     let mut fleets = manage_fleets(&cx, &own_shards, None);
@@ -70,7 +60,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     ShardEvent::Acquired(shard) => {
                         own_shards.insert(shard);
                         let own = stored.values().filter(|d| leader::shard(d, cx.shards) == shard);
-                        own.cloned().for_each(|desired| start(&cx, &mut actors, desired));
+                        own.cloned().for_each(|desired| actors.start(desired));
                     }
                     ShardEvent::Release(shard, answer) => {
                         own_shards.remove(&shard);
@@ -81,7 +71,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                             // Err means that it was aborted.
                             let _ = fleets.await;
                         }
-                        stop(&cx, &mut actors, shard).await;
+                        actors.stop(shard).await;
                         let _ = answer.send(());
                     }
                 }
@@ -90,12 +80,16 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 continue;
             }
             Ok(()) = go_operator.changed() => {
-                trigger(&actors, stored.keys());
+                actors.trigger(stored.keys());
+                continue;
+            }
+            Some(key) = ended.recv() => {
+                actors.forget(&key);
                 continue;
             }
             () = &mut changed => {
                 changed.set(providers_changed(&cx));
-                trigger(&actors, referring(&actors, None).iter());
+                actors.trigger(actors.referring(None).iter());
                 continue;
             }
         };
@@ -105,10 +99,15 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 // Without a known target, its competitors are unknown, too.
                 if desired.unreadable.as_ref().is_none_or(|set_unreadable| set_unreadable.has_target) {
                     cx.registry.set(Arc::clone(&desired.resource));
+                } else {
+                    cx.registry.set_unreadable(Arc::clone(&desired.resource));
                 }
                 if own_shards.contains(&leader::shard(&desired, cx.shards)) {
-                    trigger(&actors, cx.registry.competitor_keys(&desired).iter());
-                    start(&cx, &mut actors, desired);
+                    actors.trigger(cx.registry.competitor_keys(&desired).iter());
+                    actors.start(desired);
+                } else {
+                    // It was created again, for a cluster of another shard.
+                    actors.end(&ResourceKey::of(&desired));
                 }
             }
             HubEvent::Deleted(key) => {
@@ -129,18 +128,18 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 Event::InitApply(profile) => listing.push(profile),
                 Event::InitDone => {
                     cx.profiles.reset(std::mem::take(&mut listing));
-                    trigger(&actors, referring(&actors, None).iter());
+                    actors.trigger(actors.referring(None).iter());
                 }
                 Event::Apply(profile) => {
                     let reference = reference(&profile);
                     cx.profiles.set(profile);
-                    trigger(&actors, referring(&actors, Some(&reference)).iter());
+                    actors.trigger(actors.referring(Some(&reference)).iter());
                 }
                 Event::Delete(profile) => {
                     let reference = reference(&profile);
                     cx.profiles.remove(&reference);
                     cx.connections.remove(&reference);
-                    trigger(&actors, referring(&actors, Some(&reference)).iter());
+                    actors.trigger(actors.referring(Some(&reference)).iter());
                 }
             },
             HubEvent::ProfileWatchFailed(error) => {
@@ -153,7 +152,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     }
                     other => cx.profiles.set_unreadable(knative_operator_runtime::error_text(other)),
                 }
-                trigger(&actors, referring(&actors, None).iter());
+                actors.trigger(actors.referring(None).iter());
             }
         }
     }
@@ -178,44 +177,13 @@ async fn providers_changed(cx: &Context) {
     }
 }
 
-/// Notifies the actor of `desired`, or starts it.
-fn start(cx: &Arc<Context>, actors: &mut HashMap<ResourceKey, ActorHandle>, desired: Desired) {
-    let key = ResourceKey::of(&desired);
-    if let Some(handle) = actors.get(&key).filter(|handle| !handle.desired.is_closed()) {
-        handle.desired.send_replace(Some(desired));
-        return;
-    }
-    let (sender, receiver) = watch::channel(Some(desired));
-    let trigger = Arc::new(Notify::new());
-    let task = tokio::spawn(actor::run(Arc::clone(cx), receiver, Arc::clone(&trigger)));
-    actors.insert(key, ActorHandle { desired: sender, trigger, task });
-}
-
-/// Stops the actors of `shard`: immediately, or after their reconciles when the operator stops.
-async fn stop(cx: &Context, actors: &mut HashMap<ResourceKey, ActorHandle>, shard: u32) {
-    let own =
-        |handle: &ActorHandle| handle.desired.borrow().as_ref().is_none_or(|r| leader::shard(r, cx.shards) == shard);
-    let ending: Vec<(ResourceKey, ActorHandle)> = actors.extract_if(|_, handle| own(handle)).collect();
-    let deadline = Instant::now() + if cx.stop.is_cancelled() { SHUTDOWN_TIMEOUT } else { Duration::ZERO };
-    for (key, mut handle) in ending {
-        if tokio::time::timeout_at(deadline.into(), &mut handle.task).await.is_err() {
-            handle.task.abort();
-            // Another replica may start only after the actor has ended.
-            let _ = handle.task.await;
-        }
-        let cluster = handle.desired.borrow().as_ref().and_then(|r| r.common().cluster_profile_ref.clone());
-        cluster.iter().for_each(|cluster| cx.connections.remove(cluster));
-        cx.metrics.remove(&key, true);
-    }
-}
-
-fn end(cx: &Context, actors: &mut HashMap<ResourceKey, ActorHandle>, key: &ResourceKey) {
+/// The resource of `key` is gone.
+fn end(cx: &Context, actors: &mut Actors, key: &ResourceKey) {
     let resource = cx.registry.remove(key);
     let last = resource.as_ref().is_none_or(|resource| !cx.registry.has_resource_on_cluster_of(resource));
     cx.metrics.remove(key, last);
-    if let Some(handle) = actors.remove(key) {
-        resource.iter().for_each(|resource| trigger(actors, cx.registry.competitor_keys(resource).iter()));
-        let _ = handle.desired.send(None);
+    if actors.end(key) {
+        resource.iter().for_each(|resource| actors.trigger(cx.registry.competitor_keys(resource).iter()));
     }
     // The connection is no longer needed.
     if last && let Some(cluster) = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref()) {
@@ -223,31 +191,26 @@ fn end(cx: &Context, actors: &mut HashMap<ResourceKey, ActorHandle>, key: &Resou
     }
 }
 
-fn trigger<'a>(actors: &HashMap<ResourceKey, ActorHandle>, keys: impl Iterator<Item = &'a ResourceKey>) {
-    keys.filter_map(|key| actors.get(key)).for_each(|handle| handle.trigger.notify_one());
-}
-
-/// Keys of the resources that refer to `profile`, or to any profile.
-fn referring(
-    actors: &HashMap<ResourceKey, ActorHandle>,
-    profile: Option<&knative_operator_shared::api::ClusterProfileReference>,
-) -> Vec<ResourceKey> {
-    let refers = |handle: &ActorHandle| {
-        let resource = handle.desired.borrow();
-        let own = resource.as_ref().and_then(|r| r.common().cluster_profile_ref.as_ref());
-        own.is_some_and(|own| profile.is_none_or(|p| p == own))
-    };
-    actors.iter().filter(|(_, handle)| refers(handle)).map(|(key, _)| key.clone()).collect()
-}
-
 /// Watches the hub. Each watch backs off by itself.
 fn watch_hub(client: &Client) -> BoxStream<'static, HubEvent> {
-    let profiles = watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
+    // Untyped: one that can't be read must not fail the whole list.
+    let kind = ApiResource::erase::<ClusterProfile>(&());
+    let profiles = watcher(Api::<DynamicObject>::all_with(client.clone(), &kind), watcher::Config::default())
         .modify(|profile| profile.metadata.managed_fields = None)
         .backoff(ConstantBackoff(Duration::from_secs(1)))
-        .map(|event| event.map_or_else(HubEvent::ProfileWatchFailed, HubEvent::Profile));
+        .map(|event| event.map_or_else(HubEvent::ProfileWatchFailed, |event| HubEvent::Profile(parsed(event))));
     select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()])
         .boxed()
+}
+
+fn parsed(event: Event<DynamicObject>) -> Event<ClusterProfile> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(profile) => Event::InitApply(profiles::parse(&profile)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(profile) => Event::Apply(profiles::parse(&profile)),
+        Event::Delete(profile) => Event::Delete(profiles::parse(&profile)),
+    }
 }
 
 fn resources(client: &Client, component: Component) -> BoxStream<'static, HubEvent> {

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 use super::member::Applied;
 use super::template::Record;
 
+/// Length of the digest of the content that version 0.2.0 and earlier ones recorded.
+const EARLIER_CONTENT: usize = 16;
+
 /// What `resource` records about its rollout.
 pub fn record(resource: &Knative) -> Record {
     let annotation = |name: &str| resource.meta().annotations.as_ref().and_then(|all| all.get(name)).cloned();
@@ -27,13 +30,15 @@ pub fn record(resource: &Knative) -> Record {
 /// The state of `resource`; `manifest` is what was applied, if its revision is known.
 pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Version]) -> Applied {
     let Record { revision, previous, updated_at, version } = record(resource);
-    let content = resource.meta().annotations.as_ref().and_then(|all| all.get(FLEET_CONTENT));
     let status = resource.status();
     Applied {
         revision,
         previous,
-        since: updated_at.parse().unwrap_or(Timestamp::UNIX_EPOCH),
-        content: content.and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default(),
+        // One that can't be read must not fail for it.
+        since: if updated_at.is_empty() { Timestamp::UNIX_EPOCH } else { updated_at.parse().unwrap_or(Timestamp::MAX) },
+        content: content(resource, manifest)
+            .and_then(|digits| u128::from_str_radix(digits, 16).ok())
+            .unwrap_or_default(),
         installed: status.and_then(|status| status.version.as_deref()).and_then(|version| version.parse().ok()),
         ready: ready(resource, available),
         has_drifted: manifest
@@ -76,11 +81,27 @@ pub fn unreachable(resource: &Knative) -> Option<String> {
     conditions.into_iter().find(is_unreachable).map(|condition| condition.message.clone().unwrap_or_default())
 }
 
+/// The digest of the content that `resource` records.
+fn recorded_content(resource: &Knative) -> Option<&str> {
+    resource.meta().annotations.as_ref()?.get(FLEET_CONTENT).map(String::as_str)
+}
+
+/// The digest of the content of `resource`. That of an earlier version is the start of the one in
+/// `manifest`.
+fn content<'a>(resource: &'a Knative, manifest: Option<&'a Value>) -> Option<&'a str> {
+    let whole = manifest.filter(|manifest| has_content(resource, manifest));
+    let whole = whole.and_then(|manifest| manifest["metadata"]["annotations"][FLEET_CONTENT].as_str());
+    whole.or_else(|| recorded_content(resource))
+}
+
 /// Whether `resource` was applied with the content of `manifest`. Without it, the labels of its
 /// cluster changed, and so its overrides: the next update is part of the rollout.
 fn has_content(resource: &Knative, manifest: &Value) -> bool {
-    let recorded = resource.meta().annotations.as_ref().and_then(|all| all.get(FLEET_CONTENT));
-    manifest["metadata"]["annotations"][FLEET_CONTENT].as_str() == recorded.map(String::as_str)
+    let wanted = manifest["metadata"]["annotations"][FLEET_CONTENT].as_str();
+    match (recorded_content(resource), wanted) {
+        (Some(recorded), Some(wanted)) if recorded.len() == EARLIER_CONTENT => wanted.starts_with(recorded),
+        (recorded, wanted) => recorded == wanted,
+    }
 }
 
 /// Whether somebody else changed `resource`, of which `manifest` was applied.
@@ -90,7 +111,9 @@ fn has_drifted(resource: &Knative, manifest: &Value) -> bool {
     };
     let meta = |path: &str, own: Option<&std::collections::BTreeMap<String, String>>| {
         let wanted = manifest.pointer(path).and_then(Value::as_object).into_iter().flatten();
-        wanted.into_iter().any(|(key, value)| own.and_then(|own| own.get(key)).map(String::as_str) != value.as_str())
+        // The content was compared.
+        let mut wanted = wanted.into_iter().filter(|(key, _)| *key != FLEET_CONTENT);
+        wanted.any(|(key, value)| own.and_then(|own| own.get(key)).map(String::as_str) != value.as_str())
     };
     spec(resource) != spec(&wanted)
         || meta("/metadata/labels", resource.meta().labels.as_ref())
@@ -188,6 +211,20 @@ mod tests {
         let stored = resource(&json!({"metadata": {"annotations": {FLEET_CONTENT: "1"}}}));
         assert!(applied(&stored, Some(&with("1")), &[]).has_drifted);
         assert!(!applied(&stored, Some(&with("2")), &[]).has_drifted);
+    }
+
+    #[test]
+    fn content_of_an_earlier_version_is_known() {
+        let (earlier, whole) = ("0123456789abcdef", "0123456789abcdef0123456789abcdef");
+        let manifest = json!({"metadata": {"annotations": {FLEET_CONTENT: whole}}, "spec": {"version": "1.22"}});
+        let with = |digest: &str| resource(&json!({"metadata": {"annotations": {FLEET_CONTENT: digest}}}));
+        for digest in [earlier, whole] {
+            let applied = applied(&with(digest), Some(&manifest), &[]);
+            assert_eq!((applied.content, applied.has_drifted), (0x0123_4567_89ab_cdef_0123_4567_89ab_cdef, false));
+        }
+        let other = applied(&with(&earlier[1..]), Some(&manifest), &[]);
+        assert_eq!(other.content, 0x0123_4567_89ab_cdef);
+        assert_eq!(applied(&with(earlier), None, &[]).content, 0x0123_4567_89ab_cdef);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! What a decision about a fleet depends on, and the decision.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
+use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use knative_operator_shared::fleet::stage::Stages;
 
@@ -15,6 +16,8 @@ pub struct Input<'a, C> {
     pub stages: &'a Stages,
     /// The clusters.
     pub members: &'a [Member],
+    /// ClusterProfiles of the same clusters as others, which are not counted.
+    pub duplicates: &'a BTreeMap<ClusterProfileReference, ClusterProfileReference>,
     /// The revision that was rolled out completely last.
     pub current: Option<&'a str>,
     /// The revision of the spec.
@@ -25,7 +28,7 @@ pub struct Input<'a, C> {
     pub on_failure: OnFailure,
     /// Whether to start no further cluster.
     pub is_paused: bool,
-    /// Approved revisions and stages.
+    /// Approved revisions and stages, for this rollout.
     pub approvals: &'a HashSet<(String, String)>,
     /// The contents of revisions.
     pub contents: &'a C,
@@ -74,5 +77,21 @@ impl<C: Contents> Input<'_, C> {
     /// Whether the update revision is being rolled out, for the first time or after another one.
     pub fn is_rolling_out(&self) -> bool {
         self.current != Some(self.update)
+    }
+
+    /// Whether the stage `index` needs no approval for the update revision, or has it.
+    pub fn is_approved(&self, index: usize) -> bool {
+        let stage = &self.stages.settings()[index];
+        !stage.needs_approval || self.approvals.contains(&(self.update.to_owned(), stage.name.clone()))
+    }
+
+    /// Whether new clusters of the stage `index` get `revision`, which was rolled out before. It
+    /// may have passed a stage that needs an approval while that had no clusters; so there, another
+    /// cluster must have it.
+    pub fn may_install(&self, index: usize, revision: &str) -> bool {
+        let has =
+            |member: &Member| member.is_touched(revision, None, self.contents) && member.has(revision, self.contents);
+        !self.stages.settings()[index].needs_approval
+            || self.members.iter().any(|member| member.stage == index && has(member))
     }
 }

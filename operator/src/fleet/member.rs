@@ -16,11 +16,25 @@ pub struct Member {
     pub stage: usize,
     /// Why it can't be updated now: its ClusterProfile is not healthy, or it is unreachable.
     pub unavailable: Option<String>,
-    /// Why the API server refused a write for a revision: revision and message.
-    pub refused: Option<(String, String)>,
+    /// Why the API server refused a write for a revision.
+    pub refused: Option<Refused>,
     /// Its resources, one for each component that any revision in use has.
     pub children: Vec<Child>,
 }
+
+/// A write that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The revision that was written.
+    pub revision: String,
+    /// Why it was refused.
+    pub message: String,
+    /// Whether it is tried again now.
+    pub is_due: bool,
+}
+
+/// Reason of the progress of a cluster with a refused write.
+const REFUSED: &str = "Refused";
 
 /// A resource of a fleet for a cluster.
 #[derive(Clone, Debug)]
@@ -43,7 +57,7 @@ pub struct Applied {
     /// Time of the last apply of another revision or step.
     pub since: Timestamp,
     /// Digest of its content, apart from the version.
-    pub content: u64,
+    pub content: u128,
     /// Its `spec.version`.
     pub version: Option<String>,
     /// The installed version.
@@ -60,7 +74,7 @@ pub struct Applied {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Digest of the content, apart from the version.
-    pub content: u64,
+    pub content: u128,
     /// `spec.version`.
     pub version: Option<String>,
 }
@@ -126,6 +140,13 @@ pub enum Change {
     },
     /// Deletes the resource.
     Delete,
+}
+
+impl Progress {
+    /// Whether the API server refused a write.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Failed(reason, _) if reason == REFUSED)
+    }
 }
 
 impl Child {
@@ -199,14 +220,14 @@ impl Member {
             return Progress::Conflict(other.clone());
         }
         let (has_all, is_started) = (self.has(revision, contents), self.is_started(revision, current, contents));
+        let refused = self.refused.as_ref().filter(|refused| refused.revision == revision && !has_all);
+        let refused = refused.map(|refused| Progress::Failed(REFUSED.to_owned(), refused.message.clone()));
         if !is_started {
-            if let Some((_, message)) = self.refused.as_ref().filter(|(refused, _)| refused == revision && !has_all) {
-                return Progress::Failed("Refused".to_owned(), message.clone());
-            }
-            return match (&self.unavailable, has_all) {
-                (_, true) => Progress::Updated,
-                (Some(why), false) => Progress::Deferred(why.clone()),
-                (None, false) => Progress::Pending,
+            return match (&self.unavailable, has_all, refused) {
+                (_, _, Some(refused)) => refused,
+                (_, true, _) => Progress::Updated,
+                (Some(why), false, _) => Progress::Deferred(why.clone()),
+                (None, false, _) => Progress::Pending,
             };
         }
         let applied = || self.children.iter().filter_map(|child| child.applied.as_ref());
@@ -221,13 +242,19 @@ impl Member {
             };
         }
         if !has_all {
-            return Progress::Updating(None);
+            // One of several resources, or a further step, may be refused.
+            return refused.unwrap_or(Progress::Updating(None));
         }
         let ready_since = applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();
         let ready_since = ready_since.unwrap_or(since).max(since);
         // A time in the future is that of a clock that was set back since.
         let done = if ready_since > now { now } else { later(ready_since, stage.min_ready) };
         if now < done { Progress::Updating(Some(done)) } else { Progress::Updated }
+    }
+
+    /// Whether a refused write of this member is tried again now.
+    pub fn retries(&self, progress: &Progress) -> bool {
+        progress.is_refused() && self.refused.as_ref().is_some_and(|refused| refused.is_due)
     }
 
     /// The next writes toward `revision`. A resource that is on its way between minor versions is

@@ -4,14 +4,17 @@
 //!   state machine without a state of its own: everything that it needs is stored in the children,
 //!   in the revisions and in the status, so that a restart changes nothing.
 //! - [`member`] is the state of one cluster, and its [`member::Progress`] toward a revision;
-//!   [`walk`] has the steps between minor versions.
+//!   [`walk`] has the steps between minor versions; [`approval`] tells which approvals count.
 //!
 //! All of it is pure.
 
+pub mod approval;
 pub mod child;
 mod decide;
 pub mod decision;
 pub mod member;
+#[cfg(test)]
+mod missed_turns;
 pub mod plan;
 #[cfg(test)]
 mod properties;

@@ -48,8 +48,9 @@ impl Contents for Revisions {
     }
 }
 
+/// Something that happens to a fleet.
 #[derive(Clone, Debug)]
-enum Action {
+pub enum Action {
     /// Time passes, and resources become Ready.
     Tick(i64),
     /// The spec gets another revision.
@@ -71,12 +72,13 @@ enum Action {
     Crash(Index),
 }
 
-struct World {
+/// A fleet and its clusters.
+pub struct World {
     stages: Stages,
-    members: Vec<Member>,
+    pub members: Vec<Member>,
     broken: HashSet<String>,
     contents: Revisions,
-    current: Option<String>,
+    pub current: Option<String>,
     update: &'static str,
     failed: HashSet<&'static str>,
     on_failure: OnFailure,
@@ -86,7 +88,9 @@ struct World {
 }
 
 impl World {
-    fn new(stages: &[(usize, usize, i32, bool)], clusters: &[usize], on_failure: OnFailure) -> Self {
+    /// A fleet with `stages` (maximum of concurrent updates and of failures, seconds, whether an
+    /// approval is needed) and a cluster in each of the stages `clusters`.
+    pub fn new(stages: &[(usize, usize, i32, bool)], clusters: &[usize], on_failure: OnFailure) -> Self {
         let stage =
             |(number, (concurrent, failures, min_ready, approval)): (usize, &(usize, usize, i32, bool))| Stage {
                 name: number.to_string(),
@@ -130,10 +134,12 @@ impl World {
         });
     }
 
-    fn decide(&self) -> Decision {
+    /// The next decision.
+    pub fn decide(&self) -> Decision {
         Input {
             stages: &self.stages,
             members: &self.members,
+            duplicates: &BTreeMap::new(),
             current: self.current.as_deref(),
             update: self.update,
             has_failed: self.failed.contains(self.update),
@@ -219,16 +225,16 @@ impl World {
             assert!(!self.paused && !self.failed.contains(self.update), "started although paused or failed");
             if is_rolling_out {
                 assert!(report.failed <= stage.failures(report.clusters), "started after too many failures");
-                let approved = self.approvals.contains(&(self.update.to_owned(), stage.name.clone()));
-                assert!(!stage.needs_approval || approved, "started without approval");
             }
+            let approved = self.approvals.contains(&(self.update.to_owned(), stage.name.clone()));
+            assert!(!stage.needs_approval || approved, "started without approval");
             let earlier = decision.stages[..index].iter().all(|earlier| earlier.pending + earlier.updating == 0);
             assert!(earlier, "a later stage started before an earlier one was done");
         }
     }
 
     /// Resources become Ready, where nothing is broken.
-    fn tick(&mut self, seconds: i64) {
+    pub fn tick(&mut self, seconds: i64) {
         self.now = self.now.saturating_add(SignedDuration::from_secs(seconds)).unwrap();
         for member in &mut self.members {
             let works = member.unavailable.is_none() && !self.broken.contains(&member.cluster.name);
@@ -241,7 +247,8 @@ impl World {
         }
     }
 
-    fn act(&mut self, action: &Action) {
+    /// Does `action`.
+    pub fn act(&mut self, action: &Action) {
         match action {
             Action::Tick(seconds) => self.tick(*seconds),
             Action::Edit(revision) => {
@@ -285,7 +292,7 @@ impl World {
     }
 
     /// Decides until nothing is left to do at this time.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 10, "the same is decided again and again");
             if self.advance(usize::MAX) == 0 {

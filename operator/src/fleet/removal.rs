@@ -11,6 +11,9 @@ use sha2::{Digest, Sha256};
 /// Percentage of the clusters that may leave at the same time, by default.
 const MAX_AT_ONCE: usize = 10;
 
+/// Length of the name of a removal, in bytes.
+const NAME_DIGEST: usize = 16;
+
 /// Clusters that leave a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
@@ -50,7 +53,7 @@ pub fn guard(
 /// Name of the removal of `clusters`, for its approval.
 fn name<'c>(clusters: impl Iterator<Item = &'c ClusterProfileReference>) -> String {
     let text = clusters.map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    Sha256::digest(text).iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(text).iter().take(NAME_DIGEST).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,33 +1,25 @@
-//! Revisions of a fleet: `ControllerRevision`s (`apps/v1`), identified by their content.
+//! Revisions of a fleet: `ControllerRevision`s (`apps/v1`), identified by their content. Only those
+//! that the fleet owns as their controller, and whose name is that of their content, are its own:
+//! others are never rolled out, rolled back to, or deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use knative_operator_shared::api::KnativeFleetSpec;
-use knative_operator_shared::api::fleet::{FleetOverride, Template};
+use knative_operator_shared::api::Component;
+use knative_operator_shared::api::fleet::Template;
+pub use knative_operator_shared::fleet::content::RevisionData;
+use knative_operator_shared::fleet::selector::selector;
 use knative_operator_shared::label::{FLEET, FLEET_FAILED};
-use serde::{Deserialize, Serialize};
+use knative_operator_shared::{rules, strict};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::template::label_value;
 
 /// Number of earlier revisions to keep, by default.
 const HISTORY_LIMIT: usize = 10;
 
-/// What a revision contains: the part of the spec that resources are made of.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RevisionData {
-    /// Template of the KnativeServing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serving: Option<Template>,
-    /// Template of the KnativeEventing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eventing: Option<Template>,
-    /// Overrides.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub overrides: Vec<FleetOverride>,
-}
+/// Revisions by name.
+pub type Revisions = BTreeMap<String, Revision>;
 
 /// A stored revision.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,55 +30,109 @@ pub struct Revision {
     pub number: i64,
     /// Generation of the fleet in which its rollout failed.
     pub failed_generation: Option<i64>,
+    /// Uid of the fleet that is its controller.
+    pub owner: Option<String>,
+    /// Value of the label with the name of the fleet.
+    pub label: String,
     /// Content.
     pub data: RevisionData,
 }
 
-impl RevisionData {
-    /// The content of `spec`.
-    pub fn of(spec: &KnativeFleetSpec) -> Self {
-        let KnativeFleetSpec { serving, eventing, overrides, .. } = spec.clone();
-        Self { serving, eventing, overrides }
-    }
-
-    /// Name of the revision of `fleet` with this content.
-    pub fn name(&self, fleet: &str) -> String {
-        let digest = Sha256::digest(json!(self).to_string());
-        let digest: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
-        format!("{fleet}-{digest}")
-    }
-
-    /// The ControllerRevision of `fleet` in `namespace`, owned by it.
-    pub fn manifest(&self, namespace: &str, fleet: &str, owner: &Value, number: i64) -> Value {
-        json!({
-            "apiVersion": "apps/v1", "kind": "ControllerRevision",
-            "metadata": {"name": self.name(fleet), "namespace": namespace, "labels": {FLEET: label_value(fleet)}, "ownerReferences": [owner]},
-            "revision": number,
-            "data": self,
-        })
-    }
+/// A fleet: its name and its uid.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// Uid.
+    pub uid: &'a str,
 }
 
 impl Revision {
-    /// Parses `stored`; `None` if it has other content.
+    /// Parses `stored`; `None` if this version can't read it.
     pub fn parse(stored: &ControllerRevision) -> Option<Self> {
-        let annotation = stored.metadata.annotations.as_ref().and_then(|all| all.get(FLEET_FAILED));
+        let data: RevisionData = strict::read(&stored.data.0).ok()?;
+        if !is_readable(&data) {
+            return None;
+        }
+        let meta = &stored.metadata;
+        let annotation = meta.annotations.as_ref().and_then(|all| all.get(FLEET_FAILED));
+        let mut owners = meta.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true) && owner.kind == "KnativeFleet");
         Some(Self {
-            name: stored.metadata.name.clone()?,
+            name: meta.name.clone()?,
             number: stored.revision.unwrap_or_default(),
             failed_generation: annotation.and_then(|generation| generation.parse().ok()),
-            data: serde_json::from_value(stored.data.0.clone()).ok()?,
+            owner: owner.map(|owner| owner.uid.clone()),
+            label: meta.labels.as_ref().and_then(|all| all.get(FLEET)).cloned().unwrap_or_default(),
+            data,
         })
     }
+
+    /// Whether it is a revision of `fleet`.
+    pub fn is_of(&self, fleet: Owner<'_>) -> bool {
+        self.owner.as_deref() == Some(fleet.uid) && self.data.has_name(&self.name, fleet.name, fleet.uid)
+    }
+}
+
+/// Whether all selectors and templates in `data` can be read. A missing one would delete resources.
+fn is_readable(data: &RevisionData) -> bool {
+    let is_template = |component, template: &Option<Template>| {
+        let resource = template.as_ref().map(|template| json!({"metadata": {}, "spec": template.spec}));
+        resource.is_none_or(|resource| rules::parse(component, &resource).is_ok())
+    };
+    (data.serving.is_some() || data.eventing.is_some())
+        && is_template(Component::Serving, &data.serving)
+        && is_template(Component::Eventing, &data.eventing)
+        && data.overrides.iter().all(|change| selector(change.cluster_selector.clone()).is_ok())
+}
+
+/// The ControllerRevision called `name` of `fleet` in `namespace` with `data`, owned by it.
+pub fn manifest(
+    (namespace, fleet, owner): (&str, &str, &Value),
+    name: &str,
+    data: &RevisionData,
+    number: i64,
+) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {"name": name, "namespace": namespace, "labels": {FLEET: label_value(fleet)}, "ownerReferences": [owner]},
+        "revision": number,
+        "data": data,
+    })
+}
+
+/// The revisions of `fleet` among `all` of its namespace.
+pub fn own(all: &Revisions, fleet: Owner<'_>) -> Revisions {
+    let own = all.iter().filter(|(_, revision)| revision.is_of(fleet));
+    own.map(|(name, revision)| (name.clone(), revision.clone())).collect()
+}
+
+/// Revisions among `all` that claim to be of `fleet`, and are not used, with the reason. Those of
+/// another fleet, also of a former one with this name, claim nothing.
+pub fn ignored<'r>(all: &'r Revisions, fleet: Owner<'_>) -> Vec<(&'r str, &'static str)> {
+    let label = label_value(fleet.name);
+    let reason = |revision: &Revision| match revision.owner.as_deref() {
+        Some(uid) if uid == fleet.uid && !revision.is_of(fleet) => Some("its name is not that of its content"),
+        None if revision.label == label => Some("the fleet is not its controller"),
+        _ => None,
+    };
+    all.iter().filter_map(|(name, revision)| Some((name.as_str(), reason(revision)?))).collect()
+}
+
+/// Name of the revision of `fleet` with `data`: that of the one among `own` with equal content,
+/// which may be of an earlier version, or a new name.
+pub fn name_of(own: &Revisions, data: &RevisionData, fleet: Owner<'_>) -> String {
+    let equal = own.values().filter(|revision| revision.data == *data).max_by_key(|revision| revision.number);
+    equal.map_or_else(|| data.name(fleet.name, fleet.uid), |revision| revision.name.clone())
 }
 
 /// The number of the next revision: one more than that of all others.
 pub fn next_number<'r>(revisions: impl Iterator<Item = &'r Revision>) -> i64 {
-    revisions.map(|revision| revision.number).max().unwrap_or_default() + 1
+    revisions.map(|revision| revision.number).max().unwrap_or_default().saturating_add(1)
 }
 
 /// Names of the revisions to delete: the oldest beyond `limit`, unless they are `used`.
-pub fn obsolete(revisions: &BTreeMap<String, Revision>, limit: Option<i32>, used: &BTreeSet<&str>) -> Vec<String> {
+pub fn obsolete(revisions: &Revisions, limit: Option<i32>, used: &BTreeSet<&str>) -> Vec<String> {
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HISTORY_LIMIT);
     let mut unused: Vec<&Revision> = revisions.values().filter(|r| !used.contains(r.name.as_str())).collect();
     unused.sort_by_key(|revision| (revision.number, revision.name.clone()));
@@ -98,45 +144,91 @@ pub fn obsolete(revisions: &BTreeMap<String, Revision>, limit: Option<i32>, used
 mod tests {
     use super::*;
 
+    const PROD: Owner<'_> = Owner { name: "prod", uid: "1" };
+
     fn data(version: &str) -> RevisionData {
         let template =
             serde_json::from_value(json!({"spec": {"version": version, "config": {"b": {}, "a": {}}}})).unwrap();
         RevisionData { serving: Some(template), ..RevisionData::default() }
     }
 
-    #[test]
-    fn equal_content_is_the_same_revision() {
-        let reordered: Template =
-            serde_json::from_str(r#"{"spec": {"config": {"a": {}, "b": {}}, "version": "1.22"}}"#).unwrap();
-        let other = RevisionData { serving: Some(reordered), ..RevisionData::default() };
-        assert_eq!(data("1.22").name("prod"), other.name("prod"));
-        assert_ne!(data("1.22").name("prod"), data("1.23").name("prod"));
-        assert!(data("1.22").name("prod").starts_with("prod-"));
+    /// A revision called `name` with the content of `version`, as it is stored; `owner` is patched.
+    fn stored(name: &str, version: &str, number: i64, owner: &Value) -> (String, Revision) {
+        let mut reference = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "name": "prod", "uid": "1", "controller": true});
+        json_patch::merge(&mut reference, owner);
+        let manifest = manifest(("n", "prod", &reference), name, &data(version), number);
+        (name.to_owned(), Revision::parse(&serde_json::from_value(manifest).unwrap()).unwrap())
+    }
+
+    fn new_name(version: &str) -> String {
+        data(version).name("prod", "1")
     }
 
     #[test]
     fn manifest_round_trips() {
-        let mut manifest = data("1.22").manifest(
-            "n",
-            "prod",
-            &json!({"apiVersion": "v1", "kind": "K", "name": "prod", "uid": "1"}),
-            3,
+        let (name, owner) = (
+            new_name("1.22"),
+            json!({"apiVersion": "v1", "kind": "KnativeFleet", "name": "prod", "uid": "1", "controller": true}),
         );
+        let mut manifest = manifest(("n", "prod", &owner), &name, &data("1.22"), 3);
         manifest["metadata"]["annotations"] = json!({FLEET_FAILED: "7"});
         let revision = Revision::parse(&serde_json::from_value(manifest).unwrap()).unwrap();
         assert_eq!((revision.number, revision.failed_generation, &revision.data), (3, Some(7), &data("1.22")));
-        assert_eq!(revision.name, data("1.22").name("prod"));
+        assert_eq!((revision.name.as_str(), revision.label.as_str()), (name.as_str(), "prod"));
+        assert!(revision.is_of(PROD));
+    }
+
+    #[test]
+    fn upgrade_of_the_operator_keeps_the_revision() {
+        let (earlier, none) = (data("1.22").earlier_name("prod"), json!({}));
+        let all = Revisions::from([stored(&earlier, "1.22", 4, &none)]);
+        let own = own(&all, PROD);
+        assert_eq!(name_of(&own, &data("1.22"), PROD), earlier, "nothing is rolled out");
+        // The next content has a new name.
+        let next = name_of(&own, &data("1.23"), PROD);
+        assert_eq!(next, new_name("1.23"));
+        // After a way back to the earlier version and another upgrade, the newest counts.
+        let all = Revisions::from([stored(&new_name("1.22"), "1.22", 3, &none), stored(&earlier, "1.22", 4, &none)]);
+        assert_eq!(name_of(&super::own(&all, PROD), &data("1.22"), PROD), earlier);
+    }
+
+    #[test]
+    fn content_is_compared_and_not_only_the_name() {
+        // Another content with the same short name, as somebody can find it.
+        let (name, mut revision) = stored(&data("1.22").earlier_name("prod"), "1.22", 1, &json!({}));
+        revision.data = data("1.23");
+        let all = Revisions::from([(name.clone(), revision)]);
+        assert!(own(&all, PROD).is_empty());
+        assert_eq!(ignored(&all, PROD), [(name.as_str(), "its name is not that of its content")]);
+        assert_eq!(name_of(&own(&all, PROD), &data("1.22"), PROD), new_name("1.22"));
+        // Also if it is taken for one of the fleet.
+        assert_eq!(name_of(&all, &data("1.22"), PROD), new_name("1.22"));
+    }
+
+    #[test]
+    fn revisions_that_the_fleet_does_not_control_are_ignored() {
+        let name = new_name("1.22");
+        for (owner, reason) in [
+            (json!({"controller": false}), Some("the fleet is not its controller")),
+            (json!({"controller": null}), Some("the fleet is not its controller")),
+            (json!({"kind": "ConfigMap"}), Some("the fleet is not its controller")),
+            // Of a former fleet with this name.
+            (json!({"uid": "2"}), None),
+        ] {
+            let all = Revisions::from([stored(&name, "1.22", 1, &owner)]);
+            assert!(own(&all, PROD).is_empty(), "{owner}");
+            let expected: Vec<_> = reason.map(|reason| (name.as_str(), reason)).into_iter().collect();
+            assert_eq!(ignored(&all, PROD), expected, "{owner}");
+        }
+        let all = Revisions::from([stored(&name, "1.22", i64::MAX, &json!({}))]);
+        assert_eq!((own(&all, PROD).len(), ignored(&all, PROD).len()), (1, 0));
+        assert_eq!(next_number(all.values()), i64::MAX);
     }
 
     #[test]
     fn oldest_unused_revisions_are_obsolete() {
-        let revision = |number: i64| Revision {
-            name: number.to_string(),
-            number,
-            failed_generation: None,
-            data: RevisionData::default(),
-        };
-        let revisions: BTreeMap<_, _> = (1..=6).map(|number| (number.to_string(), revision(number))).collect();
+        let revisions: Revisions =
+            (1..=6).map(|number| stored(&number.to_string(), "1.22", number, &json!({}))).collect();
         assert_eq!(next_number(revisions.values()), 7);
         assert_eq!(obsolete(&revisions, Some(2), &BTreeSet::from(["1", "6"])), ["2", "3"]);
         assert!(obsolete(&revisions, None, &BTreeSet::new()).is_empty());

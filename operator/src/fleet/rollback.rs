@@ -42,7 +42,8 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
             }
         }
         let new = own().filter(|member| member.is_new() && member.unavailable.is_none());
-        if let Some(current) = input.current.filter(|_| !input.is_paused) {
+        let current = input.current.filter(|current| !input.is_paused && input.may_install(index, current));
+        if let Some(current) = current {
             let free = stage.concurrency(decision.stages[index].clusters).saturating_sub(returning);
             writes.extend(new.take(free).flat_map(|member| member.writes(current, input.contents)));
         }

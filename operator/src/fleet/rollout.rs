@@ -20,17 +20,16 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
             }
         }
         let state = if is_open { state(input, index, &report) } else { StageState::Pending };
-        match state {
-            StageState::Progressing => {
-                let free = stage.concurrency(report.clusters).saturating_sub(report.updating);
-                let pending = members().filter(|(_, progress)| matches!(progress, Progress::Pending)).take(free);
-                for (member, _) in pending {
-                    writes.extend(member.writes(input.update, input.contents));
-                }
-            }
-            // New clusters get what the others of their stage have.
-            StageState::Pending | StageState::AwaitingApproval => writes.extend(installs(input, index, decision)),
-            StageState::Paused | StageState::Complete => {}
+        let is_next = |progress: &Progress| state == StageState::Progressing && matches!(progress, Progress::Pending);
+        let may_retry = is_open && may_retry(input, index, decision);
+        let free = stage.concurrency(report.clusters).saturating_sub(report.updating);
+        let next = members().filter(|(member, progress)| is_next(progress) || may_retry && member.retries(progress));
+        for (member, _) in next.take(free) {
+            writes.extend(member.writes(input.update, input.contents));
+        }
+        // New clusters get what the others of their stage have.
+        if matches!(state, StageState::Pending | StageState::AwaitingApproval) {
+            writes.extend(installs(input, index, decision));
         }
         if input.is_rolling_out() && report.failed > stage.failures(report.clusters) {
             decision.mark_failed = input.on_failure == OnFailure::Rollback;
@@ -51,18 +50,28 @@ fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &super::decisi
     if report.pending + report.updating == 0 {
         return StageState::Complete;
     }
-    let is_approved = || input.approvals.contains(&(input.update.to_owned(), stage.name.clone()));
-    // A stage that is in progress was approved.
-    if is_rolling_out && stage.needs_approval && report.pending > 0 && !is_approved() {
+    // Also after the rollout: a cluster that was deferred, or is new, has not had its turn.
+    if report.pending > 0 && !input.is_approved(index) {
         return StageState::AwaitingApproval;
     }
     if input.is_paused && report.pending > 0 { StageState::Paused } else { StageState::Progressing }
 }
 
+/// Whether refused writes of the stage `index` may be tried again. They stop no rollout of others:
+/// the stage is complete, or stopped because of them.
+fn may_retry<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> bool {
+    let (stage, report) = (&input.stages.settings()[index], &decision.stages[index]);
+    let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
+    let refused = own.filter(|(_, progress)| progress.is_refused()).count();
+    let is_stopped = input.is_rolling_out() && report.failed - refused > stage.failures(report.clusters);
+    !input.is_paused && input.is_approved(index) && !is_stopped
+}
+
 /// Installs the current revision on new clusters of the stage `index`, which the rollout has not
 /// reached.
 fn installs<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> Vec<super::member::Write> {
-    let Some(current) = input.current.filter(|_| input.is_rolling_out() && !input.is_paused) else { return Vec::new() };
+    let current = input.current.filter(|_| input.is_rolling_out() && !input.is_paused);
+    let Some(current) = current.filter(|current| input.may_install(index, current)) else { return Vec::new() };
     let stage = &input.stages.settings()[index];
     let own = || input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
     let is_installing = |member: &Member| {

@@ -42,6 +42,8 @@ pub fn status<C: Contents>(
         conditions: Vec::new(),
         current_revision: current.map(str::to_owned),
         update_revision: Some(input.update.to_owned()),
+        rollout_digest: old.rollout_digest.clone(),
+        rollout_generation: old.rollout_generation,
         clusters: number(input.members.len()),
         updated: count(|progress| *progress == Progress::Updated),
         ready: number(input.members.iter().filter(|member| member.is_ready()).count()),
@@ -123,6 +125,10 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
         };
         let message = clip(&message, MAX_CLUSTER_MESSAGE);
         attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+    }
+    for (cluster, owner) in input.duplicates {
+        let message = format!("the same cluster as ClusterProfile {owner}, which came first and is counted");
+        attention.push((4, ClusterAttention { cluster: cluster.clone(), reason: "Duplicate".to_owned(), message }));
     }
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
@@ -248,7 +254,7 @@ fn removal_blocked(removal: Option<&BlockedRemoval<'_>>) -> State {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{BTreeMap, HashSet};
 
     use knative_operator_shared::api::Component;
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
@@ -256,7 +262,7 @@ mod tests {
     use knative_operator_shared::version::Version;
 
     use super::*;
-    use crate::fleet::member::{Child, Wanted};
+    use crate::fleet::member::{Child, Refused, Wanted};
 
     struct Nothing;
 
@@ -287,7 +293,7 @@ mod tests {
             cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
             stage: number % 64,
             unavailable: None,
-            refused: Some(("r".to_owned(), "why ".repeat(2000))),
+            refused: Some(Refused { revision: "r".to_owned(), message: "why ".repeat(2000), is_due: false }),
             children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
         };
         let members: Vec<Member> = (0..5000).map(member).collect();
@@ -295,6 +301,7 @@ mod tests {
         let input = Input {
             stages: &stages,
             members: &members,
+            duplicates: &BTreeMap::new(),
             current: Some("s"),
             update: "r",
             has_failed: false,

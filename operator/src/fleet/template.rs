@@ -3,7 +3,8 @@
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::label::{
-    FLEET, FLEET_CLUSTER, FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT, GROUP, VERSION,
+    FLEET, FLEET_ANNOTATIONS, FLEET_CLUSTER, FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT, GROUP,
+    VERSION,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -46,7 +47,7 @@ pub fn wanted(template: &Template) -> Wanted {
     let version = content["spec"].as_object_mut().and_then(|spec| spec.remove("version"));
     let digest = Sha256::digest(content.to_string());
     let bytes = digest.first_chunk().copied().unwrap_or_default();
-    Wanted { content: u64::from_be_bytes(bytes), version: version.and_then(|v| v.as_str().map(str::to_owned)) }
+    Wanted { content: u128::from_be_bytes(bytes), version: version.and_then(|v| v.as_str().map(str::to_owned)) }
 }
 
 /// What a child records about its rollout.
@@ -80,10 +81,12 @@ pub fn manifest(
     let (mut labels, mut annotations) = (template.metadata.labels.clone(), template.metadata.annotations.clone());
     labels.insert(FLEET.to_owned(), label_value(fleet));
     labels.insert(FLEET_CLUSTER.to_owned(), label_value(&cluster.name));
+    // The state of the rollout is not the template's to set.
+    FLEET_ANNOTATIONS.iter().for_each(|name| drop(annotations.remove(*name)));
     annotations.insert(FLEET_REVISION.to_owned(), record.revision.clone());
     annotations.extend(record.previous.clone().map(|previous| (FLEET_PREVIOUS.to_owned(), previous)));
     annotations.insert(FLEET_UPDATED_AT.to_owned(), record.updated_at.clone());
-    annotations.insert(FLEET_CONTENT.to_owned(), format!("{:016x}", wanted(template).content));
+    annotations.insert(FLEET_CONTENT.to_owned(), format!("{:032x}", wanted(template).content));
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": component.kind(),

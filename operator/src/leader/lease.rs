@@ -16,10 +16,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::election::{Record, Timing};
+use super::fence::Fence;
 use super::share::{Shard, ShardChanges, plan_changes};
 
+/// The defaults of client-go.
 const TIMING: Timing =
-    Timing { lease: Duration::from_secs(12), deadline: Duration::from_secs(8), retry: Duration::from_secs(2) };
+    Timing { lease: Duration::from_secs(15), deadline: Duration::from_secs(10), retry: Duration::from_secs(2) };
+/// Time limit of a request, half of the deadline (as in client-go): one on a connection that is
+/// dead leaves time for another.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay before a failed renewal is tried again.
+const RETRY: Duration = Duration::from_millis(250);
 /// Label of every Lease, with the number of shards as value.
 const SHARDS: &str = "operator.knative.dev/shards";
 /// Annotation with the replica that requests the shard.
@@ -36,6 +43,8 @@ pub struct Settings {
     pub identity: String,
     /// Number of shards of the fleet.
     pub shards: u32,
+    /// Lets writes pass after each renewal.
+    pub fence: Fence,
 }
 
 /// A change of the shards of this replica.
@@ -89,8 +98,9 @@ pub async fn run(
                 None => candidate.tick().await,
             }
         };
-        if let Err(error) = tick.await {
-            tracing::warn!(error = error_text(&error), "failed to read or renew Leases");
+        let outcome = tick.await;
+        if let Err(error) = &outcome {
+            tracing::warn!(error = error_text(error), "failed to read or renew Leases");
         }
         if let Some((shard, _)) =
             candidate.leases_held.iter().find(|(_, leases_held)| leases_held.renewed.elapsed() >= TIMING.deadline)
@@ -98,8 +108,14 @@ pub async fn run(
             tracing::error!(shard, "the Lease could not be renewed for {:?}", TIMING.deadline);
             return false;
         }
+        let delay = match (candidate.leases_held.is_empty(), outcome) {
+            // Replicas that yield to each other try again at different times.
+            (true, _) => TIMING.retry + jitter(),
+            (false, Ok(())) => TIMING.retry,
+            (false, Err(_)) => RETRY,
+        };
         tokio::select! {
-            () = tokio::time::sleep(TIMING.retry) => {}
+            () = tokio::time::sleep(delay) => {}
             () = stop.cancelled() => {
                 let leases_held: Vec<u32> = candidate.leases_held.keys().copied().collect();
                 candidate.release(&leases_held).await;
@@ -107,6 +123,12 @@ pub async fn run(
             }
         }
     }
+}
+
+/// Up to a quarter of a second.
+fn jitter() -> Duration {
+    let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), ());
+    Duration::from_millis(random % 250)
 }
 
 impl Candidate {
@@ -118,8 +140,18 @@ impl Candidate {
     /// Renews the Leases. With several shards, lists all and acquires, requests and releases
     /// shards.
     async fn tick(&mut self) -> kube::Result<()> {
-        for shard in self.leases_held.keys().copied().collect::<Vec<_>>() {
-            self.renew(shard).await?;
+        // At once: one after another would take longer than the deadline if the hub is slow.
+        let renewals = self.leases_held.iter().map(|(shard, one)| self.renew(*shard, &one.lease));
+        let mut failed = None;
+        for renewed in futures::future::join_all(renewals).await {
+            match renewed {
+                Ok(Some((shard, lease))) => self.hold(shard, lease),
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         if self.settings.shards == 1 && !self.leases_held.is_empty() {
             return Ok(());
@@ -181,11 +213,11 @@ impl Candidate {
         })
     }
 
-    /// Renews a Lease from its last written state, which takes one request.
-    async fn renew(&mut self, shard: u32) -> kube::Result<()> {
-        let Some(leases_held) = self.leases_held.get(&shard) else { return Ok(()) };
+    /// Renews a Lease from its last written state, which takes one request; `None` if another
+    /// replica has it.
+    async fn renew(&self, shard: u32, stored: &Lease) -> kube::Result<Option<(u32, HeldLease)>> {
         let (started, name) = (Instant::now(), self.name(shard));
-        let mut lease = leases_held.lease.clone();
+        let mut lease = stored.clone();
         if let Some(spec) = lease.spec.as_mut() {
             spec.renew_time = Some(MicroTime(Timestamp::now()));
         }
@@ -197,15 +229,19 @@ impl Candidate {
                     tracing::error!(lease = name, "another replica holds the Lease");
                     // Not renewed: it counts as lost at its deadline, which has passed for the
                     // replica that took it.
-                    return Ok(());
+                    return Ok(None);
                 }
                 lease.metadata = found.metadata;
                 self.leases.replace(&name, &post_as(FIELD_MANAGER), &lease).await?
             }
             other => other?,
         };
-        self.leases_held.insert(shard, HeldLease { lease: written, renewed: started });
-        Ok(())
+        Ok(Some((shard, HeldLease { lease: written, renewed: started })))
+    }
+
+    fn hold(&mut self, shard: u32, lease: HeldLease) {
+        self.leases_held.insert(shard, lease);
+        self.settings.fence.renewed(self.leases_held.values().map(|lease| lease.renewed).min());
     }
 
     /// Acquires a Lease, unless another replica is faster.
@@ -237,8 +273,16 @@ impl Candidate {
         };
         match written {
             Ok(lease) => {
+                if self.leases_held.is_empty() {
+                    let others = self.has_others().await;
+                    if !matches!(others, Ok(false)) {
+                        // A replica with another number of shards was faster, or may have been.
+                        self.give_up(&name, lease).await;
+                        return others.map(drop);
+                    }
+                }
                 tracing::info!(identity = self.settings.identity, lease = name, "leading");
-                self.leases_held.insert(shard, HeldLease { lease, renewed: started });
+                self.hold(shard, HeldLease { lease, renewed: started });
                 // The receiver is gone only while the process ends.
                 let _ = self.events.send(ShardEvent::Acquired(shard)).await;
                 Ok(())
@@ -271,16 +315,31 @@ impl Candidate {
             let _ = answered.await;
         }
         for shard in shards.iter().copied().collect::<BTreeSet<_>>() {
-            let Some(HeldLease { mut lease, .. }) = self.leases_held.remove(&shard) else { continue };
-            if let Some(spec) = lease.spec.as_mut() {
-                spec.holder_identity = None;
-                spec.lease_duration_seconds = Some(1);
-            }
-            // With the last written resourceVersion: if that fails, the Lease expires.
-            if let Err(error) = self.leases.replace(&self.name(shard), &post_as(FIELD_MANAGER), &lease).await {
-                tracing::debug!(error = error_text(&error), shard, "failed to release the Lease");
-            }
+            let Some(HeldLease { lease, .. }) = self.leases_held.remove(&shard) else { continue };
+            self.settings.fence.renewed(self.leases_held.values().map(|lease| lease.renewed).min());
+            self.give_up(&self.name(shard), lease).await;
         }
+    }
+
+    /// Writes that the Lease `name` has no holder.
+    async fn give_up(&self, name: &str, mut lease: Lease) {
+        if let Some(spec) = lease.spec.as_mut() {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+        }
+        // With the last written resourceVersion: if that fails, the Lease expires.
+        if let Err(error) = self.leases.replace(name, &post_as(FIELD_MANAGER), &lease).await {
+            tracing::debug!(error = error_text(&error), lease = name, "failed to release the Lease");
+        }
+    }
+
+    /// Whether a replica with another number of shards holds a Lease: two of them that start at the
+    /// same time see each other only after both have acquired one.
+    async fn has_others(&mut self) -> kube::Result<bool> {
+        let listed = self.leases.list(&ListParams::default().labels(SHARDS)).await?.items;
+        let others: Vec<_> =
+            listed.into_iter().filter(|lease| shard_count(lease) != Some(self.settings.shards)).collect();
+        Ok(self.has_holder(&others, Instant::now()))
     }
 }
 
@@ -304,3 +363,7 @@ fn record(lease: &Lease) -> Record {
         lease: seconds.map_or(TIMING.lease, Duration::from_secs),
     }
 }
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

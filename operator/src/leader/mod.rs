@@ -3,13 +3,16 @@
 //!
 //! Every write has the resourceVersion that was read, so one of two candidates gets a conflict. The
 //! age of a Lease is measured by the local clock since its last observed renewal (as in client-go),
-//! so clocks need not agree. A process that could not renew in time ends.
+//! so clocks need not agree. A process that could not renew in time ends, and [`fence`] stops its
+//! writes before another one may start.
 
 mod election;
+mod fence;
 mod lease;
 mod share;
 
-pub use lease::{Settings, ShardEvent, run};
+pub use fence::{Fence, LeaseLost};
+pub use lease::{REQUEST_TIMEOUT, Settings, ShardEvent, run};
 
 use knative_operator_shared::api::Knative;
 use sha2::{Digest, Sha256};

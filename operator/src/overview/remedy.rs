@@ -49,17 +49,47 @@ pub const REMEDIES: &[Remedy] = &[
     permanent(RESOLVED, "AccessProviderNotConfigured", &[], "Add one to `accessProvidersConfig.providers`."),
     permanent(
         RESOLVED,
+        "ClusterProfileNotPermitted",
+        &[],
+        "Refer to a ClusterProfile of another namespace, or add the namespace to `knative_operator.multicluster.profileNamespaces`.",
+    ),
+    permanent(
+        RESOLVED,
         "ClusterProfileNotFound",
         &[],
         "Create it, or delete the resource and create it with the right reference.",
     ),
     temporary(RESOLVED, "ClusterProfileNotReady", &[], "Check the cluster manager. Without one, patch the status."),
+    temporary(
+        RESOLVED,
+        "ClusterProfileUnavailable",
+        &["has not been read yet"],
+        "None. The operator reads it after its start.",
+    ),
+    temporary(
+        RESOLVED,
+        "ClusterProfileUnavailable",
+        &["cannot read ClusterProfile "],
+        "Grant the operator's account `list` and `watch` for ClusterProfiles, as the chart does.",
+    ),
+    permanent(
+        RESOLVED,
+        "ClusterProfileUnavailable",
+        &["can't read ClusterProfile "],
+        "Correct the field that the message names, or install a newer version of the operator.",
+    ),
     permanent(RESOLVED, "ClusterProfileUnavailable", &[], "Use one name in both; the message lists the names."),
     temporary(
         RESOLVED,
         "AccessProviderFailed",
         &[],
         "The message has its last line on standard error. `exec format error`: it is built for another architecture. Missing Secret: create it in the operator's namespace.",
+    ),
+    permanent(
+        RESOLVED,
+        "CredentialNotBound",
+        &[],
+        "Check that the server in the message is the cluster of the Secret, and bind the Secret as the message says. See [Which ClusterProfile gets which credential](multicluster.md#which-clusterprofile-gets-which-credential).",
     ),
     permanent(RESOLVED, "RemoteClientCreationFailed", &[], "Correct the field that the message names."),
     temporary(
@@ -82,11 +112,27 @@ pub const REMEDIES: &[Remedy] = &[
         &[],
         "Set `spec.version` to the next minor version first; `knative-operator versions` lists the versions.",
     ),
-    permanent(INSTALLED, "Unreadable", &[], "Correct the field that the message names."),
+    permanent(
+        INSTALLED,
+        "Unreadable",
+        &[],
+        "Correct the field that the message names. After a roll back, install the newer version again.",
+    ),
+    permanent(
+        INSTALLED,
+        "LocalInstallationDisabled",
+        &[],
+        "Create the resource with a ClusterProfile, or install the chart with `knative_operator.localInstallation: true`.",
+    ),
     temporary(INSTALLED, "NamespaceTerminating", &[], "None. The operator installs again once the namespace is gone."),
     temporary(INSTALLED, "GoOperatorRunning", &[], "Delete the Go operator's Deployment; see [Migrate](migration.md)."),
     temporary(INSTALLED, "Error", &[" is not installed"], "Install it, or change the setting that the message names."),
-    permanent(INSTALLED, "Error", &["is older and installed on the same cluster"], "Delete one of the two resources."),
+    permanent(
+        INSTALLED,
+        "Occupied",
+        &[],
+        "Do what the message says: it names the owner and the ways out. See [Disaster recovery](../operate/disaster-recovery.md).",
+    ),
     permanent(INSTALLED, "Error", &["Job ", " failed"], "Fix the cause, then delete the Job to run it again."),
     temporary(
         INSTALLED,
@@ -161,6 +207,10 @@ mod tests {
         );
         assert_eq!(text(INSTALLED, "Installing", "Waiting for Job n/j"), None);
         assert_eq!(text(RESOLVED, "RemoteClusterStale", "x"), Some("None. This ends by itself."));
+        let recovers = |message| find(RESOLVED, "ClusterProfileUnavailable", message).map(|advice| advice.can_recover);
+        let messages =
+            ["ClusterProfile a/b has not been read yet", "cannot read ClusterProfile a/b: 403", "a/b has none"];
+        assert_eq!(messages.map(recovers), [Some(true), Some(true), Some(false)]);
         assert!(text(INSTALLED, "Error", "cannot watch Deployments").is_some_and(|text| text.starts_with("Grant")));
     }
 
@@ -169,10 +219,12 @@ mod tests {
         for reason in [
             Reason::MulticlusterDisabled,
             Reason::AccessProviderNotConfigured,
+            Reason::ClusterProfileNotPermitted,
             Reason::ClusterProfileNotFound,
             Reason::ClusterProfileNotReady,
             Reason::ClusterProfileUnavailable,
             Reason::AccessProviderFailed,
+            Reason::CredentialNotBound,
             Reason::RemoteClientCreationFailed,
             Reason::RemoteClusterUnreachable,
             Reason::RemoteClusterUnauthorized,

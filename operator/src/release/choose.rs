@@ -34,7 +34,9 @@ pub fn select_version(bundle: &Bundle, resource: &Knative) -> Result<Version, Ve
         VersionError::Unavailable { .. } => VersionSelectionError::Unavailable(error),
         other => VersionSelectionError::Ineligible(other),
     })?;
-    let installed = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
+    // One that can't be read is not the same as none.
+    let installed = resource.status().and_then(|s| s.version.as_deref()).map(str::parse).transpose();
+    let installed = installed.map_err(VersionSelectionError::Ineligible)?;
     version.may_follow(installed.as_ref(), component.kind()).map_err(VersionSelectionError::Ineligible)?;
     Ok(version)
 }

@@ -14,7 +14,7 @@ use reqwest::{Client, ClientBuilder, Response, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
 use super::bundle::Objects;
-use super::host_policy::{ForbiddenAddress, HostPolicy};
+use super::host_policy::{ForbiddenHost, HostPolicy};
 use super::parse;
 use super::source::Source;
 use crate::object::CompactObject;
@@ -29,8 +29,9 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 /// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
-/// Maximum number of cached URLs; the one used the longest ago is dropped first.
-const MAX_CACHED: usize = 256;
+/// Maximum number of cached URLs, and maximum size of their manifests in bytes; the one used the
+/// longest ago is dropped first.
+const MAX_CACHED: (usize, usize) = (256, 64 << 20);
 
 /// Why a manifest is not available.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +50,7 @@ pub enum DownloadError {
     TooSlow(Duration),
     /// The host may not be contacted.
     #[error(transparent)]
-    Forbidden(#[from] ForbiddenAddress),
+    Forbidden(#[from] ForbiddenHost),
     /// The manifest can't be parsed.
     #[error("it can't be parsed: {0}")]
     Unparsable(String),
@@ -84,6 +85,8 @@ pub struct Downloads {
 #[derive(Clone, Debug)]
 struct CachedManifest {
     digest: [u8; 32],
+    /// Size of the manifest in bytes.
+    size: usize,
     objects: Objects,
     /// Headers for a conditional request.
     validators: HeaderMap,
@@ -148,10 +151,7 @@ impl Downloads {
     fn store(&self, url: &Url, cached: CachedManifest) {
         let mut all = self.lock();
         all.insert(url.clone(), cached);
-        let oldest = all.iter().min_by_key(|(_, cached)| cached.asked).map(|(url, _)| url.clone());
-        if let Some(oldest) = oldest.filter(|_| all.len() > MAX_CACHED) {
-            all.remove(&oldest);
-        }
+        evict(&mut all);
     }
 
     async fn fetch_with_retries(
@@ -186,7 +186,19 @@ impl Downloads {
             Some(objects) => objects,
             None => Arc::new(tokio::task::block_in_place(|| parse_objects(&body))?),
         };
-        Ok(CachedManifest { digest, objects, validators, asked })
+        Ok(CachedManifest { digest, size: body.len(), objects, validators, asked })
+    }
+}
+
+/// Drops the manifests used the longest ago, until the others may stay.
+fn evict(all: &mut HashMap<Url, CachedManifest>) {
+    let is_too_large = |all: &HashMap<Url, CachedManifest>| {
+        all.len() > MAX_CACHED.0 || all.values().map(|cached| cached.size).sum::<usize>() > MAX_CACHED.1
+    };
+    while is_too_large(all) {
+        let oldest = all.iter().min_by_key(|(_, cached)| cached.asked).map(|(url, _)| url.clone());
+        let Some(oldest) = oldest else { return };
+        all.remove(&oldest);
     }
 }
 
@@ -233,4 +245,25 @@ fn follow(hosts: &HostPolicy, attempt: Attempt<'_>) -> reqwest::redirect::Action
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn failed(error: reqwest::Error) -> DownloadError {
     DownloadError::Failed(error_text(&error.without_url()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_manifests_have_a_limit() {
+        let now = Instant::now();
+        let manifest = |age: u64, size| {
+            let asked = now.checked_sub(Duration::from_secs(age)).unwrap();
+            CachedManifest { digest: [0; 32], size, objects: Arc::default(), validators: HeaderMap::new(), asked }
+        };
+        let url = |number: usize| Url::parse(&format!("https://example.com/{number}")).unwrap();
+        let mut large: HashMap<_, _> = (0..10).map(|number| (url(number), manifest(number as u64, MAX_SIZE))).collect();
+        evict(&mut large);
+        assert!(large.len() == 6 && (0..6).all(|number| large.contains_key(&url(number))), "{:?}", large.keys());
+        let mut many: HashMap<_, _> = (0..300).map(|number| (url(number), manifest(number as u64, 1))).collect();
+        evict(&mut many);
+        assert!(many.len() == MAX_CACHED.0 && many.contains_key(&url(0)));
+    }
 }

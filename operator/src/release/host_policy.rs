@@ -40,16 +40,31 @@ impl FromStr for AllowedHost {
 
 /// Why a host may not be contacted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{address} is not a public address; if the host may be contacted, add it to --allowed-manifest-hosts (chart value knative_operator.manifests.allowedHosts)"
-)]
-pub struct ForbiddenAddress {
-    address: IpAddr,
+pub enum ForbiddenHost {
+    /// Its address is not public.
+    #[error(
+        "{0} is not a public address; if the host may be contacted, add it to --allowed-manifest-hosts (chart value knative_operator.manifests.allowedHosts)"
+    )]
+    Address(IpAddr),
+    /// It is the host of a proxy.
+    #[error(
+        "{0} is the host of the proxy; if manifests may be downloaded from it, add its name to --allowed-manifest-hosts (chart value knative_operator.manifests.allowedHosts)"
+    )]
+    Proxy(String),
 }
 
-/// Which hosts may be contacted. Clones share the list.
+/// Which hosts may be contacted. Clones share the lists.
 #[derive(Clone, Debug, Default)]
-pub struct HostPolicy(Option<Arc<[AllowedHost]>>);
+pub struct HostPolicy(Option<Arc<Limits>>);
+
+#[derive(Debug)]
+struct Limits {
+    allowed: Vec<AllowedHost>,
+    /// Hosts of proxies. An administrator chose them, so connections to them are always permitted.
+    /// A URL must not name them, since it is not known why a name is resolved: with `NO_PROXY`, the
+    /// connection might be one to the host itself, at any port.
+    proxies: Vec<String>,
+}
 
 impl HostPolicy {
     /// All hosts.
@@ -57,27 +72,56 @@ impl HostPolicy {
         Self(None)
     }
 
-    /// Hosts with public addresses, and `allowed`.
+    /// Hosts with public addresses, and `allowed`; for connections, also the proxies that the
+    /// environment names.
     pub fn public_and(allowed: &[AllowedHost]) -> Self {
-        Self(Some(allowed.into()))
+        Self::with_proxies(allowed, PROXIES.iter().filter_map(|variable| std::env::var(variable).ok()))
     }
 
-    /// Checks `url` itself: whether its host is a forbidden address. Names are checked when they
-    /// are resolved.
-    pub fn check(&self, url: &Url) -> Result<(), ForbiddenAddress> {
+    fn with_proxies(allowed: &[AllowedHost], proxies: impl Iterator<Item = String>) -> Self {
+        let proxies = proxies.filter_map(|proxy| proxy_host(&proxy)).collect();
+        Self(Some(Arc::new(Limits { allowed: allowed.to_vec(), proxies })))
+    }
+
+    /// Checks `url` itself: whether its host is a forbidden address or a proxy. The addresses of
+    /// other names are checked when they are resolved.
+    pub fn check(&self, url: &Url) -> Result<(), ForbiddenHost> {
+        let Some(limits) = &self.0 else { return Ok(()) };
         let host = url.host_str().unwrap_or_default();
         let literal = host.trim_start_matches('[').trim_end_matches(']');
-        literal.parse().map_or(Ok(()), |address| self.check_address(literal, address))
+        if let Ok(address) = literal.parse::<IpAddr>() {
+            return limits.check_address(literal, address);
+        }
+        let name = host.trim_end_matches('.');
+        if limits.is_proxy(name) && !limits.allowed.iter().any(|host| host.is_name(name)) {
+            return Err(ForbiddenHost::Proxy(name.to_owned()));
+        }
+        Ok(())
     }
+}
 
-    fn check_address(&self, name: &str, address: IpAddr) -> Result<(), ForbiddenAddress> {
-        let Some(allowed) = &self.0 else { return Ok(()) };
+impl AllowedHost {
+    fn is_name(&self, name: &str) -> bool {
+        matches!(self, Self::Name(allowed) if allowed.eq_ignore_ascii_case(name))
+    }
+}
+
+impl Limits {
+    fn check_address(&self, name: &str, address: IpAddr) -> Result<(), ForbiddenHost> {
         let address = address.to_canonical();
         let is_allowed = |host: &AllowedHost| match host {
-            AllowedHost::Name(allowed) => allowed.eq_ignore_ascii_case(name),
+            AllowedHost::Name(_) => host.is_name(name),
             AllowedHost::Network(network) => network.contains(&address),
         };
-        if is_public(address) || allowed.iter().any(is_allowed) { Ok(()) } else { Err(ForbiddenAddress { address }) }
+        if is_public(address) || self.allowed.iter().any(is_allowed) {
+            Ok(())
+        } else {
+            Err(ForbiddenHost::Address(address))
+        }
+    }
+
+    fn is_proxy(&self, name: &str) -> bool {
+        self.proxies.iter().any(|proxy| proxy.eq_ignore_ascii_case(name))
     }
 }
 
@@ -89,9 +133,9 @@ impl Resolve for HostPolicy {
         Box::pin(async move {
             let name = name.as_str().trim_end_matches('.');
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
-            if !is_proxy(name) {
+            if let Some(limits) = policy.0.as_ref().filter(|limits| !limits.is_proxy(name)) {
                 for address in &found {
-                    policy.check_address(name, address.ip())?;
+                    limits.check_address(name, address.ip())?;
                 }
             }
             Ok(Box::new(found.into_iter()) as Addrs)
@@ -99,12 +143,11 @@ impl Resolve for HostPolicy {
     }
 }
 
-/// Whether `name` is the host of a proxy, which an administrator chose.
-fn is_proxy(name: &str) -> bool {
-    PROXIES.iter().filter_map(|variable| std::env::var(variable).ok()).any(|proxy| {
-        let url = if proxy.contains("://") { proxy } else { format!("http://{proxy}") };
-        url.parse::<Url>().is_ok_and(|url| url.host_str().is_some_and(|host| host.eq_ignore_ascii_case(name)))
-    })
+/// The name of the host in `proxy`, the value of a variable.
+fn proxy_host(proxy: &str) -> Option<String> {
+    let url: Result<Url, _> = if proxy.contains("://") { proxy.parse() } else { format!("http://{proxy}").parse() };
+    let host = url.ok()?.host_str()?.trim_end_matches('.').to_owned();
+    Some(host).filter(|host| !host.is_empty())
 }
 
 /// Whether `address` is a unicast address of the public internet (RFC 6890, and IANA's registries
@@ -199,6 +242,28 @@ mod tests {
         for wrong in ["", "a b", "https://x", "10.0.0.0/40"] {
             assert!(wrong.parse::<AllowedHost>().is_err(), "{wrong}");
         }
+    }
+
+    #[tokio::test]
+    async fn proxy_is_no_host_of_manifests() {
+        let with_proxy = |allowed: &[&str], proxy: &str| {
+            let allowed: Vec<AllowedHost> = allowed.iter().map(|text| text.parse().unwrap()).collect();
+            HostPolicy::with_proxies(&allowed, std::iter::once(proxy.to_owned()))
+        };
+        for proxy in ["http://u:p@LocalHost:3128/", "localhost:3128", "socks5h://localhost", "https://localhost.:1"] {
+            let policy = with_proxy(&[], proxy);
+            // The proxy itself can be reached, also at an address that is not public.
+            assert!(policy.resolve("localhost".parse().unwrap()).await.is_ok(), "{proxy}");
+            for url in ["https://localhost/", "https://localhost:3128/a", "https://LOCALHOST./a"] {
+                let error = policy.check(&url.parse().unwrap()).unwrap_err();
+                assert_eq!(error, ForbiddenHost::Proxy("localhost".to_owned()), "{proxy}: {url}");
+            }
+            assert!(is_allowed(&policy, "https://example.com/") && !is_allowed(&policy, "https://127.0.0.1/"));
+        }
+        assert!(is_allowed(&with_proxy(&["localhost"], "http://localhost:3128"), "https://localhost/"));
+        let other = with_proxy(&[], "http://proxy.example:3128");
+        assert!(is_allowed(&other, "https://localhost/") && other.resolve("localhost".parse().unwrap()).await.is_err());
+        assert!(is_allowed(&with_proxy(&[], ""), "https://example.com/"));
     }
 
     #[tokio::test]

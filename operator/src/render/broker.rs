@@ -26,8 +26,39 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
     if !defaults["clusterDefault"].is_object() {
         defaults["clusterDefault"] = json!({});
     }
-    defaults["clusterDefault"]["brokerClass"] =
-        json!(eventing.spec.default_broker_class.as_deref().unwrap_or("MTChannelBasedBroker"));
+    let class = eventing.spec.default_broker_class.as_deref().filter(|class| !class.is_empty());
+    defaults["clusterDefault"]["brokerClass"] = json!(class.unwrap_or("MTChannelBasedBroker"));
     object["data"][KEY] = json!(yaml::write(&defaults).map_err(|e| format!("data.{KEY}: {e}"))?);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::Component;
+    use knative_operator_shared::rules;
+
+    use super::*;
+    use crate::object::Kinds;
+    use crate::render::Settings;
+
+    fn class_of(spec: &Value) -> Value {
+        let resource = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec});
+        let resource = rules::parse(Component::Eventing, &resource).unwrap();
+        let (version, settings) = ("1.22.1".parse().unwrap(), Settings { kubernetes_min_version: None });
+        let kinds = Kinds::defined([].into_iter());
+        let context =
+            Context { resource: &resource, version: &version, namespace: "b", kinds: &kinds, settings: &settings };
+        let mut map = json!({"kind": "ConfigMap", "metadata": {"name": "config-br-defaults"}, "data": {KEY: "clusterDefault: {}"}});
+        default_class(&mut map, &context).unwrap();
+        let defaults: Value = yaml::parse(map["data"][KEY].as_str().unwrap()).unwrap();
+        defaults["clusterDefault"]["brokerClass"].clone()
+    }
+
+    #[test]
+    fn empty_class_is_the_default() {
+        assert_eq!(class_of(&json!({"defaultBrokerClass": "Kafka"})), "Kafka");
+        for spec in [json!({}), json!({"defaultBrokerClass": ""})] {
+            assert_eq!(class_of(&spec), "MTChannelBasedBroker");
+        }
+    }
 }

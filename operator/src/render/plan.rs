@@ -105,6 +105,11 @@ impl Item {
     pub fn phase(&self) -> Phase {
         Phase::of(&self.id.group, &self.id.kind)
     }
+
+    /// Whether it binds a role: a RoleBinding or a ClusterRoleBinding.
+    pub fn is_binding(&self) -> bool {
+        self.phase() == Phase::Access && self.id.kind.ends_with("Binding")
+    }
 }
 
 /// Objects in phases, shared by all clusters that install the same.

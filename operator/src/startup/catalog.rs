@@ -28,30 +28,46 @@ const RETRY: Duration = Duration::from_secs(30);
 
 /// Publishes the catalog, with retries. If it is up to date, that costs one read.
 pub async fn publish(client: Client, namespace: String, root: std::path::PathBuf) {
-    while let Err(why) = publish_once(&client, &namespace, &root).await {
+    let mut seen = None;
+    while let Err(why) = publish_once(&client, &namespace, &root, &mut seen).await {
         tracing::warn!(why, "cannot publish the catalog of the release bundle for the webhook");
         tokio::time::sleep(RETRY).await;
     }
 }
 
-async fn publish_once(client: &Client, namespace: &str, root: &Path) -> Result<(), String> {
+/// `seen`: the uid of the ConfigMap, once there was one.
+async fn publish_once(client: &Client, namespace: &str, root: &Path, seen: &mut Option<String>) -> Result<(), String> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let digest = tokio::task::block_in_place(|| digest(root));
     let published = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await.map_err(|e| error_text(&e))?;
-    if published.is_some_and(|map| map.metadata.annotations.is_some_and(|a| a.get(BUNDLE) == Some(&digest))) {
+    let (uid, annotations) = published.map(|map| (map.metadata.uid, map.metadata.annotations)).unzip();
+    if annotations.flatten().is_some_and(|a| a.get(BUNDLE) == Some(&digest)) {
         return Ok(());
     }
+    // Helm creates the ConfigMap, and deletes it when it rolls back to another operator. An apply
+    // would then create one that Helm refuses to upgrade.
+    *seen = match (uid.flatten(), seen.take()) {
+        (None, Some(deleted)) => {
+            *seen = Some(deleted);
+            return Err(format!("ConfigMap {RELEASES_CONFIG_MAP} was deleted"));
+        }
+        (uid, _) => uid,
+    };
     let bundle = Bundle::open(root.to_owned());
     let releases = tokio::task::spawn_blocking(move || releases(&bundle))
         .await
         .map_err(|e| e.to_string())?
         .map_err(|e| e.to_string())?;
     let text = serde_json::to_string(&releases).map_err(|e| e.to_string())?;
-    let map = json!({
+    let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": RELEASES_CONFIG_MAP, "annotations": {BUNDLE: digest}},
         "data": {"releases.json": text},
     });
+    // Reading the bundle takes seconds, in which Helm may delete the ConfigMap, too.
+    if let Some(uid) = seen {
+        map["metadata"]["uid"] = uid.clone().into();
+    }
     let params = PatchParams::apply(FIELD_MANAGER).force();
     maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await.map(drop).map_err(|e| error_text(&e))
 }

@@ -74,7 +74,7 @@ impl AdminArgs {
         let (secure, plain) =
             (listen(address).await?, listen(SocketAddr::new(self.bind_address, self.health_port)).await?);
         let check = axum::middleware::from_fn_with_state(MetricsAccess::new(client), MetricsAccess::check);
-        let secure = tls_server::serve(secure, certificate, metrics.layer(check), stop.clone());
+        let secure = tls_server::serve(secure, certificate, None, metrics.layer(check), stop.clone());
         tokio::join!(secure, serve_plain(plain, health, stop)).1
     }
 }

@@ -1,13 +1,14 @@
 //! The runtime that both processes share: [`admin`] serves health and metrics, [`tls_server`]
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
-//! the hub and [`user`] that of a user, [`identity`] has user agent and field manager,
-//! [`error_text`] formats errors.
+//! the hub ([`gate`]: what it sends on a condition) and [`user`] that of a user, [`identity`] has
+//! user agent and field manager, [`error_text`] formats errors.
 
 pub mod access;
 pub mod admin;
 pub mod duration;
 pub mod error_text;
+pub mod gate;
 pub mod hub;
 pub mod identity;
 mod json_lines;

@@ -4,8 +4,13 @@ use std::error::Error;
 use std::future::Future;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::error_text;
 use crate::log::LogArgs;
+
+/// Number of files and connections that a process may have open, if it is permitted.
+const OPEN_FILES: u64 = 1 << 16;
 
 /// Runs `serve` of `program` on this number of threads. Exits with 1 and logs the error if it
 /// fails, and with 2 if `log` is invalid.
@@ -15,6 +20,7 @@ pub fn run<E: Error + 'static>(
     threads: usize,
     serve: impl Future<Output = Result<(), E>>,
 ) -> ExitCode {
+    raise_file_limit();
     let mut builder = match threads {
         // No work-stealing needed.
         1 => tokio::runtime::Builder::new_current_thread(),
@@ -45,4 +51,15 @@ pub fn run<E: Error + 'static>(
         let _ = runtime.block_on(runtime.spawn_blocking(move || traces.shutdown()));
     }
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Raises the limit of open files, which many container runtimes set to 1024 for programs that
+/// don't raise it: fewer than the connections that a process accepts and makes.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Err: the limit stays. Then connections give way earlier.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
 }

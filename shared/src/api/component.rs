@@ -105,6 +105,14 @@ impl Knative {
         }
     }
 
+    /// The part of the spec that both kinds share, to change it.
+    pub fn common_mut(&mut self) -> &mut CommonSpec {
+        match self {
+            Self::Serving(s) => &mut s.spec.common,
+            Self::Eventing(e) => &mut e.spec.common,
+        }
+    }
+
     /// The stored status, if there is one.
     pub fn status(&self) -> Option<&KnativeStatus> {
         match self {
@@ -155,6 +163,11 @@ impl Knative {
         self.meta().deletion_timestamp.is_some()
     }
 
+    /// Whether it installed a version, as its status tells, which only the operator writes.
+    pub fn has_installed(&self) -> bool {
+        self.status().is_some_and(|status| status.version.is_some())
+    }
+
     /// The namespace of the installation: the resource's own on the local cluster, the canonical
     /// one on a spoke (knative/operator#2345: many resources on one hub, one namespace per spoke).
     pub fn target_namespace(&self) -> &str {
@@ -165,8 +178,9 @@ impl Knative {
         other.map_or_else(|| self.component().canonical(), String::as_str)
     }
 
-    /// The same resource with `namespace` as its namespace on the spoke, recorded in its status.
-    /// For installations of the Go operator that stay where they are.
+    /// The same resource with `namespace` as its namespace on the spoke, in memory only: the
+    /// annotation of a stored status doesn't count. For installations of the Go operator that stay
+    /// where they are.
     #[must_use]
     pub fn installed_in(mut self, namespace: &str) -> Self {
         let status = match &mut self {

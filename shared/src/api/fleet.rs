@@ -214,6 +214,12 @@ pub struct KnativeFleetStatus {
     /// The revision of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// Digest of what the fleet rolls out, and where. Approvals are for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout_digest: Option<String>,
+    /// First generation with the digest. Earlier approvals don't count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout_generation: Option<i64>,
     /// Number of clusters.
     pub clusters: i32,
     /// Number of clusters with the update revision.
@@ -314,6 +320,15 @@ pub struct KnativeFleetApprovalSpec {
     /// The user who created the approval. The webhook sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
+    /// Uid of the fleet. The webhook sets it.
+    #[serde(rename = "fleetUID", default, skip_serializing_if = "Option::is_none")]
+    pub fleet_uid: Option<String>,
+    /// Generation of the fleet. The webhook sets it.
+    #[serde(rename = "fleetGeneration", default, skip_serializing_if = "Option::is_none")]
+    pub fleet_generation: Option<i64>,
+    /// Digest of what is approved, and where. The webhook sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 impl StageState {

@@ -1,5 +1,7 @@
 //! Fleets: the parts that both the rules and the operator need.
 
+pub mod content;
 pub mod overrides;
 pub mod placement;
+pub mod selector;
 pub mod stage;

@@ -1,11 +1,13 @@
 //! Overrides of templates: JSON merge patches (RFC 7386) for the clusters that a selector selects.
 
-use kube::core::{Selector, SelectorExt};
+use kube::core::SelectorExt;
 use serde_json::{Value, json};
 
 use super::placement::Labels;
+use super::selector::selector;
 use crate::api::Component;
 use crate::api::fleet::{FleetOverride, Template};
+use crate::strict;
 
 /// The template of `component` with the overrides for a cluster with `labels`.
 ///
@@ -21,13 +23,13 @@ pub fn overridden(
     let mut value = json!(template);
     for (index, change) in overrides.iter().enumerate() {
         let failed = |why: String| (index, why);
-        let selector = Selector::try_from(change.cluster_selector.clone()).map_err(|e| failed(e.to_string()))?;
+        let selector = selector(change.cluster_selector.clone()).map_err(failed)?;
         if selector.matches(labels) && !change.patch(component).is_empty() {
             json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
-            serde_json::from_value::<Template>(value.clone()).map_err(|e| failed(e.to_string()))?;
+            strict::read::<Template>(&value).map_err(|e| failed(e.to_string()))?;
         }
     }
-    serde_json::from_value(value).map_err(|e| (0, e.to_string()))
+    strict::read(&value).map_err(|e| (0, e.to_string()))
 }
 
 #[cfg(test)]

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::{ParseExpressionError, Selector, SelectorExt};
+use kube::core::SelectorExt;
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::selector::selector;
 use crate::api::fleet::Placement;
 use crate::api::{ClusterProfile, ClusterProfileReference};
+use crate::strict;
 
 /// Matches the ClusterProfiles of all namespaces.
 const ALL: &str = "*";
@@ -15,7 +18,7 @@ const DECISION_KEY: &str = "multicluster.x-k8s.io/decision-key";
 /// Label of a PlacementDecision: number of the slice.
 const DECISION_INDEX: &str = "multicluster.x-k8s.io/decision-index";
 /// Condition of a ClusterProfile: its control plane is healthy.
-const HEALTHY: &str = "ControlPlaneHealthy";
+pub const HEALTHY: &str = "ControlPlaneHealthy";
 
 /// Namespaces of the ClusterProfiles that `placement` of a fleet in `namespace` selects; `None` for
 /// all.
@@ -40,9 +43,9 @@ pub fn selected<'p>(
     placement: &Placement,
     namespace: &str,
     profiles: impl Iterator<Item = (&'p ClusterProfileReference, Option<&'p Labels>)>,
-) -> Result<Vec<ClusterProfileReference>, ParseExpressionError> {
-    let Some(selector) = placement.cluster_selector.clone() else { return Ok(Vec::new()) };
-    let selector = Selector::try_from(selector)?;
+) -> Result<Vec<ClusterProfileReference>, String> {
+    let Some(given) = placement.cluster_selector.clone() else { return Ok(Vec::new()) };
+    let selector = selector(given)?;
     let namespaces = namespaces(placement, namespace);
     let no_labels = Labels::new();
     let is_selected = |(reference, labels): &(&ClusterProfileReference, Option<&Labels>)| {
@@ -56,11 +59,15 @@ pub fn selected<'p>(
 
 /// The clusters of decision `key` in `namespace`, in the order of its slices; `slices` are
 /// PlacementDecisions. A cluster that is named twice is there once.
+///
+/// # Errors
+///
+/// Which decision can't be read. A cluster that is not read would leave its fleet.
 pub fn decided<'s>(
     key: &str,
     namespace: &str,
     slices: impl Iterator<Item = &'s Value>,
-) -> Vec<ClusterProfileReference> {
+) -> Result<Vec<ClusterProfileReference>, String> {
     let text = |value: &'s Value, path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let label = |slice: &'s Value, name: &str| slice["metadata"]["labels"][name].as_str().unwrap_or_default();
     let is_own =
@@ -69,17 +76,34 @@ pub fn decided<'s>(
     let index = |slice: &'s Value| label(slice, DECISION_INDEX).parse::<u32>().unwrap_or(u32::MAX);
     own.sort_by_key(|slice| (index(slice), text(slice, "/metadata/name")));
     let mut clusters: Vec<ClusterProfileReference> = Vec::new();
-    for decision in own.iter().flat_map(|slice| slice["decisions"].as_array().into_iter().flatten()) {
-        let named = text(decision, "/clusterProfileRef/namespace");
-        let cluster = ClusterProfileReference {
-            name: text(decision, "/clusterProfileRef/name").to_owned(),
-            namespace: if named.is_empty() { namespace } else { named }.to_owned(),
-        };
-        if !cluster.name.is_empty() && !clusters.contains(&cluster) {
-            clusters.push(cluster);
+    for slice in own {
+        let failed = |what: &str| format!("PlacementDecision {namespace}/{}: {what}", text(slice, "/metadata/name"));
+        let Value::Array(decisions) = &slice["decisions"] else { return Err(failed("decisions is not a list")) };
+        for (number, decision) in decisions.iter().enumerate() {
+            let reference: DecidedReference = strict::read(&decision["clusterProfileRef"])
+                .map_err(|error| failed(&format!("decisions[{number}].clusterProfileRef: {error}")))?;
+            let named = reference.namespace.filter(|named| !named.is_empty());
+            let cluster = ClusterProfileReference {
+                name: reference.name,
+                namespace: named.unwrap_or_else(|| namespace.to_owned()),
+            };
+            if cluster.name.is_empty() {
+                return Err(failed(&format!("decisions[{number}].clusterProfileRef.name is missing")));
+            }
+            if !clusters.contains(&cluster) {
+                clusters.push(cluster);
+            }
         }
     }
-    clusters
+    Ok(clusters)
+}
+
+/// A reference in a PlacementDecision.
+#[derive(Deserialize)]
+struct DecidedReference {
+    name: String,
+    #[serde(default)]
+    namespace: Option<String>,
 }
 
 /// Why a cluster with `profile` can't be updated; `None` if it is healthy.
@@ -142,12 +166,16 @@ mod tests {
         let named = |name: &str| json!({"clusterProfileRef": {"name": name}});
         let slices = [
             slice("n", "z", "k", "1", json!([named("c"), named("a")])),
-            slice("n", "y", "k", "0", json!([named("a"), {"clusterProfileRef": {"name": "b", "namespace": "m"}}, {}])),
+            slice("n", "y", "k", "0", json!([named("a"), {"clusterProfileRef": {"name": "b", "namespace": "m"}}])),
             slice("n", "x", "other", "0", json!([named("d")])),
             slice("other", "w", "k", "0", json!([named("e")])),
         ];
-        let clusters = decided("k", "n", slices.iter());
+        let clusters = decided("k", "n", slices.iter()).unwrap();
         assert_eq!(clusters.iter().map(ToString::to_string).collect::<Vec<_>>(), ["n/a", "m/b", "n/c"]);
+        for unreadable in [json!([{}]), json!({"a": 1}), json!([{"clusterProfileRef": "a"}]), json!(["a"])] {
+            let slices = [slice("n", "y", "k", "0", unreadable)];
+            assert!(decided("k", "n", slices.iter()).is_err(), "{slices:?}");
+        }
     }
 
     #[test]

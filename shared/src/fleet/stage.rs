@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::core::{ParseExpressionError, Selector, SelectorExt};
+use kube::core::{Selector, SelectorExt};
 
+use super::selector::selector;
 use crate::api::fleet::{ApprovalPolicy, Rollout, Stage};
 
 /// Name of the stage of the clusters that no other stage selects.
@@ -68,10 +69,10 @@ impl Stages {
     /// # Errors
     ///
     /// If a selector is invalid.
-    pub fn of(rollout: &Rollout) -> Result<Self, ParseExpressionError> {
+    pub fn of(rollout: &Rollout) -> Result<Self, String> {
         let mut settings: Vec<_> = rollout.stages.iter().map(StageSettings::of).collect();
-        let selector = |stage: &Stage| stage.cluster_selector.clone().map(Selector::try_from).transpose();
-        let mut selectors = rollout.stages.iter().map(selector).collect::<Result<Vec<_>, _>>()?;
+        let of_stage = |stage: &Stage| stage.cluster_selector.clone().map(selector).transpose();
+        let mut selectors = rollout.stages.iter().map(of_stage).collect::<Result<Vec<_>, _>>()?;
         if selectors.iter().all(Option::is_some) {
             let rest = Stage { name: REST.to_owned(), ..Stage::default() };
             settings.push(StageSettings::of(&rest));

@@ -2,9 +2,9 @@
 
 use super::rule::Rule;
 use super::{
-    availability, budgets, certificates, config, deprecated, eventing, fleet, fleet_clusters, fleet_spec,
+    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, fleet_clusters, fleet_spec,
     fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse, patches, pod, probes, protected,
-    quantity, reference, registry, target, unreachable, version, workloads,
+    quantity, reference, registry, target, version, workloads,
 };
 
 /// All rules, by subject.
@@ -68,7 +68,9 @@ pub static ALL: &[&Rule] = &[
     &eventing::BROKER,
     &eventing::BROKER_UNKNOWN,
     &namespace::ONE_MEANING,
-    &unreachable::ANNOTATION,
+    &deletion::UNREACHABLE,
+    &deletion::DELETE,
+    &deletion::ORPHANED,
     &protected::DELETION,
     &fleet_spec::PLACEMENT,
     &fleet_spec::SELECTOR,
@@ -82,11 +84,17 @@ pub static ALL: &[&Rule] = &[
 ];
 
 /// Rules that hold even for a terminating resource.
-pub static ALWAYS_ENFORCED: [&Rule; 2] = [&reference::IMMUTABLE, &unreachable::ANNOTATION];
+pub static ALWAYS_ENFORCED: [&Rule; 3] = [&reference::IMMUTABLE, &deletion::UNREACHABLE, &deletion::DELETE];
 
 /// Rules that a resource must follow to be rendered.
-pub static REQUIRED_TO_RENDER: [&Rule; 5] =
-    [&reference::ANCHOR, &version::SYNTAX, &quantity::SYNTAX, &namespace::ONE_MEANING, &unreachable::ANNOTATION];
+pub static REQUIRED_TO_RENDER: [&Rule; 6] = [
+    &reference::ANCHOR,
+    &version::SYNTAX,
+    &quantity::SYNTAX,
+    &namespace::ONE_MEANING,
+    &deletion::UNREACHABLE,
+    &deletion::DELETE,
+];
 
 /// Rules that a fleet must follow to be rolled out.
 pub static REQUIRED_OF_FLEETS: [&Rule; 6] = [

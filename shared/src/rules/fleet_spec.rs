@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::core::Selector;
 
 use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::KnativeFleetSpec;
 use crate::api::fleet::Stage;
+use crate::fleet::selector::selector as selector_of;
 use crate::fleet::stage::{REMOVAL, REST};
 
 /// Placement.
@@ -87,6 +87,9 @@ fn check_selector(within: &str, selector: Option<&LabelSelector>, violations: &m
     let expressions = selector.and_then(|selector| selector.match_expressions.as_deref()).unwrap_or_default();
     for (index, expression) in expressions.iter().enumerate() {
         let field = format!("{field}.matchExpressions[{index}]");
+        if expression.key.is_empty() {
+            violations.push(SELECTOR.at(format!("{field}.key"), "is missing", "set it to a label"));
+        }
         let has_values = expression.values.as_ref().is_some_and(|values| !values.is_empty());
         match (expression.operator.as_str(), has_values) {
             ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => {}
@@ -111,8 +114,8 @@ fn check_selector(within: &str, selector: Option<&LabelSelector>, violations: &m
             }
         }
     }
-    if let Some(Err(error)) = selector.cloned().map(Selector::try_from).filter(|_| violations.len() == before) {
-        violations.push(SELECTOR.at(field, error.to_string(), "see `kubectl explain knativefleet.spec`"));
+    if let Some(Err(error)) = selector.cloned().map(selector_of).filter(|_| violations.len() == before) {
+        violations.push(SELECTOR.at(field, error, "see `kubectl explain knativefleet.spec`"));
     }
 }
 

@@ -12,6 +12,7 @@ use super::rule::{Example, Rule, Severity, Violation};
 use super::validate::{remove_existing, validate};
 use crate::api::fleet::{FleetOverride, Template};
 use crate::api::{ClusterProfileReference, Component, KnativeFleet};
+use crate::fleet::selector::selector;
 use crate::label::{GROUP, VERSION};
 
 /// Templates, and overrides of them.
@@ -113,7 +114,7 @@ fn combinations<'a>(
     is_overridden: impl Fn(usize) -> bool,
 ) -> Combinations<'a> {
     let selectors: Vec<Option<Selector>> =
-        overrides.iter().map(|change| Selector::try_from(change.cluster_selector.clone()).ok()).collect();
+        overrides.iter().map(|change| selector(change.cluster_selector.clone()).ok()).collect();
     let mut combinations = Combinations::new();
     for (cluster, labels) in clusters.unwrap_or_default() {
         let selects = |index: &usize| selectors[*index].as_ref().is_some_and(|selector| selector.matches(labels));

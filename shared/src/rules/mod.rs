@@ -8,6 +8,7 @@ mod certificates;
 mod config;
 mod config_values;
 mod context;
+mod deletion;
 mod deprecated;
 mod eventing;
 mod fleet;
@@ -32,7 +33,6 @@ mod registry;
 mod rule;
 mod syntax;
 mod target;
-mod unreachable;
 mod validate;
 mod version;
 mod workloads;
@@ -48,6 +48,7 @@ pub use parse::{READABLE, drop_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;
 pub use protected::validate_deletion;
 pub use rule::{Example, Kind, Rule, Severity, Violation};
+pub use syntax::{label as namespace_violation, subdomain as name_violation};
 pub use validate::{validate, validate_change};
 
 #[cfg(test)]

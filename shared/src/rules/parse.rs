@@ -2,14 +2,15 @@
 
 use std::sync::LazyLock;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::{
     CommonSpec, Component, Knative, KnativeEventing, KnativeEventingSpec, KnativeServing, KnativeServingSpec,
+    KnativeStatus,
 };
+use crate::strict::{self, Strict};
 
 /// Types of fields.
 pub static READABLE: Rule = Rule {
@@ -36,20 +37,20 @@ pub fn parse(component: Component, object: &Value) -> Result<Knative, Violation>
     if object.get("spec").is_none() {
         object["spec"] = empty().clone();
     }
-    let parsed = match component {
+    // The shared part is parsed on its own: serde loses the path of an error in flattened structs,
+    // and takes a list for an object there.
+    if let Some(Err(violation)) = object.get("spec").map(|spec| parse_with_path::<CommonSpec>(spec, "spec.")) {
+        return Err(violation);
+    }
+    match component {
         Component::Serving => parse_with_path(&object, "").map(Knative::Serving),
         Component::Eventing => parse_with_path(&object, "").map(Knative::Eventing),
-    };
-    // The shared part is parsed on its own to find the path of the error, which serde loses in
-    // flattened structs.
-    parsed.map_err(|violation| match object.get("spec").map(|spec| parse_with_path::<CommonSpec>(spec, "spec.")) {
-        Some(Err(with_path)) => with_path,
-        _ => violation,
-    })
+    }
 }
 
 /// Parses what is certain of an `object` that [`parse`] refuses: its metadata, its target cluster,
-/// and its status if valid. `None` if the target cluster is not certain.
+/// and what its status tells of the installation. `None` if the target cluster or the status is not
+/// certain.
 pub fn parse_partially(component: Component, object: &Value) -> Option<Knative> {
     let mut object = object.clone();
     drop_nulls(&mut object);
@@ -58,7 +59,11 @@ pub fn parse_partially(component: Component, object: &Value) -> Option<Knative> 
         _ => return None,
     };
     let common = CommonSpec { cluster_profile_ref, ..CommonSpec::default() };
-    let (metadata, status) = (parse_field(&object, "metadata")?, parse_field(&object, "status").flatten());
+    let metadata = parse_field(&object, "metadata")?;
+    let status = match object.get("status") {
+        Some(status) => Some(parse_status(status)?),
+        None => None,
+    };
     Some(match component {
         Component::Serving => {
             let spec = KnativeServingSpec { common, ..KnativeServingSpec::default() };
@@ -68,6 +73,19 @@ pub fn parse_partially(component: Component, object: &Value) -> Option<Knative> 
             let spec = KnativeEventingSpec { common, ..KnativeEventingSpec::default() };
             Knative::Eventing(KnativeEventing { metadata, spec, status })
         }
+    })
+}
+
+/// The status; without its conditions, which are made again, if those can't be parsed.
+fn parse_status(status: &Value) -> Option<KnativeStatus> {
+    if let Ok(status) = strict::read::<KnativeStatus>(status) {
+        return Some(status);
+    }
+    Some(KnativeStatus {
+        version: parse_field(status.as_object().map(|_| status)?, "version")?,
+        annotations: parse_field(status, "annotations")?,
+        manifests: parse_field(status, "manifests")?,
+        ..KnativeStatus::default()
     })
 }
 
@@ -92,9 +110,7 @@ fn empty() -> &'static Value {
 /// several times.
 fn parse_fast(component: Component, object: &Value) -> Option<Knative> {
     let own = object.get("spec").filter(|spec| !spec.is_null()).unwrap_or(empty());
-    // Serde would accept a list of the fields in order.
-    let own = Some(own).filter(|spec| spec.is_object())?;
-    let (metadata, common) = (parse_field(object, "metadata")?, CommonSpec::deserialize(own).ok()?);
+    let (metadata, common) = (parse_field(object, "metadata")?, strict::read::<CommonSpec>(own).ok()?);
     Some(match component {
         Component::Serving => {
             let (controller_custom_certs, ingress, security) = (
@@ -119,11 +135,11 @@ fn parse_fast(component: Component, object: &Value) -> Option<Knative> {
 
 /// Parses `field` of `object`: its default if missing, `None` if invalid.
 fn parse_field<T: DeserializeOwned + Default>(object: &Value, field: &str) -> Option<T> {
-    object.get(field).map_or_else(|| Some(T::default()), |value| T::deserialize(value).ok())
+    object.get(field).map_or_else(|| Some(T::default()), |value| strict::read(value).ok())
 }
 
 pub(super) fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str) -> Result<T, Violation> {
-    serde_path_to_error::deserialize(object).map_err(|error| {
+    serde_path_to_error::deserialize(Strict(object)).map_err(|error| {
         let field = match error.path().to_string() {
             path if path == "." => "spec".to_owned(),
             path => format!("{within}{path}"),

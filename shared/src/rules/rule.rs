@@ -39,6 +39,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Component(Component::Serving), Self::Component(Component::Eventing), Self::Fleet];
+
     /// Its name, as in `kind`.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +58,8 @@ impl Kind {
         }
     }
 
-    fn version(self) -> &'static str {
+    /// Its API version, without the group.
+    pub fn version(self) -> &'static str {
         match self {
             Self::Component(_) => VERSION,
             Self::Fleet => FLEET_VERSION,

@@ -3,8 +3,8 @@
 use super::context::RuleContext;
 use super::rule::Violation;
 use super::{
-    availability, budgets, certificates, config, deprecated, eventing, fleet, ingress, istio, kourier, manifests, meta,
-    namespace, patches, pod, probes, quantity, reference, registry, target, unreachable, version, workloads,
+    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, ingress, istio, kourier,
+    manifests, meta, namespace, patches, pod, probes, quantity, reference, registry, target, version, workloads,
 };
 use crate::api::Knative;
 
@@ -58,7 +58,7 @@ pub fn validate(resource: &Knative, context: &RuleContext<'_>) -> Vec<Violation>
     eventing::check(resource, &mut violations);
     namespace::check(resource, &mut violations);
     patches::check(resource, context, &mut violations);
-    unreachable::check(resource, &mut violations);
+    deletion::check(resource, &mut violations);
     fleet::check_managed(resource, context, &mut violations);
     if let Some(names) = context.names(resource) {
         violations.extend(names.unmatched(resource));

@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -12,13 +13,16 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
-use knative_operator_tests::{Result, releases, tools};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use knative_operator_tests::{Result, environment, releases, tools};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A hub and a spoke for manual use.
 #[derive(Parser)]
 struct Args {
+    /// Where kubeconfigs and the log are. Each folder has its own clusters.
+    #[arg(long, global = true)]
+    folder: Option<PathBuf>,
     #[command(subcommand)]
     command: What,
 }
@@ -41,15 +45,13 @@ enum What {
     },
 }
 
-fn folder() -> PathBuf {
-    tools::project().join("target/cluster")
-}
-
 fn main() -> ExitCode {
-    let outcome = match Args::parse().command {
-        What::Up { product } => up(product),
-        What::Down => down(),
-        What::Hold { product } => hold(product),
+    let args = Args::parse();
+    let folder = args.folder.unwrap_or_else(|| tools::project().join("target/cluster"));
+    let outcome = match args.command {
+        What::Up { product } => up(&folder, product),
+        What::Down => down(&folder),
+        What::Hold { product } => hold(&folder, product),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -60,62 +62,100 @@ fn main() -> ExitCode {
     }
 }
 
-fn holder() -> Option<Pid> {
-    let pid = std::fs::read_to_string(folder().join("pid")).ok()?.trim().parse().ok().and_then(Pid::from_raw)?;
-    test_kill_process(pid).ok().map(|()| pid)
+/// The process in the background. One that was killed may remain without a command line.
+fn holder(folder: &Path) -> Option<Pid> {
+    let pid = std::fs::read_to_string(folder.join("pid")).ok()?.trim().parse().ok().and_then(Pid::from_raw)?;
+    let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    command.split(|byte| *byte == 0).any(|word| word == b"hold").then_some(pid)
 }
 
-fn up(product: bool) -> Result<()> {
-    if holder().is_some() {
+fn up(folder: &Path, product: bool) -> Result<()> {
+    if holder(folder).is_some() {
         return Err("the clusters are running; stop them with `make cluster-down`".into());
     }
-    let folder = folder();
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder)?;
+    // With the proxies of the environment.
+    tools::control_plane("kubectl")?;
+    if product {
+        releases::best();
+    }
+    let is_other = |mut entries: std::fs::ReadDir| !folder.join("log").is_file() && entries.next().is_some();
+    if std::fs::read_dir(folder).is_ok_and(is_other) {
+        return Err(format!("{} is not a folder of clusters: name an empty one", folder.display()).into());
+    }
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let log = std::fs::File::create(folder.join("log"))?;
     let mut hold = Command::new(std::env::current_exe()?);
     hold.arg("hold")
+        .arg("--folder")
+        .arg(folder)
         .args(product.then_some("--product"))
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)
         .process_group(0);
-    let mut hold = hold.spawn()?;
+    let mut hold = environment::clean(&mut hold).spawn()?;
+    let mut line = hold.stdin.take().ok_or("no stdin")?;
     std::fs::write(folder.join("pid"), hold.id().to_string())?;
     let deadline = Instant::now() + Duration::from_secs(180);
     while !folder.join("ready").exists() {
-        if hold.try_wait()?.is_some() || Instant::now() > deadline {
-            return Err(std::fs::read_to_string(folder.join("log"))?.into());
+        let ended = hold.try_wait()?.is_some();
+        if ended || Instant::now() > deadline {
+            let log = std::fs::read_to_string(folder.join("log"))?;
+            let what = if ended { "" } else { "the clusters are not ready after 180 seconds\n" };
+            return Err(format!("{what}{}", log.trim_end()).into());
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+    line.write_all(READY)?;
     print!("{}", std::fs::read_to_string(folder.join("ready"))?);
     Ok(())
 }
 
-fn down() -> Result<()> {
-    let Some(pid) = holder() else {
+fn down(folder: &Path) -> Result<()> {
+    let Some(pid) = holder(folder) else {
         println!("nothing is running");
         return Ok(());
     };
     kill_process(pid, Signal::TERM)?;
     let deadline = Instant::now() + Duration::from_secs(60);
-    while holder().is_some() {
+    while holder(folder).is_some() {
         if Instant::now() > deadline {
             return Err(format!("process {} does not end", pid.as_raw_nonzero()).into());
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let _ = std::fs::remove_dir_all(folder());
+    let _ = std::fs::remove_dir_all(folder);
     println!("ended");
     Ok(())
 }
 
+/// What `up` writes to the process in the background once it is ready. If `up` ends before, as by
+/// Ctrl+C, everything ends.
+const READY: &[u8] = b"ready";
+
 #[tokio::main]
-async fn hold(product: bool) -> Result<()> {
+async fn hold(folder: &Path, product: bool) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
+    let (left, abandoned) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        if std::io::stdin().read_exact(&mut [0; READY.len()]).is_err() {
+            let _ = left.send(());
+        }
+    });
+    // Its processes end with the future.
+    tokio::select! {
+        outcome = Box::pin(clusters(folder, product)) => outcome,
+        _ = terminate.recv() => Ok(()),
+        Ok(()) = abandoned => {
+            let _ = std::fs::remove_dir_all(folder);
+            Ok(())
+        }
+    }
+}
+
+async fn clusters(folder: &Path, product: bool) -> Result<()> {
     let (hub, spoke) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"))?;
-    let folder = folder();
     let kubeconfig = |cluster: &Cluster| -> Result<PathBuf> {
         let path = folder.join(format!("{}.kubeconfig", cluster.name()));
         std::fs::copy(cluster.kubeconfig(), &path)?;
@@ -137,7 +177,7 @@ async fn hold(product: bool) -> Result<()> {
         let running = Product::install(&hub, &releases, values, &plugins).await?;
         product::register(&hub, &spoke, "spoke-1").await?;
         let product = format!(
-            "operator and webhook run on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\nlog of the operator: {}\n",
+            "operator and webhook run on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\ninstall Knative on the spoke (clusterProfileRef): on the hub, Knative's own webhooks are simulated, and it does not become Ready\nlogs of the operator: {}\n",
             releases.dir.display(),
             product::FLEET,
             running.operator.dir.display(),
@@ -149,6 +189,5 @@ async fn hold(product: bool) -> Result<()> {
     };
     std::fs::write(folder.join("ready.new"), text)?;
     std::fs::rename(folder.join("ready.new"), folder.join("ready"))?;
-    terminate.recv().await;
-    Ok(())
+    std::future::pending().await
 }

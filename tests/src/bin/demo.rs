@@ -83,9 +83,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run(summary: &mut Summary) -> Result<()> {
-    let releases = releases::for_demo();
-    let whose = if releases.real { "Knative's own release" } else { "this project's small release" };
-    println!("Knative Serving {} from {} ({whose})", releases.serving, releases.dir.display());
+    let releases = releases::best();
+    println!("Knative Serving {} from {}", releases.serving, releases.dir.display());
     let clusters = async { tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"), Cluster::spoke("other")) };
     let (hub, spoke, other) = summary.step("start a hub and two spokes", clusters).await?;
     let plugins = tempfile::tempdir()?;
@@ -93,9 +92,9 @@ async fn run(summary: &mut Summary) -> Result<()> {
     values["knative_operator"]["fleet"] = json!({"enabled": true});
     let install = Product::install(&hub, &releases, values, plugins.path());
     let product = summary.step("helm install knative-operator on the hub, and start its Pods", install).await?;
-    let (image, process) = ("containers, from the images of make images", "processes, without images");
+    let (image, process) = ("containers, from images that make built", "processes, without images");
     summary.pods = if product.operator.contained { image } else { process };
-    summary.release = format!("Knative Serving {}, {whose}", releases.serving);
+    summary.release = format!("Knative Serving {}, Knative's own release", releases.serving);
     summary
         .step("register the spokes as ClusterProfiles fleet-system/spoke-1 and spoke-2", async {
             product::register(&hub, &spoke, "spoke-1").await?;

@@ -96,14 +96,14 @@ pub fn prepare(dir: &Path, spec: &Spec<'_>, pid_file: &Path) -> Result<Prepared>
             "--bundle".to_owned(),
             text(&bundle),
             // Unique on this machine, since it names a cgroup.
-            dir.to_string_lossy().trim_start_matches('/').replace('/', "_"),
+            dir.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric() && !".-".contains(c), "_"),
         ],
     })
 }
 
 /// Runs `--version` of `image` in a container, to find out whether containers work here.
 pub fn probe(image: &Image) -> Result<()> {
-    let dir = tempfile::Builder::new().prefix("knative-probe-").tempdir()?;
+    let dir = tools::folder("knative-probe-")?;
     let (pod, environment, arguments) = (PodSpec::default(), BTreeMap::new(), vec!["--version".to_owned()]);
     let container = Container { args: Some(arguments.clone()), ..Container::default() };
     let (name, mounts) = ("probe", Vec::new());

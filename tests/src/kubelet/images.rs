@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 
 use super::container::{self, Mount};
 use crate::registry::{self, Registry};
+use crate::skip::skip;
 use crate::{Result, tools};
 
 /// Contents of images that are not in the registry: image (without tag) to path.
@@ -45,7 +46,7 @@ pub async fn in_containers() -> Result<Option<&'static Registry>> {
         let image = format!("{OPERATOR_IMAGE}:{}", env!("CARGO_PKG_VERSION"));
         let probed = tokio::task::spawn_blocking(move || container::probe(&registry.pull(&image)?)).await?;
         if let Err(error) = &probed {
-            eprintln!("skipped: images in containers: {error}; Pods run as processes");
+            skip(registry::needs(), &format!("images in containers: {error}; Pods run as processes"));
         }
         Ok::<_, crate::Error>(probed.is_ok())
     };

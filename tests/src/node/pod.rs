@@ -29,6 +29,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const PROBE: Duration = Duration::from_millis(500);
 /// Delay before a container that ended starts again.
 const RESTART: Duration = Duration::from_secs(1);
+/// A container that ends so often is not started again.
+const RESTARTS: u32 = 600;
 
 /// What all Pods of a node share.
 pub struct Sandbox {
@@ -118,6 +120,9 @@ impl Sandbox {
                 Outcome::Deleted => return Ok(()),
                 Outcome::Exited(code) if spec.pod.restart_policy.as_deref() != Some("Always") => {
                     return status.completed(code).await;
+                }
+                Outcome::Exited(code) if status.restarts == RESTARTS => {
+                    return Err(format!("its container has ended {RESTARTS} times, with {code}").into());
                 }
                 Outcome::Exited(_) => tokio::time::sleep(RESTART).await,
             }

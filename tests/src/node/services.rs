@@ -32,8 +32,8 @@ pub fn serve(client: Client, network: Arc<Network>) -> JoinHandle<()> {
         let mut changes = futures::stream::select(changes, slices.default_backoff().map(drop).boxed());
         while changes.next().await.is_some() {
             // Changes come in groups.
-            let mut pause = std::pin::pin!(tokio::time::sleep(Duration::from_millis(30)));
-            while let futures::future::Either::Left(_) = futures::future::select(changes.next(), &mut pause).await {}
+            let end = tokio::time::Instant::now() + Duration::from_millis(30);
+            while let Ok(Some(())) = tokio::time::timeout_at(end, changes.next()).await {}
             if let Err(error) = update(&client, &network, &mut open).await {
                 eprintln!("Services: {error}");
             }

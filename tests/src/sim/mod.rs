@@ -48,8 +48,19 @@ pub struct Spoke {
     requests: Mutex<HashMap<&'static str, usize>>,
     open: AtomicUsize,
     most: AtomicUsize,
+    /// Writes and starts of watches.
+    turns: Mutex<Vec<Turn>>,
     /// Deleted objects by path, with the time at which they were applied again.
     awaited: Mutex<HashMap<String, Option<Instant>>>,
+}
+
+/// Writes and starts of watches of one client, with none of another client in between.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The client's token.
+    pub client: String,
+    /// Times of the first and the last one.
+    pub times: (Instant, Instant),
 }
 
 impl Sim {
@@ -114,6 +125,11 @@ impl Sim {
         all
     }
 
+    /// The turns of clients on each spoke, in order.
+    pub fn turns(&self) -> Vec<Vec<Turn>> {
+        self.spokes.iter().map(|spoke| lock(&spoke.turns).clone()).collect()
+    }
+
     /// Maximum number of connections to one spoke, now and at any time.
     pub fn connections(&self) -> (usize, usize) {
         let most = |of: fn(&Spoke) -> &AtomicUsize| {
@@ -150,6 +166,16 @@ impl Spoke {
 
     fn count(&self, verb: &'static str) {
         *lock(&self.requests).entry(verb).or_default() += 1;
+    }
+
+    /// Records a write or the start of a watch.
+    fn record(&self, client: &str) {
+        let (mut turns, now) = (lock(&self.turns), Instant::now());
+        if let Some(turn) = turns.last_mut().filter(|turn| turn.client == client) {
+            turn.times.1 = now;
+        } else {
+            turns.push(Turn { client: client.to_owned(), times: (now, now) });
+        }
     }
 
     fn applied(&self, path: &str) {

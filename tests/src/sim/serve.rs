@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -32,8 +32,12 @@ pub async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> 
     } else {
         body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default()
     };
+    let is_watch = parts.method == Method::GET && parameter(&query, "watch").is_some();
+    if is_watch || parts.method != Method::GET {
+        spoke.record(token(&parts.headers));
+    }
     Ok(match parts.method {
-        Method::GET if parameter(&query, "watch").is_some() => watch(spoke, &path, &query, metadata_only),
+        Method::GET if is_watch => watch(spoke, &path, &query, metadata_only),
         Method::GET => read(spoke, &path, &query, metadata_only),
         Method::PATCH => {
             spoke.count("patch");
@@ -59,6 +63,12 @@ pub async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> 
         }
         _ => failure(405, "not allowed"),
     })
+}
+
+/// The token of the client.
+fn token(headers: &HeaderMap) -> &str {
+    let header = headers.get("authorization").and_then(|header| header.to_str().ok());
+    header.and_then(|header| header.strip_prefix("Bearer ")).unwrap_or_default()
 }
 
 fn read(spoke: &Spoke, path: &str, query: &str, metadata_only: bool) -> Response<Body> {

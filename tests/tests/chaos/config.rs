@@ -50,12 +50,12 @@ impl Config {
         spec
     }
 
-    /// A resource in `namespace` for the cluster of `profile`.
-    pub fn resource(self, namespace: &str, profile: &str) -> Value {
+    /// The resource `name` in `namespace` for the cluster of `profile`.
+    pub fn resource(self, namespace: &str, name: &str, profile: &str) -> Value {
         let mut spec = self.spec();
         spec["clusterProfileRef"] = json!({"name": profile, "namespace": FLEET});
         json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": self.component.kind(),
-            "metadata": {"name": "one", "namespace": namespace}, "spec": spec})
+            "metadata": {"name": name, "namespace": namespace}, "spec": spec})
     }
 
     /// A fleet in `namespace` for the clusters with [`FLEET_LABEL`].

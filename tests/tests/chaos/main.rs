@@ -1,5 +1,6 @@
 //! Random changes of resources under random faults of all API servers: afterwards, each cluster has
-//! what its resource declares, as without faults.
+//! what its resource declares, as without faults. In a third of the seeds, a second resource
+//! competes for a cluster: then it has what its owner declares.
 //!
 //! - `CHAOS_SEED` is the first seed. Seeds follow each other for `CHAOS_MINUTES`, or `CHAOS_SEEDS`
 //!   of them, or one. `CHAOS_SECONDS` is the time with faults of each.
@@ -17,6 +18,8 @@ use futures::future::try_join_all;
 use knative_operator_tests::{Result, http, measure};
 
 mod config;
+mod owners;
+mod second;
 mod seed;
 mod site;
 mod soak;

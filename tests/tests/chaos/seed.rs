@@ -11,6 +11,7 @@ use knative_operator_tests::{Result, tools};
 use tokio::sync::Mutex;
 
 use super::config::Config;
+use super::second::two_owners;
 use super::site::{Resource, Site};
 use super::world::{Uids, World, version};
 
@@ -35,6 +36,8 @@ struct Disturbances {
     clock: Option<i64>,
     /// The spoke of this site is replaced by an empty one.
     replaced: Option<usize>,
+    /// The second resource of this site is changed, too.
+    second: Option<usize>,
 }
 
 impl Disturbances {
@@ -43,6 +46,7 @@ impl Disturbances {
             etcd: (random.u8(..4) == 0).then(|| random.usize(..=sites)),
             clock: (random.u8(..4) == 0).then(|| [3600, -3600][random.usize(..2)]),
             replaced: (random.u8(..16) == 0).then(|| random.usize(..sites)),
+            second: (random.u8(..3) == 0).then(|| random.usize(..sites)),
         }
     }
 }
@@ -67,6 +71,9 @@ impl World {
         let random = |number: u64| Rng::with_seed(seed * 32 + number);
         let disturbances = Disturbances::random(&mut random(31), self.sites.len());
         let _ = writeln!(log.lock().await, "{disturbances:?}");
+        let second = disturbances.second.map(|number| &self.sites[number]);
+        // None has a second owner before the faults, so the first one keeps what it owns.
+        try_join_all(self.sites.iter().map(|site| site.second.set(&self.hub, None))).await?;
         // Some resources exist before the faults, regardless of the previous seed.
         try_join_all((16..).zip(&self.resources).map(async |(number, resource)| {
             let mut random = random(number);
@@ -83,7 +90,8 @@ impl World {
         let before = counts();
         self.start_faults(seed, length, log).await?;
         let changes = async {
-            let changes = (24..).zip(&self.resources).map(|(number, resource)| {
+            let resources = self.resources.iter().chain(second.map(|site| &site.second));
+            let changes = (24..).zip(resources).map(|(number, resource)| {
                 let random = random(number);
                 async move { self.change(resource, random, length, log).await }
             });
@@ -95,11 +103,16 @@ impl World {
             self.sites.iter().for_each(|site| site.chaos.stop());
             Ok::<_, Error>(())
         };
-
-        tokio::try_join!(changes, self.disturb(&disturbances, length), end)?;
+        let disturbed = async { tokio::try_join!(changes, self.disturb(&disturbances, length), end) };
+        tokio::select! {
+            done = disturbed => done.map(drop)?,
+            error = two_owners(second) => return Err(error),
+        }
         let converged = try_join_all(self.sites.iter().map(|site| self.converge(site))).await?;
         for (number, (before, after)) in before.into_iter().zip(counts()).enumerate() {
-            if after - before > REQUESTS {
+            // The second owner installs everything again.
+            let owners = if disturbances.second == Some(number) { 2 } else { 1 };
+            if after - before > owners * REQUESTS {
                 return Err(format!("{}: {} requests", self.sites[number].name, after - before).into());
             }
         }
@@ -107,6 +120,9 @@ impl World {
             if disturbances.replaced != Some(number) {
                 self.check_uids(site, uids, after).await?;
             }
+        }
+        if let Some(site) = second {
+            self.check_waiting(site).await?;
         }
         self.clock.set(0)?;
         Ok(converged.into_iter().map(|(time, _)| time).max().unwrap_or_default())

@@ -33,26 +33,31 @@ pub struct Site {
     pub _gate: Gate,
     /// Indices of the resources that install something on it.
     pub resources: Vec<usize>,
+    /// Another resource of its component, whose ClusterProfile leads to the same spoke.
+    pub second: Resource,
 }
 
 impl Site {
-    /// Registers `spoke` with `hub` behind a proxy, and selects it for the fleet if `in_fleet`.
+    /// Registers `spoke` with `hub` behind a proxy, twice, and selects it for the fleet if
+    /// `in_fleet`.
     pub async fn register(
         hub: &Cluster,
         name: String,
         mut spoke: Cluster,
         resources: Vec<usize>,
+        second: Resource,
         in_fleet: bool,
     ) -> Result<Self> {
         let chaos = Arc::new(Chaos::default());
         let gate = Gate::open(&spoke, &chaos).await?;
         spoke.set_pod_endpoint(gate.url.clone(), gate.authority.clone());
         product::register(hub, &spoke, &name).await?;
+        product::profile(hub, &second.namespace, &product::access(&spoke, &name)).await?;
         if in_fleet {
             hub.kubectl(&["label", "clusterprofile", &name, "-n", FLEET, FLEET_LABEL], "").await?;
         }
         create_namespaces(&spoke, &Component::ALL.map(Component::canonical)).await?;
-        Ok(Self { name, spoke: RwLock::new(spoke), chaos, _gate: gate, resources })
+        Ok(Self { name, spoke: RwLock::new(spoke), chaos, _gate: gate, resources, second })
     }
 
     /// Replaces the spoke by an empty one under the same address, and its credentials.
@@ -67,7 +72,9 @@ impl Site {
 
 /// A resource of a user: for a site, or a fleet.
 pub struct Resource {
+    /// Its namespace, which no other one has. The ClusterProfile of its site has the same name.
     pub namespace: String,
+    pub name: &'static str,
     /// `knativeservings`, `knativeeventings` or `knativefleets`.
     pub plural: &'static str,
     pub component: Component,
@@ -77,9 +84,9 @@ pub struct Resource {
 }
 
 impl Resource {
-    pub fn new(namespace: &str, plural: &'static str, component: Component) -> Self {
+    pub fn new(namespace: &str, name: &'static str, plural: &'static str, component: Component) -> Self {
         let (declared, history) = (Mutex::default(), Mutex::default());
-        Self { namespace: namespace.to_owned(), plural, component, declared, history }
+        Self { namespace: namespace.to_owned(), name, plural, component, declared, history }
     }
 
     /// Applies `config`, or deletes the resource and waits until it is gone.
@@ -87,8 +94,8 @@ impl Resource {
         let api = api(hub, self.plural, &self.namespace);
         let Some(config) = config else {
             if self.declared.lock().await.is_some() {
-                api.delete("one", &DeleteParams::default()).await?;
-                wait::until(&api, "one", DELETION, "deleted", |resource| resource.is_none()).await?;
+                api.delete(self.name, &DeleteParams::default()).await?;
+                wait::until(&api, self.name, DELETION, "deleted", |resource| resource.is_none()).await?;
                 self.declare(None).await;
             }
             return Ok(());
@@ -96,9 +103,9 @@ impl Resource {
         let object = if self.plural == "knativefleets" {
             config.fleet(&self.namespace)
         } else {
-            config.resource(&self.namespace, &self.namespace)
+            config.resource(&self.namespace, self.name, &self.namespace)
         };
-        api.patch("one", &PatchParams::apply("chaos").force(), &Patch::Apply(&object)).await?;
+        api.patch(self.name, &PatchParams::apply("chaos").force(), &Patch::Apply(&object)).await?;
         self.declare(Some(config)).await;
         Ok(())
     }
@@ -111,7 +118,15 @@ impl Resource {
     /// Whether its status says that it is installed.
     pub async fn is_installed(&self, hub: &Cluster) -> Result<bool> {
         let Some(config) = *self.declared.lock().await else { return Ok(true) };
-        is_ready(hub, self.plural, &self.namespace, config.version).await
+        is_ready(hub, self.plural, &self.namespace, self.name, config.version).await
+    }
+
+    /// Whether its status says that another resource owns the installation.
+    pub async fn is_waiting(&self, hub: &Cluster) -> Result<bool> {
+        let resource = api(hub, self.plural, &self.namespace).get(self.name).await?;
+        Ok(has_condition(&resource, |c| {
+            c["type"] == "InstallSucceeded" && c["status"] == "False" && c["reason"] == "Occupied"
+        }))
     }
 
     pub async fn status(&self, hub: &Cluster) -> Result<String> {
@@ -133,15 +148,20 @@ fn api(hub: &Cluster, plural: &str, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(hub.client(), namespace, &ApiResource::from_gvk_with_plural(&kind, plural))
 }
 
-/// Whether the status of resource `one` says that the current generation with `version` is Ready.
-pub async fn is_ready(hub: &Cluster, plural: &str, namespace: &str, version: &str) -> Result<bool> {
+/// Whether the status of resource `name` says that the current generation with `version` is Ready.
+pub async fn is_ready(hub: &Cluster, plural: &str, namespace: &str, name: &str, version: &str) -> Result<bool> {
     let is_fleet = plural == "knativefleets";
-    let resource = api(hub, plural, namespace).get("one").await?;
+    let resource = api(hub, plural, namespace).get(name).await?;
+    Ok((is_fleet || resource.data["status"]["version"] == version)
+        && has_condition(&resource, |c| c["type"] == "Ready" && c["status"] == "True"))
+}
+
+/// Whether the status of the current generation of `resource` has a condition for which `holds` is
+/// true.
+fn has_condition(resource: &DynamicObject, holds: impl Fn(&Value) -> bool) -> bool {
     let status = &resource.data["status"];
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    Ok((is_fleet || status["version"] == version)
-        && status["observedGeneration"].as_i64() == resource.metadata.generation
-        && conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    status["observedGeneration"].as_i64() == resource.metadata.generation && conditions.any(holds)
 }
 
 /// The applied objects, without their history.
@@ -161,6 +181,18 @@ pub async fn objects(spoke: &Cluster) -> Result<BTreeMap<String, Applied>> {
 /// The contents of `objects`.
 pub fn contents(objects: &BTreeMap<String, Applied>) -> State {
     objects.iter().map(|(name, applied)| (name.clone(), applied.content.clone())).collect()
+}
+
+/// The contents of `objects`, with the marks of their owners.
+pub fn marked(objects: &BTreeMap<String, Applied>) -> State {
+    let marked = |applied: &Applied| with_mark(applied.content.clone(), &applied.mark);
+    objects.iter().map(|(name, applied)| (name.clone(), marked(applied))).collect()
+}
+
+/// The content of an object, with the mark of its owner.
+pub fn with_mark(mut content: Value, mark: &str) -> Value {
+    content["mark"] = mark.into();
+    content
 }
 
 pub fn differences(expected: &State, found: &State) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures::future::try_join_all;
 use knative_operator_tests::chaos::{Fault, Schedule, Stage, Window};
+use knative_operator_tests::skip::{HOURS, skip};
 
 use super::config::Config;
 use super::world::{World, version};
@@ -17,7 +18,7 @@ const REQUESTS: usize = 360;
 #[test]
 fn lasting_faults_cause_few_requests() {
     let Some(seconds) = setting("STEADY_SECONDS") else {
-        eprintln!("skipped: STEADY_SECONDS is not set");
+        skip(HOURS, "STEADY_SECONDS is not set");
         return;
     };
     let length = Duration::from_secs(seconds);

@@ -57,9 +57,9 @@ impl Undisturbed {
             return Ok(state.clone());
         }
         let name = cluster.name();
-        self.hub.kubectl(&["apply", "-f", "-"], &config.resource(name, name).to_string()).await?;
+        self.hub.kubectl(&["apply", "-f", "-"], &config.resource(name, "one", name).to_string()).await?;
         let deadline = Instant::now() + CONVERGENCE;
-        while !is_ready(&self.hub, config.component.plural(), name, config.version).await? {
+        while !is_ready(&self.hub, config.component.plural(), name, "one", config.version).await? {
             assert!(Instant::now() < deadline, "{config:?} is not installed on {name}");
             tokio::time::sleep(INTERVAL).await;
         }

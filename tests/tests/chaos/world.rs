@@ -20,13 +20,14 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::config::Config;
-use super::site::{Resource, Site, State, contents, create_namespaces, differences, objects};
+use super::owners::{Claims, Declared, check_single, recorded};
+use super::site::{Resource, Site, State, create_namespaces, differences, marked, objects};
 use super::undisturbed::Undisturbed;
 
 /// Time limit from the end of the faults until all is as declared.
 pub const CONVERGENCE: Duration = Duration::from_secs(60);
 /// Interval of reads.
-const INTERVAL: Duration = Duration::from_millis(200);
+pub const INTERVAL: Duration = Duration::from_millis(200);
 /// Time limit for a status Ready while objects are not as declared, without faults.
 const TRUTH: Duration = Duration::from_secs(10);
 
@@ -66,17 +67,21 @@ impl World {
         let images = [(OPERATOR_IMAGE.to_owned(), clock.program.clone())];
         let product = Product::install_with(&hub, &releases::small(), values, images.into()).await?;
         let mut resources: Vec<_> =
-            names.iter().zip(components).map(|(name, c)| Resource::new(name, c.plural(), c)).collect();
-        resources.push(Resource::new("chaos-fleet", "knativefleets", Component::Eventing));
-        let all: Vec<_> = resources.iter().map(|resource| resource.namespace.as_str()).collect();
+            names.iter().zip(components).map(|(name, c)| Resource::new(name, "one", c.plural(), c)).collect();
+        resources.push(Resource::new("chaos-fleet", "one", "knativefleets", Component::Eventing));
+        // The first one has the same anchor as the resource that it competes with.
+        let seconds = names.iter().zip(components).zip(["one", "two", "two"]);
+        let seconds: Vec<_> =
+            seconds.map(|((site, c), name)| Resource::new(&format!("{site}-second"), name, c.plural(), c)).collect();
+        let all: Vec<_> = resources.iter().chain(&seconds).map(|resource| resource.namespace.as_str()).collect();
         create_namespaces(&hub, &all).await?;
         let hub = Arc::new(hub);
-        let sites = (0..).zip(names).zip(spokes).zip(components);
-        let sites = sites.map(async |(((index, name), spoke), component)| {
+        let sites = (0..).zip(names).zip(spokes).zip(seconds);
+        let sites = sites.map(async |(((index, name), spoke), second)| {
             // The fleet selects the clusters for Serving: its component is Eventing.
-            let in_fleet = component == Component::Serving;
+            let in_fleet = second.component == Component::Serving;
             let resources = if in_fleet { vec![index, components.len()] } else { vec![index] };
-            Site::register(&hub, name, spoke, resources, in_fleet).await
+            Site::register(&hub, name, spoke, resources, second, in_fleet).await
         });
         let undisturbed = async {
             let Some(spokes) = without_faults else { return Ok(None) };
@@ -90,28 +95,39 @@ impl World {
         self.undisturbed.as_ref().ok_or("no spokes without faults")?.expected(config).await
     }
 
-    /// Waits until `site` has what it declares; returns the time, and the uids of the objects.
-    pub async fn converge(&self, site: &Site) -> Result<(Duration, Uids)> {
-        let mut expected = State::new();
-        for resource in &site.resources {
-            if let Some(config) = *self.resources[*resource].declared.lock().await {
-                expected.extend(self.expected(config).await?);
-            }
+    /// The resources that use `site` while they exist.
+    fn users<'w>(&'w self, site: &'w Site) -> impl Iterator<Item = &'w Resource> {
+        site.resources.iter().map(move |index| &self.resources[*index]).chain([&site.second])
+    }
+
+    /// The resources that use `site` and exist.
+    pub async fn declared<'w>(&'w self, site: &'w Site) -> Result<Vec<Declared<'w>>> {
+        let mut declared = Vec::new();
+        for resource in self.users(site) {
+            let Some(config) = *resource.declared.lock().await else { continue };
+            declared.push(Declared { resource, objects: self.expected(config).await? });
         }
+        Ok(declared)
+    }
+
+    /// Waits until `site` has what the owners of its installations declare; returns the time, and
+    /// the uids of the objects.
+    pub async fn converge(&self, site: &Site) -> Result<(Duration, Uids)> {
+        let declared = self.declared(site).await?;
         let (started, mut untrue) = (Instant::now(), None);
         loop {
-            let mut is_installed = true;
-            for resource in &site.resources {
-                is_installed &= self.resources[*resource].is_installed(&self.hub).await?;
-            }
+            let owners = recorded(site.spoke.read().await.client()).await?;
+            check_single(&owners)?;
+            let claims = Claims::of(&declared, &owners);
+            let is_installed = claims.are_reported(&self.hub).await?;
             let is_late = started.elapsed() > CONVERGENCE;
             if !is_installed && !is_late {
                 untrue = None;
                 tokio::time::sleep(INTERVAL).await;
                 continue;
             }
-            let objects = objects(&*site.spoke.read().await).await?;
-            let mut found = contents(&objects);
+            let (expected, objects) = (claims.expected(), objects(&*site.spoke.read().await).await?);
+            let mut found = marked(&objects);
             // Definitions of earlier versions stay, with the users' objects.
             found.retain(|name, _| !name.starts_with("CustomResourceDefinition ") || expected.contains_key(name));
             if is_installed && found == expected {
@@ -121,9 +137,10 @@ impl World {
             let is_untrue = untrue.is_some_and(|since| since.elapsed() > TRUTH) && !expected.is_empty();
             if is_late || is_untrue {
                 let what = if is_untrue { "Ready, but not as declared" } else { "not as declared" };
-                let mut message = format!("{}: {what}: {}", site.name, differences(&expected, &found));
-                for resource in &site.resources {
-                    message.push_str(&self.resources[*resource].status(&self.hub).await?);
+                let differences = differences(&expected, &found);
+                let mut message = format!("{}: {what}: {differences}; {:?}\n", site.name, claims.objections);
+                for resource in self.users(site) {
+                    message.push_str(&resource.status(&self.hub).await?);
                 }
                 let (_, workloads) =
                     site.spoke.read().await.kubectl_output(&["get", "jobs,pods", "-A", "-o", "wide"], "").await;
@@ -136,7 +153,8 @@ impl World {
 
     /// Deletes all resources, after which nothing is left.
     pub async fn empty(&self) -> Result<()> {
-        try_join_all(self.resources.iter().map(|resource| resource.set(&self.hub, None))).await?;
+        let seconds = self.sites.iter().map(|site| &site.second);
+        try_join_all(self.resources.iter().chain(seconds).map(|resource| resource.set(&self.hub, None))).await?;
         try_join_all(self.sites.iter().map(|site| self.converge(site))).await.map(drop)
     }
 

@@ -2,15 +2,18 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+mod crds;
+mod differential;
 mod downloads;
 mod golden;
 mod identifiers;
 mod instances;
 mod log_messages;
-mod oracle;
 mod patches;
+mod permissions;
 mod refusals;
 mod remedies;
+mod spoke_role;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use knative_operator_tests::{Result, measure, tls};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{fleet, run};
 
@@ -144,11 +144,21 @@ fn hostile_requests_get_right_status_soon() {
         assert!(silent < Duration::from_secs(8) && half < Duration::from_secs(8), "{silent:?} {half:?}");
         // Many silent connections don't delay others.
         let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7"}})
-            .to_string();
+        let review = |request: Value| {
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).to_string()
+        };
+        let whole = review(
+            json!({"uid": "7", "operation": "CREATE", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "userInfo": {}, "object": {}}),
+        );
+        let empty = review(json!({"uid": "8"}));
         let started = Instant::now();
-        let answer = tokio::task::spawn_blocking(move || post(address, review.as_bytes(), review.len())).await??;
+        let [answer, refused] = tokio::task::spawn_blocking(move || -> Result<_> {
+            Ok([post(address, whole.as_bytes(), whole.len())?, post(address, empty.as_bytes(), empty.len())?])
+        })
+        .await??;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""uid":"7","allowed":true"#), "{answer}");
+        // A review without its parts is refused, with its own uid.
+        assert!(refused.starts_with("HTTP/1.1 200") && refused.contains(r#""uid":"8","allowed":false"#), "{refused}");
         assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
         drop(idle);
         let after = measure::resident(id)?;

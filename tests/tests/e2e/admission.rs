@@ -19,9 +19,10 @@ pub fn changes() -> [(&'static str, Option<&'static str>, Value, &'static str); 
         ),
         (
             "removed",
-            Some("nowhere"),
+            // Another one: the webhook may not know yet that the resource for "nowhere" is gone.
+            Some("away"),
             reference(Value::Null),
-            "cannot be removed after creation (from \"fleet-system/nowhere\" to none, the local cluster)",
+            "cannot be removed after creation (from \"fleet-system/away\" to none, the local cluster)",
         ),
         (
             "added",
@@ -111,7 +112,8 @@ fn invalid_review_is_reported() {
             }
         }
         // A review about another kind is allowed, with its own uid.
-        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7", "kind": {"kind": "Pod"}, "operation": "CREATE"}});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "7", "operation": "CREATE",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"}, "userInfo": {}, "object": {}}});
         let request = http::Request::post("/validate")
             .header("content-type", "application/json")
             .body(review.to_string().into_bytes())?;

@@ -1,18 +1,21 @@
-//! Who may target which cluster, and who may bring content of their own: users, actions and modes.
+//! Who may target which cluster, and who may set which field: users, actions and modes.
 
 use futures::future::join_all;
+use knative_operator_shared::label::FLEET_REVISION;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
 
+use crate::audit;
 use crate::document::{Shell, document, nothing_installed};
 use crate::support::{apply, namespace, nothing_to_install, run};
 
 /// Namespace of the users' resources.
 const TENANT: &str = "tenant";
 
-fn binding(role: &str, namespace: &str, users: &[&str]) -> Value {
+/// A RoleBinding in `namespace` of ClusterRole `role`, with the same name. `@name` is a group.
+pub fn binding(role: &str, namespace: &str, users: &[&str]) -> Value {
     let subjects: Vec<Value> = users
         .iter()
         .map(|user| match user.strip_prefix('@') {
@@ -25,18 +28,23 @@ fn binding(role: &str, namespace: &str, users: &[&str]) -> Value {
 }
 
 /// Permissions: `ed` edits resources; `ann` may use ClusterProfile a, too; the group `sre` may use
-/// all of the namespace; `cora` may customize.
+/// all of the namespace; `cora` may customize, and install on the hub itself; `pat` may approve.
 async fn grant(hub: &Cluster) -> Result<()> {
     let one = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "use-a", "namespace": FLEET},
         "rules": [{"apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "resourceNames": ["a"], "verbs": ["use"]}]});
     let mut use_a = binding("use-a", FLEET, &["ann"]);
     use_a["roleRef"]["kind"] = json!("Role");
+    let local = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "local"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "knative-operator-local-user"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "cora"}]});
     let items = [
-        binding("knative-operator-editor", TENANT, &["ed", "ann", "cora", "@sre"]),
+        local,
+        binding("knative-operator-editor", TENANT, &["ed", "ann", "cora", "@sre", "pat"]),
         one,
         use_a,
         binding("knative-operator-user", FLEET, &["@sre"]),
         binding("knative-operator-customizer", TENANT, &["cora"]),
+        binding("knative-operator-approver", TENANT, &["pat"]),
     ];
     apply(hub, &json!({"apiVersion": "v1", "kind": "List", "items": items})).await
 }
@@ -57,6 +65,22 @@ fn fleet(mut placement: Value, spec: &Value) -> Value {
         "spec": {"placement": placement, "serving": {"spec": spec}}})
 }
 
+fn env() -> Value {
+    json!({"workloads": [{"name": "controller", "env": [{"container": "controller", "envVars": [{"name": "A", "value": "b"}]}]}]})
+}
+
+/// A fleet with an approval, which an administrator stored, with `change` of its spec. It has no
+/// cluster.
+fn gated(change: Option<(&str, Value)>) -> Value {
+    let mut gated = fleet(json!({"clusterSelector": {"matchLabels": {"name": "none"}}}), &json!({}));
+    gated["metadata"]["name"] = json!("gated");
+    gated["spec"]["rollout"] = json!({"stages": [{"name": "all", "approval": "Required"}]});
+    if let Some((field, value)) = change {
+        gated["spec"][field] = value;
+    }
+    gated
+}
+
 /// Actions with their names. `stored` has patches, which an administrator stored.
 fn actions() -> Vec<(&'static str, Value)> {
     let patches = json!([{"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "controller"},
@@ -69,6 +93,8 @@ fn actions() -> Vec<(&'static str, Value)> {
         spec["clusterProfileRef"] = json!({"name": "d", "namespace": FLEET});
         serving("stored", &spec)
     };
+    let mut overridden = fleet(json!({"clusterSelector": {"matchLabels": {"name": "a"}}}), &json!({}));
+    overridden["spec"]["overrides"] = json!([{"clusterSelector": {}, "serving": {"spec": env()}}]);
     vec![
         ("local cluster", local(json!({}))),
         ("ClusterProfile a", targeting("a")),
@@ -81,8 +107,32 @@ fn actions() -> Vec<(&'static str, Value)> {
         ),
         ("registry", local(json!({"registry": {"default": "registry.example/${NAME}"}}))),
         ("hostNetwork", local(json!({"workloads": [{"name": "controller", "hostNetwork": true}]}))),
+        ("annotations", local(json!({"workloads": [{"name": "controller", "annotations": {"a": "b"}}]}))),
+        ("env", local(env())),
+        (
+            "namespace labels",
+            local(json!({"namespace": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}})),
+        ),
+        (
+            "image in a ConfigMap",
+            local(json!({"config": {"deployment": {"queue-sidecar-image": "registry.example/queue"}}})),
+        ),
+        (
+            "what is free",
+            // Stored already: a new one on the hub itself needs a permission.
+            stored(
+                json!({"patches": patches, "high-availability": {"replicas": 2}, "ingress": {"kourier": {"enabled": true}},
+                "workloads": [{"name": "controller", "resources": [{"container": "controller", "requests": {"cpu": "1"}}]}],
+                "config": {"network": {"ingress-class": "kourier.ingress.networking.knative.dev"}, "autoscaler": {"max-scale": "7"}}}),
+            ),
+        ),
         ("stored: replicas", stored(json!({"patches": patches, "high-availability": {"replicas": 2}}))),
         ("stored: patches", stored(json!({"high-availability": {"replicas": 1}}))),
+        ("stored: revision", {
+            let mut stored = stored(json!({"patches": patches, "high-availability": {"replicas": 1}}));
+            stored["metadata"]["annotations"] = json!({FLEET_REVISION: "gated-1"});
+            stored
+        }),
         ("fleet: a", fleet(json!({"clusterSelector": {"matchLabels": {"name": "a"}}}), &json!({}))),
         ("fleet: all", fleet(json!({"clusterSelector": {}}), &json!({}))),
         ("fleet: none yet", fleet(json!({"clusterSelector": {"matchLabels": {"name": "c"}}}), &json!({}))),
@@ -92,6 +142,10 @@ fn actions() -> Vec<(&'static str, Value)> {
             "fleet: patches",
             fleet(json!({"clusterSelector": {"matchLabels": {"name": "a"}}}), &json!({"patches": patches})),
         ),
+        ("fleet: override", overridden),
+        ("approval: template", gated(Some(("serving", json!({"spec": {"high-availability": {"replicas": 2}}}))))),
+        ("approval: stages", gated(Some(("rollout", json!({"stages": [{"name": "all"}]}))))),
+        ("approval: placement", gated(Some(("placement", json!({"clusterSelector": {}, "namespaces": [FLEET]}))))),
     ]
 }
 
@@ -99,7 +153,8 @@ fn actions() -> Vec<(&'static str, Value)> {
 type User = (&'static str, &'static [&'static str]);
 
 /// Who asks.
-const USERS: [User; 5] = [("admin", &["system:masters"]), ("ed", &[]), ("ann", &[]), ("cora", &[]), ("sam", &["sre"])];
+const USERS: [User; 6] =
+    [("admin", &["system:masters"]), ("ed", &[]), ("ann", &[]), ("cora", &[]), ("sam", &["sre"]), ("pat", &[])];
 
 /// Whether `user` may store `object`, which isn't stored: `yes`, `warned` or `no`, and the output.
 async fn answer(hub: &Cluster, (user, groups): User, object: &Value) -> (&'static str, String) {
@@ -114,6 +169,34 @@ async fn answer(hub: &Cluster, (user, groups): User, object: &Value) -> (&'stati
         (false, false) => "failed",
     };
     (answer, output)
+}
+
+/// `audit` lists what an administrator stored, with those who may write it and lack a permission.
+async fn audited(hub: &Cluster) -> Result<()> {
+    let (code, text) = audit::audit(hub, &["-n", TENANT]).await?;
+    assert_eq!(code, Some(1), "{text}");
+    let everyone = "user \"ann\", user \"cora\", user \"ed\", user \"pat\"";
+    let stored = format!(
+        "KnativeServing {TENANT}/stored\n  spec.clusterProfileRef: use ClusterProfile \"{FLEET}/d\"\n    not permitted to {everyone}\n  spec.manifests, spec.patches: customize knativeservings in namespace \"{TENANT}\"\n    not permitted to group \"sre\", user \"ann\", user \"ed\", user \"pat\""
+    );
+    assert_eq!(audit::block(&text, &format!("KnativeServing {TENANT}/stored")), stored, "{text}");
+    let gated = format!(
+        "KnativeFleet {TENANT}/gated\n  spec.placement: use all ClusterProfiles in namespace \"{FLEET}\"\n    not permitted to {everyone}"
+    );
+    assert_eq!(audit::block(&text, &format!("KnativeFleet {TENANT}/gated")).trim_end(), gated, "{text}");
+    for part in [
+        "The webhook would refuse 2 of 2 resources.".to_owned(),
+        format!("ClusterRole knative-operator-customizer: RoleBinding in namespace \"{TENANT}\"\n"),
+        format!("ClusterRole knative-operator-user: RoleBinding in namespace \"{FLEET}\"\n"),
+    ] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+    let (code, text) = audit::audit(hub, &["-n", TENANT, "--as", "sam", "--as-group", "sre"]).await?;
+    assert_eq!((code, text.contains("not permitted to user \"sam\"")), (Some(1), true), "{text}");
+    assert!(!text.contains("clusterProfileRef") && !text.contains("KnativeFleet"), "{text}");
+    let (code, text) = audit::audit(hub, &["-A", "--as", "admin", "--as-group", "system:masters"]).await?;
+    assert_eq!((code, text.contains("2 resources are permitted")), (Some(0), true), "{text}");
+    audit::needs_permission_to_list(hub, TENANT).await
 }
 
 /// The table of all users and actions.
@@ -133,23 +216,33 @@ async fn table(hub: &Cluster, users: &[User]) -> String {
 }
 
 const ENFORCED: &str = "\
-                      admin   ed      ann     cora    sam
-local cluster         yes     yes     yes     yes     yes
-ClusterProfile a      yes     no      yes     no      yes
-ClusterProfile b      yes     no      no      no      yes
-patches               yes     no      no      yes     no
-additionalManifests   yes     no      no      yes     no
-manifests by URL      yes     no      no      yes     no
-registry              yes     no      no      yes     no
-hostNetwork           yes     no      no      yes     no
-stored: replicas      yes     yes     yes     yes     yes
-stored: patches       yes     no      no      yes     no
-fleet: a              yes     no      yes     no      yes
-fleet: all            yes     no      no      no      yes
-fleet: none yet       yes     no      no      no      yes
-fleet: namespace *    yes     no      no      no      yes
-fleet: decision       yes     no      no      no      no
-fleet: patches        yes     no      no      no      no";
+                      admin   ed      ann     cora    sam     pat
+local cluster         yes     no      no      yes     no      no
+ClusterProfile a      yes     no      yes     no      yes     no
+ClusterProfile b      yes     no      no      no      yes     no
+patches               yes     no      no      yes     no      no
+additionalManifests   yes     no      no      yes     no      no
+manifests by URL      yes     no      no      yes     no      no
+registry              yes     no      no      yes     no      no
+hostNetwork           yes     no      no      yes     no      no
+annotations           yes     no      no      yes     no      no
+env                   yes     no      no      yes     no      no
+namespace labels      yes     no      no      yes     no      no
+image in a ConfigMap  yes     no      no      yes     no      no
+what is free          yes     yes     yes     yes     yes     yes
+stored: replicas      yes     yes     yes     yes     yes     yes
+stored: patches       yes     no      no      yes     no      no
+stored: revision      yes     no      no      no      no      yes
+fleet: a              yes     no      no      no      yes     no
+fleet: all            yes     no      no      no      yes     no
+fleet: none yet       yes     no      no      no      yes     no
+fleet: namespace *    yes     no      no      no      no      no
+fleet: decision       yes     no      no      no      no      no
+fleet: patches        yes     no      no      no      no      no
+fleet: override       yes     no      no      no      no      no
+approval: template    yes     yes     yes     yes     yes     yes
+approval: stages      yes     no      no      no      no      yes
+approval: placement   yes     no      no      no      no      no";
 
 #[test]
 fn users_need_permission_for_clusters_and_content() {
@@ -167,11 +260,13 @@ fn users_need_permission_for_clusters_and_content() {
         let mut stored = actions().into_iter().find(|(name, _)| *name == "stored: replicas").unwrap().1;
         stored["spec"]["high-availability"] = json!({"replicas": 1});
         apply(&hub, &stored).await?;
+        apply(&hub, &gated(None)).await?;
         grant(&hub).await?;
 
         let enforced = table(&hub, &USERS).await;
         println!("enforce:\n{enforced}");
         assert_eq!(enforced.trim(), ENFORCED);
+        audited(&hub).await?;
         let (_, message) = answer(&hub, ("ed", &[]), &targeting("a")).await;
         println!("{message}");
         for part in [
@@ -182,12 +277,20 @@ fn users_need_permission_for_clusters_and_content() {
             assert!(message.contains(part), "{message}");
         }
 
+        let (_, message) = answer(&hub, ("ed", &[]), &serving("new", &env())).await;
+        println!("{message}");
+        let expected = format!(
+            "spec.workloads[controller].env: user \"ed\" is not allowed to customize knativeservings in namespace \"{TENANT}\""
+        );
+        assert!(message.contains(&expected), "{message}");
+
         // Without an answer of the API server, nothing is admitted but what needs no question.
         hub.kubectl(&["delete", "clusterrolebinding", "operator-webhook-admission"], "").await?;
         let (_, message) = answer(&hub, ("zoe", &["system:masters"]), &targeting("a")).await;
         println!("{message}");
         assert!(message.contains("cannot check whether user \"zoe\" is allowed to use"), "{message}");
-        assert_eq!(answer(&hub, ("zoe", &["system:masters"]), &serving("new", &json!({}))).await.0, "yes");
+        let replicas = actions().into_iter().find(|(name, _)| *name == "stored: replicas").unwrap().1;
+        assert_eq!(answer(&hub, ("zoe", &["system:masters"]), &replicas).await.0, "yes");
 
         for (mode, denied) in [("warn", "warned"), ("off", "yes")] {
             values["knative_operator"]["operator_webhook"]["authorization"] = json!(mode);

@@ -1,5 +1,5 @@
-//! Kills the operator at its writes during install, upgrade, ingress change and deletion; the
-//! result equals that of an undisturbed run.
+//! Kills the operator at its writes during install, upgrade, ingress change, handover to another
+//! resource and deletion; the result equals that of an undisturbed run.
 //!
 //! Each life of the operator ends at a later write, alternating between before the API server
 //! receives it and before the response. `CRASH=each` repeats each stage for each of its writes and
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::lives::{KillPlan, Lives};
 use crate::support::{
-    INSTALL, apply, condition, delete, gone, jobs_done, namespace, nothing_left, run, serving, status,
+    INSTALL, apply, condition, delete, gone, has_condition, jobs_done, namespace, nothing_left, run, serving, status,
 };
 
 #[test]
@@ -43,6 +43,9 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
             product::register(&lives.hub, cluster, name).await?;
             namespace(&lives.hub, name).await?;
         }
+        // Another ClusterProfile of the same spoke.
+        product::profile(&lives.hub, "next", &product::access(&spoke, "crash")).await?;
+        namespace(&lives.hub, "next").await?;
         let before = objects(&spoke.client()).await?;
 
         // With the same name in two namespaces of the hub, all names on the spokes are equal.
@@ -83,10 +86,24 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
                     assert_eq!(is[name], *object, "{what} {kills:?}: {name}");
                 }
             }
+            let mut next = one.clone();
+            next["metadata"]["namespace"] = json!("next");
+            next["spec"]["clusterProfileRef"]["name"] = json!("next");
+            apply(&lives.hub, &next).await?;
+            has_condition(&lives.hub, &next, "InstallSucceeded", "Occupied", "KnativeServing crash/ks").await?;
+            died += lives
+                .spend("handover", kills, async |hub| {
+                    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &one.to_string()).await?;
+                    gone(hub, &one).await?;
+                    installed(hub, &next, versions[1]).await?;
+                    jobs_done(&spoke, "knative-serving", "knativeserving-ks-root-owner").await.map(drop)
+                })
+                .await?;
+            assert_eq!(fresh(state(&spoke).await?), fresh(expected[stages.len() - 1].clone()), "handover {kills:?}");
             died += lives
                 .spend("deletion", kills, async |hub| {
-                    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &one.to_string()).await?;
-                    gone(hub, &one).await
+                    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &next.to_string()).await?;
+                    gone(hub, &next).await
                 })
                 .await?;
             nothing_left(&spoke, &before).await?;
@@ -101,7 +118,9 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
     });
 }
 
-async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
+/// Waits until `version` of `resource`, a KnativeServing with the name `ks`, is installed and its
+/// newest generation is Ready.
+pub async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
     let place = resource["metadata"]["namespace"].as_str().unwrap();
     let generation =
         hub.kubectl(&["get", "knativeserving", "ks", "-n", place, "-o", "jsonpath={.metadata.generation}"], "").await?;
@@ -111,6 +130,17 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
             && condition(s, "Ready").is_some_and(|c| c.status == "True")
     };
     status(hub, resource, INSTALL, &format!("ready with {version}"), ready).await.map(drop)
+}
+
+/// `state` without what an upgrade leaves: former ReplicaSets, and numbers of revisions.
+fn fresh(mut state: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    state.retain(|name, _| !name.starts_with("ReplicaSet "));
+    for object in state.values_mut() {
+        if let Some(annotations) = object["annotations"].as_object_mut() {
+            annotations.remove("deployment.kubernetes.io/revision");
+        }
+    }
+    state
 }
 
 /// All applied objects, and the inventory.

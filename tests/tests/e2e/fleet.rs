@@ -24,10 +24,11 @@ fn serving(number: usize) -> Value {
     resource(Component::Serving, "fleet", &name, Some(&name), json!({"version": releases::small().serving}))
 }
 
-/// A hub with the operator; its plugin `token` returns a token, and `hangs` never returns.
+/// A hub with the operator; its plugin `token` returns the name of the replica as a token, and
+/// `hangs` never returns.
 async fn hub(name: &str, shards: u32) -> Result<(Cluster, Product, tempfile::TempDir)> {
     let (hub, plugins) = (Cluster::hub(name).await?, tempfile::tempdir()?);
-    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "simulated"}});
+    let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'$POD_NAME'"}});
     script(&plugins.path().join("token"), &format!("#!/bin/sh\necho '{credential}'\n"))?;
     script(&plugins.path().join("hangs"), "#!/bin/sh\nsleep 3600\n")?;
     let mut values = product::values(&[provider("token"), provider("hangs")]);
@@ -73,6 +74,29 @@ async fn repaired(sim: &Sim, spokes: std::ops::Range<usize>, pods: &[&Pod]) -> R
         }
         message.into()
     })
+}
+
+/// Checks that each spoke was handed over at most once since it had `managers`, and to `to`: no
+/// earlier manager wrote to a spoke or started a watch there after the first such request of `to`.
+/// Returns the number of spokes that were handed over, and adds `to` to their managers.
+fn handed_over(sim: &Sim, managers: &mut [Vec<String>], to: &Pod) -> usize {
+    let mut moved = 0;
+    for (number, (known, turns)) in managers.iter_mut().zip(sim.turns()).enumerate() {
+        let clients: Vec<_> = turns.iter().map(|turn| turn.client.clone()).collect();
+        if clients != *known {
+            known.push(to.name.clone());
+            moved += 1;
+        }
+        assert_eq!(clients, *known, "requests to spoke-{number}, by replica: {turns:#?}");
+    }
+    moved
+}
+
+/// The shortest time between the last request of a manager and the first one of the next.
+fn shortest_pause(sim: &Sim) -> Option<Duration> {
+    let turns = sim.turns();
+    let pauses = turns.iter().flat_map(|turns| turns.windows(2).map(|pair| pair[1].times.0 - pair[0].times.1));
+    pauses.min()
 }
 
 #[test]
@@ -131,6 +155,8 @@ fn replicas_share_fleet_and_take_over() {
         for number in 0..SPOKES {
             ready(&hub, &serving(number)).await?;
         }
+        let mut managers = vec![Vec::<String>::new(); SPOKES];
+        assert_eq!(handed_over(&sim, &mut managers, &product.operator), SPOKES);
         let shards = async |pod: &Pod| metric(pod, "knative_operator_shards_held").await;
         assert_eq!(shards(&product.operator).await?, SHARDS, "the first replica has all shards");
 
@@ -145,12 +171,15 @@ fn replicas_share_fleet_and_take_over() {
         })
         .await?;
         repaired(&sim, 0..SPOKES, &[&product.operator, &second]).await?;
+        let moved = handed_over(&sim, &mut managers, &second);
+        assert!((1..SPOKES).contains(&moved), "{moved} spokes have another manager");
 
         // It is killed: its spokes are managed again.
         second.process.signal(Signal::KILL)?;
         second.process.wait()?;
         let lost = Instant::now();
         repaired(&sim, 0..SPOKES, &[&product.operator]).await?;
+        assert_eq!(handed_over(&sim, &mut managers, &product.operator), moved);
         eprintln!("all managed again after {:.1?}", lost.elapsed());
         assert_eq!(shards(&product.operator).await?, SHARDS);
 
@@ -165,8 +194,9 @@ fn replicas_share_fleet_and_take_over() {
         let given = until("given back", async || Ok(shards(&third).await? == SHARDS)).await?;
         eprintln!("released after {given:.1?}");
         repaired(&sim, 0..SPOKES, &[&third]).await?;
-        // No spoke has two managers: each has at most two connections, once those of its previous
-        // owner are closed.
+        assert_eq!(handed_over(&sim, &mut managers, &third), SPOKES);
+        eprintln!("no manager for {:.1?} at least in each handover", shortest_pause(&sim).unwrap_or_default());
+        // Each spoke has at most two connections, once those of its previous owner are closed.
         until("two connections at most", async || Ok(sim.connections().0 <= 2)).await?;
         Ok(())
     });

@@ -10,6 +10,7 @@ use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::remaining::{objects, remaining};
+use knative_operator_tests::skip::{HISTORY, skip};
 use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
 
@@ -134,7 +135,7 @@ fn before(into: &std::path::Path) -> Result<Option<String>> {
         .current_dir(tools::project())
         .output()?;
     if !archive.status.success() {
-        eprintln!("skipped: upgrade from the commit before: {}", String::from_utf8_lossy(&archive.stderr).trim());
+        skip(HISTORY, &format!("upgrade from the commit before: {}", String::from_utf8_lossy(&archive.stderr).trim()));
         return Ok(None);
     }
     let file = into.join("chart.tar");

@@ -41,8 +41,14 @@ fn both_kinds_install_locally_with_chart_permissions() {
         // A second resource on the same cluster would fight over all cluster-scoped objects.
         let second = serving("other", "ks", None, &releases);
         apply(&cluster, &second).await?;
-        has_condition(&cluster, &second, "InstallSucceeded", "Error", "KnativeServing knative-serving/ks is older")
-            .await?;
+        has_condition(
+            &cluster,
+            &second,
+            "InstallSucceeded",
+            "Occupied",
+            "belongs to KnativeServing knative-serving/ks of hub ",
+        )
+        .await?;
         delete(&cluster, &second).await?;
 
         tokio::try_join!(delete(&cluster, &serving_cr), delete(&cluster, &eventing_cr))?;

@@ -1,7 +1,6 @@
 //! Migration from the Go operator by one command, in each way, and back: no resource is lost, no
 //! Pod of Knative restarts, and valid requests stay valid.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,26 +8,24 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use knative_operator_shared::api::{Component, KnativeServing};
+use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
-use knative_operator_tests::go_operator;
+use knative_operator_tests::go_operator::{self, GoOperator};
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, releases, tools, wait};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::Api;
 use serde_json::{Value, json};
 
 use crate::document::{Block, Shell, document, nothing_installed};
 use crate::load::{self, Load};
-use crate::support::{apply, delete, has_condition, namespace, nothing_to_install, ready, resource, run};
-use crate::takeover;
+use crate::support::{apply, namespace, nothing_to_install, resource, run};
 
 const CONFIGURATIONS: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
 
 /// `kubectl get` of all custom resources, with their uids.
-async fn resources(hub: &Cluster) -> Result<String> {
+pub async fn resources(hub: &Cluster) -> Result<String> {
     let columns = "custom-columns=KIND:.kind,NAMESPACE:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid";
     hub.kubectl(&["get", "knativeservings,knativeeventings", "-A", "-o", columns, "--no-headers"], "").await
 }
@@ -69,17 +66,16 @@ async fn wait_until_called(hub: &Cluster) -> Result<()> {
 
 /// Values for a migration on `hub`: the Go operator's multi-cluster values if `multicluster`, and
 /// values of the tests.
-fn values(hub: &Cluster, multicluster: bool) -> Result<Value> {
+pub fn values(hub: &Cluster, multicluster: bool) -> Result<Value> {
     let mut values = product::bundled(hub);
     if multicluster {
-        let text = std::fs::read_to_string(tools::project().join("../shared/peer-chart/multicluster-values.yaml"));
-        let theirs: Value = serde_saphyr::from_str(text.as_deref().unwrap_or(MULTICLUSTER))?;
+        let theirs: Value = serde_saphyr::from_str(MULTICLUSTER)?;
         values["knative_operator"]["multicluster"] = theirs["knative_operator"]["multicluster"].clone();
     }
     Ok(values)
 }
 
-/// Used if the Go operator's values file is missing.
+/// A values file for the Go operator's chart.
 const MULTICLUSTER: &str = r#"
 knative_operator:
   multicluster:
@@ -92,7 +88,7 @@ knative_operator:
 "#;
 
 /// The only block below `heading` in docs/user/migration.md.
-fn block(heading: &str) -> Result<String> {
+pub fn block(heading: &str) -> Result<String> {
     let mut found: Vec<Block> =
         document("docs/user/migration.md")?.into_iter().filter(|block| block.heading == heading).collect();
     if found.len() == 1 {
@@ -130,18 +126,25 @@ async fn started(hub: &Cluster, folder: &Path, product: &mut Option<Product>) ->
     Ok(())
 }
 
-/// State that the Go operator's processes leave behind: Leases, and keys in the Secret that its
-/// chart leaves empty.
+/// Installs the Go operator's chart.
+async fn install_go(hub: &Cluster, folder: &Path, multicluster: bool) -> Result<()> {
+    go_operator::chart(folder)?;
+    let (chart, file) = (folder.display().to_string(), folder.join("more.yaml"));
+    std::fs::write(&file, if multicluster { MULTICLUSTER } else { "{}" })?;
+    let file = file.display().to_string();
+    let mut arguments = vec!["install", "knative-operator", &chart, "-f", &file, "-n", NAMESPACE, "--create-namespace"];
+    arguments.extend(["--wait", "--timeout", "2m"]);
+    hub.helm(&arguments).await.map(drop)
+}
+
+/// Runs the Go operator's processes until they work, and ends them. They leave behind Leases, keys
+/// in the Secret that its chart leaves empty, and the authority in the definitions.
 async fn run_the_go_operator(hub: &Cluster) -> Result<()> {
+    GoOperator::start_on(hub, &[]).await?.stop()?;
     let secrets: Api<Secret> = Api::namespaced(hub.client(), NAMESPACE);
-    let keys =
-        Patch::Merge(json!({"stringData": {"server-key.pem": "key", "server-cert.pem": "cert", "ca-cert.pem": "ca"}}));
-    secrets.patch("operator-webhook-certs", &PatchParams::default(), &keys).await?;
-    let leases: Api<Lease> = Api::namespaced(hub.client(), NAMESPACE);
-    for name in [go_operator::LEASE, "operator-webhook.conversionwebhook.00-of-01"] {
-        let lease = json!({"metadata": {"name": name}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 60}});
-        leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
-    }
+    let data = secrets.get("operator-webhook-certs").await?.data.unwrap_or_default();
+    assert!(data.contains_key("server-key.pem"), "{:?}", data.keys());
+    Api::<Lease>::namespaced(hub.client(), NAMESPACE).get(go_operator::LEASE).await?;
     Ok(())
 }
 
@@ -175,22 +178,9 @@ fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
     run(async {
         for multicluster in [false, true] {
             let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
-            go_operator::chart(folder.path(), multicluster)?;
-            let go = folder.path().display().to_string();
-            hub.helm(&[
-                "install",
-                "knative-operator",
-                &go,
-                "-n",
-                NAMESPACE,
-                "--create-namespace",
-                "--wait",
-                "--timeout",
-                "2m",
-            ])
-            .await?;
-            store(&hub).await?;
+            install_go(&hub, folder.path(), multicluster).await?;
             run_the_go_operator(&hub).await?;
+            store(&hub).await?;
             assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
 
             let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, multicluster)?)?;
@@ -242,8 +232,8 @@ fn helm_install_takes_ownership_of_kubectl_objects() {
             line.extend(server_side.then_some("--server-side"));
             hub.kubectl(&line, &list.to_string()).await?;
             wait::established(hub.client()).await?;
-            store(&hub).await?;
             run_the_go_operator(&hub).await?;
+            store(&hub).await?;
             let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, false)?)?;
             shell.run(&block("Before you begin")?, nothing_installed).await?;
             let load = Load::start(&hub.client(), "elsewhere", load::rate());
@@ -285,102 +275,6 @@ fn helm_install_takes_ownership_of_kubectl_objects() {
             hub.kubectl(&line, &list.to_string()).await?;
             shell.run(&block("Verify")?, nothing_installed).await?;
         }
-        Ok(())
-    });
-}
-
-#[test]
-fn migration_and_rollback_restart_no_knative_pod() {
-    run(async {
-        let same = |text| text;
-        let (Some(items), Some(stored)) =
-            (takeover::left("local-objects.json", same)?, takeover::left("hub-resources-local.json", same)?)
-        else {
-            return Ok(());
-        };
-        let items: Vec<_> =
-            items.into_iter().filter(|o| !o["kind"].as_str().is_some_and(|k| k.starts_with("Knative"))).collect();
-        // Without admission webhooks: Knative's own have no Pods here.
-        let (hub, folder) = (Cluster::spoke("pods").await?, tempfile::tempdir()?);
-        go_operator::chart(folder.path(), false)?;
-        let go = folder.path().display().to_string();
-        hub.helm(&[
-            "install",
-            "knative-operator",
-            &go,
-            "-n",
-            NAMESPACE,
-            "--create-namespace",
-            "--wait",
-            "--timeout",
-            "2m",
-        ])
-        .await?;
-        namespace(&hub, "knative-serving").await?;
-        takeover::restore(&hub, &stored[0]).await?;
-        let serving = Api::<KnativeServing>::namespaced(hub.client(), "knative-serving").get("knative-serving").await?;
-        let owner: BTreeMap<_, _> = [("knative-serving".to_owned(), serving.uid().unwrap_or_default())].into();
-        takeover::load(&hub, items.into_iter().filter(|o| o["kind"] != "Namespace").collect(), owner).await?;
-        takeover::available(&Api::namespaced(hub.client(), "knative-serving")).await?;
-        let pods = async || takeover::uids(&Api::<Pod>::namespaced(hub.client(), "knative-serving")).await;
-        let (before, pods_before) = (resources(&hub).await?, pods().await?);
-
-        let mut values = values(&hub, false)?;
-        values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
-        let (mut shell, mut product) = (Shell::new(&[("hub", &hub)], &values)?, None);
-        let start = async || {
-            product = Some(Product::start(&hub, &releases::best(), [].into()).await?);
-            Ok(())
-        };
-        shell.run(&block("Upgrade a Helm release")?, start).await?;
-        takeover::taken(&hub, &stored[0]).await?;
-        ready(&hub, &stored[0]).await?;
-        assert_eq!((resources(&hub).await?, pods().await?), (before.clone(), pods_before.clone()));
-        shell.run(&block("After helm upgrade")?, nothing_installed).await?;
-        drop(product);
-        assert_eq!((resources(&hub).await?, pods().await?), (before, pods_before));
-        Ok(())
-    });
-}
-
-#[test]
-fn nothing_is_written_while_go_operator_runs() {
-    run(async {
-        let (hub, plugins, releases) = (Cluster::hub("both").await?, tempfile::tempdir()?, releases::small());
-        namespace(&hub, NAMESPACE).await?;
-        // A process that renews the Go operator's Lease.
-        let leases: Api<Lease> = Api::namespaced(hub.client(), NAMESPACE);
-        let lease = |holder: &str| {
-            let now = k8s_openapi::jiff::Timestamp::now();
-            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": go_operator::LEASE}, "spec": {
-                "holderIdentity": holder, "leaseDurationSeconds": 60, "renewTime": format!("{now:.6}"), "acquireTime": format!("{now:.6}")}})
-        };
-        leases.create(&PostParams::default(), &serde_json::from_value(lease("knative-operator-5d9c_1"))?).await?;
-        let product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
-        namespace(&hub, "knative-serving").await?;
-        let serving = resource(
-            Component::Serving,
-            "knative-serving",
-            "knative-serving",
-            None,
-            json!({"version": releases.serving}),
-        );
-        apply(&hub, &serving).await?;
-        let part = format!("\"knative-operator-5d9c_1\" renews Lease {NAMESPACE}/{}", go_operator::LEASE);
-        has_condition(&hub, &serving, "InstallSucceeded", "GoOperatorRunning", &part).await?;
-        let events =
-            hub.kubectl(&["get", "events", "-n", "knative-serving", "-o", "jsonpath={.items[*].reason}"], "").await?;
-        assert!(events.contains("GoOperatorRunning"), "{events}");
-        let objects =
-            hub.kubectl(&["get", "deployments,configmaps", "-n", "knative-serving", "-o", "name"], "").await?;
-        assert_eq!(objects.trim(), "configmap/kube-root-ca.crt", "something was written");
-        // It stops, as when its Deployment is deleted.
-        leases
-            .patch(go_operator::LEASE, &PatchParams::default(), &Patch::Merge(json!({"spec": {"holderIdentity": ""}})))
-            .await?;
-        ready(&hub, &serving).await?;
-        delete(&hub, &serving).await?;
-        drop(product);
         Ok(())
     });
 }

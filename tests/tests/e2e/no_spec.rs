@@ -1,22 +1,21 @@
 //! Resources without a spec, the first example of Knative's documentation; and stored resources
 //! that are invalid.
 
-use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Pod;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::go_operator::GoOperator;
 use knative_operator_tests::product::{Product, values};
-use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::releases;
 use knative_operator_tests::remaining::objects;
-use knative_operator_tests::{Result, tools, wait};
-use kube::{Api, ResourceExt};
+use knative_operator_tests::{Result, tools};
+use kube::Api;
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, delete, has_condition, namespace, nothing_left, ready, resource, run};
-use crate::takeover;
+use crate::go_state::{State, take_over, taken};
+use crate::support::{apply, delete, has_condition, namespace, nothing_left, ready, resource, run};
 
 /// Kinds and namespaces of Istio that Knative's manifests need.
 pub fn istio() -> Value {
@@ -127,12 +126,8 @@ fn resources_without_spec_stored_before_webhook_are_installed() {
         }
         product.start_operator(&hub).await?;
         let serving = bare(Component::Serving, None);
-        if releases.real {
-            has_condition(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
-            has_condition(&hub, &serving, "InstallSucceeded", "Error", FIX).await?;
-        } else {
-            eprintln!("skipped: without Istio; the small release has none of its objects");
-        }
+        has_condition(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
+        has_condition(&hub, &serving, "InstallSucceeded", "Error", FIX).await?;
         hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
         for component in Component::ALL {
             ready(&hub, &bare(component, None)).await?;
@@ -230,91 +225,33 @@ fn invalid_resource_is_reported_and_its_installation_stays() {
     });
 }
 
-/// A bundle of `releases` with nothing newer than 1.22, next to `folder`.
-fn up_to_1_22(releases: &Releases, folder: &Path) -> Result<Releases> {
-    std::fs::create_dir(folder)?;
-    for component in std::fs::read_dir(&releases.dir)?.flatten().filter(|entry| entry.path().is_dir()) {
-        let into = folder.join(component.file_name());
-        std::fs::create_dir(&into)?;
-        for version in std::fs::read_dir(component.path())?
-            .flatten()
-            .filter(|v| !v.file_name().to_string_lossy().starts_with("1.23"))
-        {
-            std::os::unix::fs::symlink(version.path().canonicalize()?, into.join(version.file_name()))?;
-        }
-    }
-    Ok(Releases { dir: folder.to_owned(), ..releases.clone() })
-}
-
 #[test]
 fn resources_without_spec_take_over_go_operator_objects() {
     run(async {
-        let same = |text| text;
-        let (Some(serving), Some(eventing)) =
-            (takeover::left("local-objects.json", same)?, takeover::left("spoke-objects.json", same)?)
-        else {
-            return Ok(());
-        };
         // Without admission webhooks: Knative's own have no Pods here.
-        let (hub, plugins) = (Cluster::spoke("bare-takeover").await?, tempfile::tempdir()?);
-        let releases = up_to_1_22(&releases::best(), &hub.dir().join("releases-of-the-test"))?;
+        let hub = Cluster::spoke("bare-takeover").await?;
         hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
-        let mut values = values(&[]);
-        values["knative_operator"]["kubernetes_min_version"] = json!(takeover::MIN_VERSION);
-        let mut product = Product::install(&hub, &releases, values, plugins.path()).await?;
-        product.stop_operator(rustix::process::Signal::TERM)?;
-        for (component, items, version) in
-            [(Component::Serving, serving, "1.22.1"), (Component::Eventing, eventing, "1.22.2")]
-        {
-            let place = component.canonical();
-            namespace(&hub, place).await?;
-            let mut resource = bare(component, None);
-            resource["metadata"]["finalizers"] = json!([format!("{}.operator.knative.dev", component.plural())]);
-            resource["status"] = json!({"version": version});
-            takeover::restore(&hub, &resource).await?;
-            let stored = hub.kubectl(&["get", component.plural(), place, "-n", place, "-o", "json"], "").await?;
-            let stored: Value = serde_json::from_str(&stored)?;
-            assert!(stored.get("spec").is_none(), "{stored}");
-            // Installed locally, so owned by the resource itself.
-            let owner = json!([{"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "name": place, "controller": true, "blockOwnerDeletion": true}]);
-            // Without spec the ingress is Istio, so Kourier is not installed.
-            let its = |o: &Value| {
-                let (metadata, kind) = (&o["metadata"], &o["kind"]);
-                let kourier = metadata["name"].as_str().is_some_and(|name| name.contains("kourier"))
-                    || metadata["labels"]["networking.knative.dev/ingress-provider"] == "kourier";
-                metadata["labels"]["app.kubernetes.io/name"] == place
-                    && kind != "Namespace"
-                    && *kind != component.kind()
-                    && !kourier
-            };
-            let mut items: Vec<Value> = items.into_iter().filter(its).collect();
-            for object in items.iter_mut().filter(|o| !o["metadata"]["ownerReferences"].is_null()) {
-                object["metadata"]["ownerReferences"] = owner.clone();
-            }
-            let uid = stored["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-            takeover::load(&hub, items, [(place.to_owned(), uid)].into()).await?;
-            takeover::available(&Api::namespaced(hub.client(), place)).await?;
+        let mut go = GoOperator::install(&hub, &[]).await?;
+        let places = Component::ALL.map(Component::canonical);
+        for component in Component::ALL {
+            namespace(&hub, component.canonical()).await?;
+            apply(&hub, &bare(component, None)).await?;
         }
-        let pods = async || {
-            let all = takeover::uids(&Api::<Pod>::all(hub.client())).await?;
-            let core = |pod: &String| !["istio", "operator"].iter().any(|part| pod.contains(part));
-            Result::Ok(all.into_iter().filter(core).collect::<Vec<_>>())
-        };
-        let before = pods().await?;
-        assert!(before.len() >= 12, "{before:?}");
-        product.start_operator(&hub).await?;
         for component in Component::ALL {
             ready(&hub, &bare(component, None)).await?;
-            let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
-            for deployment in deployments.list(&kube::api::ListParams::default()).await? {
-                // The status of the Go operator said Ready before.
-                let is_taken_over = |deployment: Option<&Deployment>| {
-                    deployment.is_some_and(|d| d.annotations().contains_key("operator.knative.dev/digest"))
-                };
-                wait::until(&deployments, &deployment.name_any(), INSTALL, "taken over", is_taken_over).await?;
-            }
         }
-        assert_eq!(pods().await?, before, "pods were restarted");
+        let before = State::of(&hub, &places).await?;
+        assert!(before.pods.len() >= 12, "{before}");
+        let _product = take_over(&hub, &mut go, false).await?;
+        for component in Component::ALL {
+            // The status of the Go operator said Ready before.
+            taken(&hub, component.canonical()).await?;
+            ready(&hub, &bare(component, None)).await?;
+            let place = component.canonical();
+            let stored = hub.kubectl(&["get", component.plural(), place, "-n", place, "-o", "json"], "").await?;
+            assert!(serde_json::from_str::<Value>(&stored)?.get("spec").is_none(), "a spec was added: {stored}");
+        }
+        before.is_same(&State::of(&hub, &places).await?, "without spec");
         for component in Component::ALL {
             delete(&hub, &bare(component, None)).await?;
         }

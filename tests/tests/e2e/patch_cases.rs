@@ -1,5 +1,5 @@
-//! The cases in `../shared/patches` against a real API server: it accepts each rendered object as
-//! it is, and the same patches sent to it have the same result. Skipped without the cases.
+//! The cases of `conformance::differential::patched` against a real API server: it accepts each
+//! rendered object as it is, and the same patches sent to it have the same result.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -189,11 +189,7 @@ async fn compare(client: &Client, case: &Path, defined: &mut HashSet<String>) ->
 
 #[test]
 fn api_server_has_the_rendered_objects() {
-    let cases = tools::project().join("../shared/patches/cases");
-    if !cases.is_dir() {
-        eprintln!("skipped: {} is missing", cases.display());
-        return;
-    }
+    let cases = tools::project().join("tests/tests/conformance/cases/patches");
     run(async {
         let spoke = Cluster::spoke("patch-cases").await?;
         let client = spoke.client();

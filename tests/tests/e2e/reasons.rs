@@ -157,13 +157,13 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
 }
 
 /// The provider file in the chart's ConfigMap.
-async fn provider_file(hub: &Cluster) -> Result<String> {
+pub async fn provider_file(hub: &Cluster) -> Result<String> {
     let map =
         Api::<ConfigMap>::namespaced(hub.client(), product::NAMESPACE).get("clusterprofile-provider-file").await?;
     Ok(map.data.unwrap_or_default().remove("config.json").ok_or("no provider file")?)
 }
 
-async fn set_provider_file(hub: &Cluster, text: &str) -> Result<()> {
+pub async fn set_provider_file(hub: &Cluster, text: &str) -> Result<()> {
     let patch = json!({"data": {"config.json": text}}).to_string();
     let arguments =
         ["patch", "configmap", "clusterprofile-provider-file", "-n", product::NAMESPACE, "--type=merge", "-p", &patch];
@@ -190,7 +190,7 @@ async fn started(product: &Product, marker: &str) -> Result<()> {
 }
 
 /// Waits until the metric reports an invalid provider file.
-async fn invalid(product: &Product) -> Result<()> {
+pub async fn invalid(product: &Product) -> Result<()> {
     let deadline = tokio::time::Instant::now() + LIMIT;
     while !http::get(product.metrics(), "/metrics").await?.1.contains("knative_operator_provider_file_valid 0") {
         if tokio::time::Instant::now() > deadline {

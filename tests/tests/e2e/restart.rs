@@ -1,7 +1,6 @@
 //! The operator stops at a bad time and continues; an invalid bundle is reported and recovers; the
 //! CRD's own rules apply without the webhook.
 
-use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -10,7 +9,8 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::remaining::objects;
-use knative_operator_tests::{Result, kubelet, wait};
+use knative_operator_tests::tools::copy;
+use knative_operator_tests::{kubelet, wait};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use rustix::process::Signal;
@@ -18,20 +18,6 @@ use serde_json::json;
 
 use crate::admission::{changes, refusal};
 use crate::support::{INSTALL, apply, delete, has_condition, namespace, nothing_left, ready, resource, run, serving};
-
-pub fn copy(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), target).map(drop)?;
-        }
-    }
-    Ok(())
-}
 
 #[test]
 fn killed_operator_continues_install_and_uninstalls_after_restart() {

@@ -13,7 +13,7 @@ use tokio::process::Command;
 use crate::support::{apply, delete, fleet, namespace, run, serving};
 
 /// Runs the command; its exit status, standard output and standard error.
-async fn command(kubeconfig: &Path, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
+pub async fn command(kubeconfig: &Path, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
     let binary = tools::binary("knative-operator")?;
     let output = Command::new(binary).args(arguments).arg("--kubeconfig").arg(kubeconfig).output().await?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

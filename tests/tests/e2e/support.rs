@@ -2,18 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 pub use knative_operator_tests::kubelet::script;
+use knative_operator_tests::process;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::remaining::remaining;
-use knative_operator_tests::{Result, wait};
+use knative_operator_tests::{Result, wait, waits};
 use kube::Api;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
@@ -26,8 +29,19 @@ pub const INSTALL: Duration = Duration::from_secs(120);
 pub fn run(test: impl Future<Output = Result<()>>) {
     static RUNTIME: LazyLock<tokio::runtime::Runtime> =
         LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap());
-    if let Err(error) = RUNTIME.block_on(test) {
-        panic!("{error}");
+    let started = Instant::now();
+    // On the heap: the stack of a test's thread is small.
+    let test = Box::pin(test);
+    let outcome = RUNTIME.block_on(AssertUnwindSafe(test).catch_unwind());
+    waits::finish(started.elapsed());
+    let logs = process::last_words();
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => panic!("{error}\n{logs}"),
+        Err(panic) => {
+            eprintln!("{logs}");
+            std::panic::resume_unwind(panic);
+        }
     }
 }
 

@@ -18,11 +18,11 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::restart::copy;
 use crate::support::{
     INSTALL, apply, condition, delete, forbid, has_condition, namespace, nothing_left, ready, run, serving, status,
     without_ingress,
 };
+use knative_operator_tests::tools::copy;
 
 /// A Job that no node can run, and that Kubernetes gives up after a second.
 const FAILING: &str = r"

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use k8s_openapi::api::core::v1::Event;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::kubeconfig::{User, kubeconfig};
 use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, NAMESPACE};
 use knative_operator_tests::proxies::{LOGIN, Protocol, Proxy};
+use knative_operator_tests::wait;
+use kube::Api;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -73,15 +76,15 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
         let credential = credential("v1", &json!({"token": token}));
         script(&fleet.plugins.join("configured"), &format!("#!/bin/sh\n{checks}\ncat <<'END'\n{credential}\nEND\n"))?;
 
-        // Secrets: a kubeconfig for the official plugin, a token for the built-in provider.
+        // Secrets: a kubeconfig for the official plugin, a token for the built-in provider, which
+        // asks to which profiles it is bound.
         let config =
             kubeconfig("spoke", &spoke.pod_endpoint().0, &spoke.pod_endpoint().1, "default", &User::Token(&token));
         for (name, data) in [("ways-kubeconfig", json!({"config": config})), ("ways-token", json!({"token": token}))] {
-            apply(
-                hub,
-                &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": data}),
-            )
-            .await?;
+            let bound =
+                json!({"operator.knative.dev/cluster-profile": "fleet-system/kubeconfig, fleet-system/builtin"});
+            let meta = json!({"name": name, "namespace": NAMESPACE, "annotations": bound});
+            apply(hub, &json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data})).await?;
         }
 
         // Proxies.
@@ -162,8 +165,12 @@ case "$KUBERNETES_EXEC_INFO" in *'"config":{"region":"eu"}'*) ;; *) echo "info: 
             proxies.0.passed() > 0 && proxies.1.passed() > 0 && proxies.2.passed() > 0,
             "a connection bypassed the proxies"
         );
-        let events = hub.kubectl(&["get", "events", "-n", "ways", "-o", "yaml"], "").await?;
-        assert!(events.contains("insecure-skip-tls-verify is set in ClusterProfile fleet-system/insecure"), "{events}");
+        let insecure = |events: &[Event]| {
+            let text = "insecure-skip-tls-verify is set in ClusterProfile fleet-system/insecure";
+            events.iter().any(|event| event.message.as_deref().is_some_and(|message| message.contains(text)))
+        };
+        wait::until_all(&Api::<Event>::namespaced(hub.client(), "ways"), "", RESOLVED, "InsecureCluster", insecure)
+            .await?;
 
         // A proxy that refuses is reported, without its login.
         let stranger =

@@ -175,10 +175,6 @@ async fn repairs(audit: &mut Audit) -> Result<Vec<String>> {
 fn fields_of_knative_controllers_stay_over_restart_change_and_upgrade() {
     run(async {
         let releases = releases::best();
-        if !releases.real {
-            eprintln!("skipped: Knative's releases are missing (../shared/releases)");
-            return Ok(());
-        }
         let (hub, spoke, plugins) =
             (Cluster::hub("writers").await?, Cluster::spoke("written").await?, tempfile::tempdir()?);
         let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;

@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
 use knative_operator_tests::Result;
+use knative_operator_tests::skip::{BROWSER, skip};
 
 mod browser;
 mod large;
@@ -13,11 +14,11 @@ mod views;
 /// Runs `test`, unless this is `make test` or the browser is missing.
 fn run(test: impl Future<Output = Result<()>>) {
     if std::env::var_os("BROWSER_TESTS").is_none() {
-        println!("skipped: make test-ui runs the tests with a browser");
+        skip(BROWSER, "make test-ui runs the tests with a browser");
         return;
     }
     if let Err(missing) = browser::is_installed() {
-        println!("skipped: {missing}");
+        skip(BROWSER, &missing.clone());
         return;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use knative_operator_shared::authorization::permission::Permission;
 use lru::LruCache;
 use tokio::sync::OnceCell;
 
-use super::permission::Permission;
-use crate::review::UserInfo;
+use crate::request::UserInfo;
 
 /// Maximum number of answers.
 const MAX_ANSWERS: NonZeroUsize = NonZeroUsize::new(2048).unwrap();

@@ -1,9 +1,9 @@
-//! Asks the API server whether the user of a request may target the cluster and bring the content
-//! that it names: the operator acts with its own permissions on every cluster, so it must not do
-//! for a user what an administrator did not permit.
+//! Asks the API server whether the user of a request may target the cluster, change the fields that
+//! it does, and change what approvals protect: the operator acts with its own permissions on every
+//! cluster, so it must not do for a user what an administrator did not permit.
 
+mod answer;
 mod cache;
-mod permission;
 mod questions;
 mod reviewer;
 mod rules;
@@ -15,13 +15,15 @@ use futures::future::join_all;
 use knative_operator_shared::rules::Violation;
 use kube::Client;
 
-use crate::cluster_facts::ClusterFacts;
+use crate::fleet;
 use crate::metrics::Metrics;
-use crate::review::{Refusal, Request, UserInfo};
+use crate::request::Request;
+use crate::review::Refusal;
+use crate::turns::Turns;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use permission::{Answer, Permission};
-use questions::Question;
+use knative_operator_shared::authorization::questions::Question;
 use reviewer::Reviewer;
 
 /// Time limit of all questions about one request. The API server waits 5 s for the webhook.
@@ -41,50 +43,74 @@ pub enum Mode {
 
 /// Authorizes requests. Clones share the cache.
 #[derive(Clone)]
-pub struct Authorizer(Option<Arc<Inner>>);
+pub struct Authorizer {
+    /// `None` asks nobody.
+    inner: Option<Arc<Inner>>,
+    /// Whether the hub itself is a target.
+    allows_local: bool,
+}
 
 struct Inner {
     is_enforced: bool,
     exempt: Vec<String>,
     reviewer: Reviewer,
+    /// Fleets whose questions are looked for at the same time.
+    fleets: Turns,
 }
 
 impl Authorizer {
-    /// Authorizes requests of all users but `exempt`.
-    pub fn new(mode: Mode, exempt: Vec<String>, client: Client, metrics: Metrics) -> Self {
+    /// Authorizes requests of all users but `exempt`. `allows_local`: whether the hub itself is a
+    /// target.
+    pub fn new(mode: Mode, allows_local: bool, exempt: Vec<String>, client: Client, metrics: Metrics) -> Self {
         let reviewer = Reviewer::new(client, metrics);
-        let inner = Inner { is_enforced: mode == Mode::Enforce, exempt, reviewer };
-        Self((mode != Mode::Off).then(|| Arc::new(inner)))
+        let inner = Inner { is_enforced: mode == Mode::Enforce, exempt, reviewer, fleets: Turns::new() };
+        Self { inner: (mode != Mode::Off).then(|| Arc::new(inner)), allows_local }
     }
 
     /// Asks nobody.
     #[cfg(test)]
     pub fn off() -> Self {
-        Self(None)
+        Self { inner: None, allows_local: true }
     }
 
     /// Violations of `request` by its user.
-    pub async fn check(&self, request: &Request, facts: &ClusterFacts) -> Vec<Violation> {
-        let Some(inner) = &self.0 else { return Vec::new() };
+    pub async fn check(&self, request: &Request) -> Vec<Violation> {
+        if !self.allows_local && questions::is_new_and_local(request) {
+            return vec![rules::no_local_target()];
+        }
+        let Some(inner) = &self.inner else { return Vec::new() };
         let user = &request.user_info;
         if inner.exempt.contains(&user.username) {
             return Vec::new();
         }
-        let questions = questions::about(request, facts);
+        let Ok(questions) = inner.questions(request).await else {
+            return vec![rules::UNKNOWN.at("spec", "cannot be compared with the stored one", "try again")];
+        };
         if questions.is_empty() {
             return Vec::new();
         }
         let deadline = Instant::now() + TIMEOUT;
-        let lacking = questions.iter().map(|question| inner.lacking(user, question, deadline));
-        let lacking = join_all(lacking).await;
-        let mut violations = Vec::new();
-        for (question, lacking) in questions.iter().zip(lacking) {
-            violations.extend(rules::violations(user, question, &lacking));
-        }
+        let answers = questions.iter().map(|question| inner.reviewer.ask(user, &question.permission, deadline));
+        let answers = join_all(answers).await;
+        let asked = questions.iter().zip(answers);
+        let mut violations: Vec<Violation> =
+            asked.filter_map(|(question, answer)| rules::violation(user, question, answer)).collect();
         if !inner.is_enforced {
             violations.iter_mut().for_each(rules::warn);
         }
         violations
+    }
+}
+
+impl Inner {
+    /// All questions about `request`. Those about a fleet, whose overrides are compared in pairs,
+    /// are found one after another on another thread, so that other reviews don't wait.
+    async fn questions(&self, request: &Request) -> Result<Vec<Question>, JoinError> {
+        if !fleet::is_fleet(request) {
+            return Ok(questions::about(request));
+        }
+        let request = request.clone();
+        self.fleets.run(move || questions::about(&request)).await
     }
 }
 
@@ -97,23 +123,5 @@ pub fn refusal(violations: &[Violation]) -> Refusal {
         Refusal::Unavailable
     } else {
         Refusal::Forbidden
-    }
-}
-
-impl Inner {
-    /// The permissions that `user` lacks, if they have neither the permission in `question` nor all
-    /// of the others that suffice.
-    async fn lacking(&self, user: &UserInfo, question: &Question, deadline: Instant) -> Vec<(Permission, Answer)> {
-        let answer = self.reviewer.ask(user, &question.permission, deadline).await;
-        if answer == Answer::Allowed {
-            return Vec::new();
-        }
-        if answer == Answer::Unknown || question.or_all_of.is_empty() {
-            return vec![(question.permission.clone(), answer)];
-        }
-        let others = &question.or_all_of;
-        let answers = join_all(others.iter().map(|permission| self.reviewer.ask(user, permission, deadline))).await;
-        let answers = others.iter().cloned().zip(answers);
-        answers.filter(|(_, answer)| *answer != Answer::Allowed).collect()
     }
 }

@@ -2,14 +2,15 @@
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use knative_operator_runtime::{access, error_text};
+use knative_operator_shared::authorization::permission::Permission;
 use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::answer::Answer;
 use super::cache::Cache;
-use super::permission::{Answer, Permission};
 use crate::metrics::{Metrics, Source};
-use crate::review::UserInfo;
+use crate::request::UserInfo;
 
 /// Maximum number of requests in progress.
 const MAX_REQUESTS: usize = 64;

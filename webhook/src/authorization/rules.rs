@@ -1,29 +1,48 @@
 //! Violations by users without permission.
 
-use std::collections::BTreeSet;
-
+use knative_operator_shared::authorization::permission::{CREATE, CUSTOMIZE};
+use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
 
-use super::permission::{Answer, CUSTOMIZE, Permission};
-use super::questions::Question;
-use crate::review::UserInfo;
+use super::answer::Answer;
+use crate::request::UserInfo;
 
 /// The user may use the ClusterProfile.
 pub static USE: Rule = Rule {
     id: "authorization-use",
     severity: Severity::Error,
-    requirement: "The user has the verb `use` for each ClusterProfile that the resource targets.",
+    requirement: "The user has the verb `use` for each ClusterProfile that the resource can target, or for the local cluster.",
     valid: Example::serving("{}"),
     invalid: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
 };
 
-/// The user may bring content.
+/// The user may set what not every user may.
 pub static CUSTOMIZATION: Rule = Rule {
     id: "authorization-customize",
     severity: Severity::Error,
-    requirement: "The user has the verb `customize` for resources with manifests, patches, images, host network or volumes of their own.",
+    requirement: "The user has the verb `customize` to set, change or remove fields that need it (docs/operate/permissions.md).",
     valid: Example::serving("{}"),
     invalid: Example::serving(r#"{"additionalManifests": [{"URL": "https://example.com/more.yaml"}]}"#),
+};
+
+/// The user may change what approvals protect.
+pub static APPROVAL: Rule = Rule {
+    id: "authorization-approve",
+    severity: Severity::Error,
+    requirement: "The user has the verb `create` for KnativeFleetApprovals to change stages with an approval, what they cover, or the state of a rollout in resources of a fleet.",
+    valid: Example::serving("{}"),
+    invalid: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/fleet-revision": "prod-1"}}, "spec": {}}"#,
+    ),
+};
+
+/// The hub itself is a target.
+pub static LOCAL: Rule = Rule {
+    id: "local-installation",
+    severity: Severity::Error,
+    requirement: "The resource has a ClusterProfile, if the chart is installed with `localInstallation: false`.",
+    valid: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
+    invalid: Example::serving("{}"),
 };
 
 /// The API server answers.
@@ -36,62 +55,49 @@ pub static UNKNOWN: Rule = Rule {
 };
 
 /// Rules about permissions.
-pub static ALL: [&Rule; 3] = [&USE, &CUSTOMIZATION, &UNKNOWN];
+pub static ALL: [&Rule; 5] = [&USE, &CUSTOMIZATION, &APPROVAL, &LOCAL, &UNKNOWN];
 
-/// Maximum number of clusters or namespaces that a message names.
-const MAX_NAMED: usize = 10;
-
-/// The violations of `question` by `user`, who lacks the permissions `lacking`: one for those that
-/// are denied, and one for those that are not known.
-pub fn violations(user: &UserInfo, question: &Question, lacking: &[(Permission, Answer)]) -> Vec<Violation> {
-    let of = |wanted: Answer| -> Vec<&Permission> {
-        lacking.iter().filter(|(_, answer)| *answer == wanted).map(|(permission, _)| permission).collect()
-    };
-    let denied = denied(user, question, &of(Answer::Denied));
-    denied.into_iter().chain(unknown(user, question, &of(Answer::Unknown))).collect()
-}
-
-fn denied(user: &UserInfo, question: &Question, permissions: &[&Permission]) -> Option<Violation> {
-    let first = permissions.first()?;
-    let message = format!("user \"{}\" is not allowed to {}", user.username, actions(permissions));
-    let namespaces: BTreeSet<&str> = permissions.iter().map(|permission| permission.namespace.as_str()).collect();
-    let place = match namespaces.first() {
-        None | Some(&"") => "ClusterRoleBinding".to_owned(),
-        Some(namespace) if namespaces.len() == 1 => format!("RoleBinding in namespace \"{namespace}\""),
-        Some(_) => format!("RoleBinding in each of the namespaces {}", list(namespaces.iter().copied())),
-    };
-    let (rule, role) = if first.verb == CUSTOMIZE { (&CUSTOMIZATION, "customizer") } else { (&USE, "user") };
-    let fix = format!(
-        "ask an administrator for the verb \"{}\" on {}.{}, such as a {place} for ClusterRole knative-operator-{role}",
-        first.verb, first.resource, first.group
-    );
-    Some(rule.at(&question.field, message, fix))
-}
-
-fn unknown(user: &UserInfo, question: &Question, permissions: &[&Permission]) -> Option<Violation> {
-    let (name, actions) = (&user.username, actions(permissions));
-    let message =
-        format!("cannot check whether user \"{name}\" is allowed to {actions}: the API server did not answer");
-    (!permissions.is_empty()).then(|| UNKNOWN.at(&question.field, message, "try again"))
-}
-
-/// What `permissions` of the same kind permit together.
-fn actions(permissions: &[&Permission]) -> String {
-    match permissions {
-        [one] => one.action(),
-        all => {
-            let names: Vec<String> = all.iter().map(|one| format!("{}/{}", one.namespace, one.name)).collect();
-            format!("use ClusterProfiles {}", list(names.iter().map(String::as_str)))
-        }
+/// The violation of `question` by `user`, who got `answer`; none if the permission is granted.
+pub fn violation(user: &UserInfo, question: &Question, answer: Answer) -> Option<Violation> {
+    match answer {
+        Answer::Allowed => None,
+        Answer::Denied => Some(denied(user, question)),
+        Answer::Unknown => Some(unknown(user, question)),
     }
 }
 
-/// `names` in quotes, with the number of those that are not named.
-fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
-    let further = names.len().saturating_sub(MAX_NAMED);
-    let named = names[..names.len() - further].join(", ");
-    if further == 0 { named } else { format!("{named}, and {further} others") }
+/// The violation of a resource for the hub itself, which is no target.
+pub fn no_local_target() -> Violation {
+    LOCAL.at(
+        "spec.clusterProfileRef",
+        "is missing, and nothing is installed on this cluster itself".to_owned(),
+        "set it, or ask an administrator for the chart value knative_operator.localInstallation=true",
+    )
+}
+
+fn denied(user: &UserInfo, question: &Question) -> Violation {
+    let permission = &question.permission;
+    let message = format!("user \"{}\" is not allowed to {}", user.username, permission.action());
+    let rule = match permission.verb {
+        CUSTOMIZE => &CUSTOMIZATION,
+        CREATE => &APPROVAL,
+        _ => &USE,
+    };
+    let fix = format!(
+        "ask an administrator for the verb \"{}\" on {}.{}, such as a {} for ClusterRole {}",
+        permission.verb,
+        permission.resource,
+        permission.group,
+        permission.binding(),
+        permission.role()
+    );
+    rule.at(&question.field, message, fix)
+}
+
+fn unknown(user: &UserInfo, question: &Question) -> Violation {
+    let (name, action) = (&user.username, question.permission.action());
+    let message = format!("cannot check whether user \"{name}\" is allowed to {action}: the API server did not answer");
+    UNKNOWN.at(&question.field, message, "try again")
 }
 
 /// Turns an error into a warning.
@@ -103,39 +109,44 @@ pub fn warn(violation: &mut Violation) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use knative_operator_shared::authorization::permission::Permission;
 
     #[test]
-    fn clusters_are_named_together() {
+    fn message_has_action_and_role() {
         let user = UserInfo { username: "jane".into(), ..UserInfo::default() };
-        let question =
-            Question { field: "spec.placement".into(), permission: Permission::to_use("", ""), or_all_of: Vec::new() };
-        let texts = |lacking: &[(Permission, Answer)]| -> Vec<String> {
-            violations(&user, &question, lacking).iter().map(ToString::to_string).collect()
+        let text = |permission: Permission, answer: Answer| {
+            let violation = violation(&user, &Question::new("spec.placement", permission), answer);
+            violation.map(|violation| violation.to_string())
         };
-        let to_use = |namespace: &str, name: &str| (Permission::to_use(namespace, name), Answer::Denied);
-        let fix = "ask an administrator for the verb \"use\" on clusterprofiles.multicluster.x-k8s.io, such as a";
-        let role = "for ClusterRole knative-operator-user";
+        let denied = |action: &str, verb: &str, place: &str, role: &str| {
+            Some(format!(
+                "spec.placement: user \"jane\" is not allowed to {action}; ask an administrator for the verb {verb}, such as a {place} for ClusterRole knative-operator-{role}"
+            ))
+        };
+        let profiles = "\"use\" on clusterprofiles.multicluster.x-k8s.io";
+        let decisions = "\"use\" on placementdecisions.multicluster.x-k8s.io";
+        let approvals = "\"create\" on knativefleetapprovals.operator.knative.dev";
+        let of_f = "RoleBinding in namespace \"f\"";
+        for (permission, expected) in [
+            (Permission::to_use("f", "a"), denied("use ClusterProfile \"f/a\"", profiles, of_f, "user")),
+            (
+                Permission::to_use("", ""),
+                denied("use all ClusterProfiles in all namespaces", profiles, "ClusterRoleBinding", "user"),
+            ),
+            (
+                Permission::to_use_decisions("f"),
+                denied("use PlacementDecisions in namespace \"f\"", decisions, of_f, "user"),
+            ),
+            (Permission::to_approve("f"), denied("approve rollouts in namespace \"f\"", approvals, of_f, "approver")),
+        ] {
+            assert_eq!(text(permission.clone(), Answer::Denied), expected);
+            assert_eq!(text(permission, Answer::Allowed), None);
+        }
         assert_eq!(
-            texts(&[to_use("f", "a")]),
-            [format!(
-                "spec.placement: user \"jane\" is not allowed to use ClusterProfile \"f/a\"; {fix} RoleBinding in namespace \"f\" {role}"
-            )]
+            text(Permission::to_use("g", "c"), Answer::Unknown).as_deref(),
+            Some(
+                "spec.placement: cannot check whether user \"jane\" is allowed to use ClusterProfile \"g/c\": the API server did not answer; try again"
+            )
         );
-        assert_eq!(
-            texts(&[to_use("f", "a"), to_use("g", "b"), (Permission::to_use("g", "c"), Answer::Unknown)]),
-            [
-                format!("spec.placement: user \"jane\" is not allowed to use ClusterProfiles \"f/a\", \"g/b\"; {fix} RoleBinding in each of the namespaces \"f\", \"g\" {role}"),
-                "spec.placement: cannot check whether user \"jane\" is allowed to use ClusterProfile \"g/c\": the API server did not answer; try again".to_owned(),
-            ]
-        );
-        assert_eq!(
-            texts(&[to_use("", "")]),
-            [format!(
-                "spec.placement: user \"jane\" is not allowed to use all ClusterProfiles in all namespaces; {fix} ClusterRoleBinding {role}"
-            )]
-        );
-        let many: Vec<_> = (0..25).map(|number| to_use("f", &number.to_string())).collect();
-        assert!(texts(&many)[0].contains("\"f/9\", and 15 others; ask"), "{:?}", texts(&many));
-        assert!(texts(&[]).is_empty());
     }
 }

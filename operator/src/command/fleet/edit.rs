@@ -6,6 +6,7 @@ use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::KnativeFleetStatus;
 use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::fleet::stage::REMOVAL;
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};
 use kube::api::{Patch, PostParams};
@@ -13,6 +14,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{Hub, PROGRAM, history, parse};
+use crate::fleet::revision::Owner;
 
 /// Flags of `fleet approve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,9 +40,11 @@ pub struct RollbackArgs {
     to_revision: Option<String>,
 }
 
-/// Creates an approval.
+/// Creates an approval of what the fleet rolls out now: if it changes in the meantime, the webhook
+/// refuses the approval.
 pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> {
-    let status = hub.fleet(&args.name).await?.status.unwrap_or_default();
+    let fleet = hub.fleet(&args.name).await?;
+    let (uid, digest, status) = (fleet.metadata.uid, digest(&fleet.spec), fleet.status.unwrap_or_default());
     let (revision, stage) = if args.removal {
         (blocked_removal(&status).ok_or("no removal is blocked")?, REMOVAL.to_owned())
     } else {
@@ -57,7 +61,7 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
     };
     let approval = json!({"apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleetApproval",
         "metadata": {"generateName": format!("{}-", args.name), "namespace": hub.namespace},
-        "spec": {"fleet": args.name, "revision": revision, "stage": stage}});
+        "spec": {"fleet": args.name, "revision": revision, "stage": stage, "fleetUID": uid, "digest": digest}});
     let object: DynamicObject = serde_json::from_value(approval).map_err(|error| error.to_string())?;
     let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
     let created = hub.untyped("KnativeFleetApproval", "knativefleetapprovals").create(&params, &object).await;
@@ -94,7 +98,9 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
     let stored = fleets.get_opt(&args.name).await.map_err(|error| error_text(&error))?;
     let mut object = stored.ok_or_else(missing)?;
     let status = parse(&json!(object))?.status.unwrap_or_default();
-    let mut revisions: Vec<_> = history::revisions(hub, &args.name).await?.into_iter().map(|(r, _)| r).collect();
+    let uid = object.metadata.uid.clone().unwrap_or_default();
+    let stored = history::revisions(hub, Owner { name: &args.name, uid: &uid }).await?;
+    let mut revisions: Vec<_> = stored.into_iter().map(|(revision, _)| revision).collect();
     let is_current = status.current_revision == status.update_revision;
     let revision = match &args.to_revision {
         Some(to) => revisions.into_iter().find(|r| r.name == *to || r.number.to_string() == *to),

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::Hub;
 use crate::command::table::{row, table};
-use crate::fleet::revision::Revision;
+use crate::fleet::revision::{Owner, Revision};
 use crate::fleet::template::label_value;
 
-/// The revisions of the fleet called `name`, with their time of creation, oldest first.
-pub async fn revisions(hub: &Hub, name: &str) -> Result<Vec<(Revision, String)>, String> {
+/// The revisions of `fleet`, with their time of creation, oldest first.
+pub async fn revisions(hub: &Hub, fleet: Owner<'_>) -> Result<Vec<(Revision, String)>, String> {
     let api = Api::<ControllerRevision>::namespaced(hub.client.clone(), &hub.namespace);
-    let stored = api.list(&ListParams::default().labels(&format!("{FLEET}={}", label_value(name)))).await;
+    let stored = api.list(&ListParams::default().labels(&format!("{FLEET}={}", label_value(fleet.name)))).await;
     let stored = stored.map_err(|error| format!("cannot list ControllerRevisions: {}", error_text(&error)))?;
     let mut revisions: Vec<(Revision, String)> = stored
         .into_iter()
@@ -26,7 +26,7 @@ pub async fn revisions(hub: &Hub, name: &str) -> Result<Vec<(Revision, String)>,
             let created = stored.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string());
             Some((Revision::parse(&stored)?, created.unwrap_or_default()))
         })
-        .filter(|(revision, _)| revision.name == revision.data.name(name))
+        .filter(|(revision, _)| revision.is_of(fleet))
         .collect();
     revisions.sort_by_key(|(revision, _)| revision.number);
     Ok(revisions)
@@ -34,10 +34,11 @@ pub async fn revisions(hub: &Hub, name: &str) -> Result<Vec<(Revision, String)>,
 
 /// Prints the revisions of the fleet.
 pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
-    let status = hub.fleet(name).await?.status.unwrap_or_default();
+    let fleet = hub.fleet(name).await?;
+    let (uid, status) = (fleet.metadata.uid.unwrap_or_default(), fleet.status.unwrap_or_default());
     let mut rows = vec![row(["NUMBER", "REVISION", "CREATED", "SERVING", "EVENTING", "STATE"])];
     let mut values: Vec<Value> = Vec::new();
-    for (revision, created) in revisions(hub, name).await? {
+    for (revision, created) in revisions(hub, Owner { name, uid: &uid }).await? {
         let states = [
             (status.current_revision.as_ref() == Some(&revision.name), "current"),
             (status.update_revision.as_ref() == Some(&revision.name), "update"),

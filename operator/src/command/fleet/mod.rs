@@ -6,7 +6,6 @@ mod history;
 mod plan;
 mod status;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -73,13 +72,7 @@ enum FleetCommand {
 
 /// Runs the subcommand. Exit status: 0 success, 1 stopped by failures or refused, 2 error.
 pub fn run(args: &FleetArgs) -> ExitCode {
-    match output::runtime().and_then(|runtime| runtime.block_on(execute(args))) {
-        Ok(code) => code,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    output::run(execute(args))
 }
 
 async fn execute(args: &FleetArgs) -> Result<ExitCode, String> {
@@ -126,7 +119,7 @@ impl Hub {
     fn print(&self, text: &str, value: &Value) {
         match self.format {
             Format::Text => output::print(text),
-            Format::Json => output::print(&format!("{value:#}\n")),
+            Format::Json => output::print_data(&format!("{value:#}\n")),
         };
     }
 }

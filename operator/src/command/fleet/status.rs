@@ -8,6 +8,7 @@ use futures::StreamExt;
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::StageStatus;
 use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::text::one_line;
 use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
@@ -17,9 +18,7 @@ use super::{Format, Hub};
 use crate::command::output;
 use crate::command::status::bar;
 use crate::command::table::{row, table};
-
-/// Moves the cursor to the start, and deletes what is below.
-const REDRAW: &str = "\x1b[H\x1b[J";
+use crate::command::terminal::sequence;
 
 /// Flags of `fleet status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -51,11 +50,15 @@ pub async fn run(hub: &Hub, args: &StatusArgs) -> Result<ExitCode, String> {
         };
         let text = match hub.format {
             Format::Json => format!("{}\n", json!(fleet.status)),
-            Format::Text if redraws => format!("{REDRAW}{}", describe(&fleet, Timestamp::now())),
+            // The cursor moves to the start, and what is below is deleted.
+            Format::Text if redraws => sequence("H") + &sequence("J") + &describe(&fleet, Timestamp::now()),
             Format::Text => summary(&fleet),
         };
         if text != last {
-            output::print(&text);
+            match hub.format {
+                Format::Text => output::print(&text),
+                Format::Json => output::print_data(&text),
+            };
             let _ = std::io::stdout().flush();
             last = text;
         }
@@ -99,7 +102,7 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
             condition.type_,
             condition.status,
             condition.reason.as_deref().unwrap_or_default(),
-            condition.message.as_deref().unwrap_or_default()
+            one_line(condition.message.as_deref().unwrap_or_default())
         );
     }
     let mut rows = vec![row(["STAGE", "", "UPDATED", "UPDATING", "FAILED", "DEFERRED", "STATE", "TIME"])];

@@ -1,7 +1,8 @@
 //! Lines of a tree: colours, branches, and the width of the terminal.
 
-use console::{StyledObject, Term, measure_text_width, style};
+use console::{Term, measure_text_width};
 
+use crate::command::terminal::styled;
 use crate::overview::State;
 
 /// Minimum width of a text before it continues on the next line.
@@ -38,19 +39,19 @@ impl Style {
 
     /// `text` in the colour of `state`.
     pub fn state(&self, state: State, text: &str) -> String {
-        let styled = |text: StyledObject<&str>| text.force_styling(self.colours).to_string();
-        match state {
-            State::Ready => styled(style(text).green()),
-            State::Pending | State::Terminating => styled(style(text).dim()),
-            State::Progressing => styled(style(text).cyan()),
-            State::Degraded => styled(style(text).yellow()),
-            State::Unreachable | State::Failed => styled(style(text).red()),
-        }
+        let code = match state {
+            State::Ready => "32",
+            State::Pending | State::Terminating => "2",
+            State::Progressing => "36",
+            State::Degraded => "33",
+            State::Unreachable | State::Failed => "31",
+        };
+        if self.colours { styled(code, text) } else { text.to_owned() }
     }
 
     /// `text` in bold.
     pub fn bold(&self, text: &str) -> String {
-        style(text).bold().force_styling(self.colours).to_string()
+        if self.colours { styled("1", text) } else { text.to_owned() }
     }
 
     /// The symbol of `state`, which differs without colours, too.

@@ -4,7 +4,6 @@ mod line;
 mod tree;
 mod watch;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use jiff::Timestamp;
@@ -52,13 +51,7 @@ enum Format {
 
 /// Prints the status. Exit status: 0 all Ready, 1 not, 2 error.
 pub fn run(args: &StatusArgs) -> ExitCode {
-    match output::runtime().and_then(|runtime| runtime.block_on(execute(args))) {
-        Ok(code) => code,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    output::run(execute(args))
 }
 
 async fn execute(args: &StatusArgs) -> Result<ExitCode, String> {
@@ -69,10 +62,9 @@ async fn execute(args: &StatusArgs) -> Result<ExitCode, String> {
         return watch::run(follower, args).await;
     }
     let overview = readable(&follower)?;
-    output::print(&args.text(&overview, &Style::of_stdout()));
+    args.print(&args.text(&overview, &Style::of_stdout()));
     if overview.clusters.is_empty() && overview.fleets.is_empty() && !args.all_namespaces {
-        let hint = format!("No resources in namespace {namespace}. Use --all-namespaces (-A) for all of them.");
-        let _ = writeln!(std::io::stderr(), "{hint}");
+        output::report(&format!("No resources in namespace {namespace}. Use --all-namespaces (-A) for all of them."));
     }
     Ok(exit_code(&overview))
 }
@@ -99,6 +91,14 @@ fn exit_code(overview: &Overview) -> ExitCode {
 }
 
 impl StatusArgs {
+    /// Prints `text`, which is in the format of the user.
+    fn print(&self, text: &str) -> ExitCode {
+        match self.output {
+            Format::Table | Format::Wide => output::print(text),
+            Format::Json | Format::Yaml => output::print_data(text),
+        }
+    }
+
     /// `overview` in the format of the user.
     fn text(&self, overview: &Overview, style: &Style) -> String {
         match self.output {

@@ -276,6 +276,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::command::terminal::visible;
     use crate::overview::{Snapshot, Watched, overview};
 
     const NOW: &str = "2026-01-01T01:00:00Z";
@@ -365,6 +366,14 @@ mod tests {
         assert_eq!(text(&hub(1), false, &Style::plain()), expected);
         let wide = text(&hub(1), true, &Style::plain());
         assert!(wide.contains("│   └── ✔ fleet-system/a0  Ready  https://a0.example\n│       │   credentials of secretreader, connected for 3m\n"), "{wide}");
+    }
+
+    #[test]
+    fn control_characters_of_messages_are_shown() {
+        let mut overview = hub(1);
+        overview.fleets[0].message = "a\u{1b}[2J\u{202e}b\rc".to_owned();
+        let shown = visible(&text(&overview, false, &Style { colours: true, ..Style::plain() }));
+        assert!(shown.contains(r"a\u{1b}[2J\u{202e}b c") && shown.contains("\u{1b}[36m"), "{shown}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use knative_operator_shared::text::one_line;
 use super::line::Style;
 use super::{Format, StatusArgs, exit_code};
 use crate::command::output;
+use crate::command::terminal::visible;
 use crate::overview::follow::Follower;
 use crate::overview::{Overview, overview};
 
@@ -39,7 +40,7 @@ pub async fn run(mut follower: Follower, args: &StatusArgs) -> Result<ExitCode, 
         } else {
             let text = args.text(&current, &style);
             if text != last {
-                output::print(&text);
+                args.print(&text);
                 last = text;
             }
         }
@@ -63,6 +64,7 @@ pub async fn run(mut follower: Follower, args: &StatusArgs) -> Result<ExitCode, 
 fn draw(term: &Term, frame: &str, shown: usize) -> std::io::Result<usize> {
     let (height, width) = term.size();
     let height = usize::from(height).saturating_sub(1).max(1);
+    let frame = visible(frame);
     let lines: Vec<&str> = frame.lines().collect();
     let is_cut = lines.len() > height;
     term.clear_last_lines(shown)?;

@@ -5,13 +5,14 @@ mod assets;
 mod detail;
 mod guard;
 mod live;
+mod redirect;
 mod routes;
 
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use knative_operator_runtime::signal;
 use knative_operator_runtime::user::UserArgs;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -21,6 +22,7 @@ use super::release_args::ReleaseArgs;
 use super::status::follow;
 use detail::Details;
 use guard::Guard;
+use redirect::Redirect;
 
 /// Flags of `ui`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,13 +42,7 @@ pub struct UiArgs {
 
 /// Serves the page until Ctrl+C. Exit status: 0, or 2 for an error.
 pub fn run(args: UiArgs) -> ExitCode {
-    match output::runtime().and_then(|runtime| runtime.block_on(serve(args))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error}");
-            ExitCode::from(2)
-        }
-    }
+    output::run(async { serve(args).await.map(|()| ExitCode::SUCCESS) })
 }
 
 async fn serve(args: UiArgs) -> Result<(), String> {
@@ -59,19 +55,34 @@ async fn serve(args: UiArgs) -> Result<(), String> {
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     let (guard, token) = Guard::new(port)?;
+    let exchanged = guard.exchanged();
     let (live, updates) = live::start(follower, client.clone());
     let _live = AbortOnDropHandle::new(live);
     let details = Details { client, user: args.user, releases: args.releases, updates: Arc::clone(&updates) };
     let router = routes::router(Arc::new(guard), Arc::new(details), updates);
     let url = format!("http://127.0.0.1:{port}/?token={token}");
     output::print(&format!("Open this URL once; the token is valid for one browser:\n{url}\nPress Ctrl+C to stop.\n"));
-    if !args.no_open && open::that_detached(&url).is_err() {
-        let _ = writeln!(std::io::stderr(), "cannot open a browser; open the URL by hand");
-    }
-    let stopped = async { drop(tokio::signal::ctrl_c().await) };
+    let redirect = if args.no_open { None } else { open_browser(&url) };
+    // The file is deleted once it was used, or at the end.
+    let used = async move {
+        exchanged.cancelled().await;
+        drop(redirect);
+        std::future::pending::<()>().await;
+    };
+    let stop = signal::stop().map_err(|error| format!("cannot handle signals: {error}"))?;
     tokio::select! {
         // Open streams of events would delay a graceful end.
         served = axum::serve(listener, router) => served.map_err(|error| format!("cannot serve: {error}")),
-        () = stopped => Ok(()),
+        () = stop.cancelled() => Ok(()),
+        () = used => Ok(()),
     }
+}
+
+/// Opens the browser. The file that redirects it must be there until the browser has read it.
+fn open_browser(url: &str) -> Option<Redirect> {
+    let opened = Redirect::create(url).and_then(|redirect| open::that_detached(redirect.path()).map(|()| redirect));
+    if opened.is_err() {
+        output::report("cannot open a browser; open the URL by hand");
+    }
+    opened.ok()
 }

@@ -22,8 +22,6 @@ use super::live::Updates;
 
 /// Interval of comments on an idle stream, by which both ends notice that the other is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Time after which the browser connects again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// Files, live updates, and details. Errors are `{"error": message}`.
 pub fn router(guard: Arc<Guard>, details: Arc<Details>, updates: Arc<Updates>) -> Router {
@@ -86,7 +84,7 @@ async fn events(State(updates): State<Arc<Updates>>) -> Sse<impl Stream<Item = R
     let stream = futures::stream::unfold((updates, None::<Receiver<Arc<str>>>), async |(updates, changes)| {
         let Some(mut receiver) = changes else {
             let (state, receiver) = updates.subscribe();
-            let event = Event::default().event("state").retry(RETRY).data(state);
+            let event = Event::default().event("state").data(state);
             return Some((Ok(event), (updates, Some(receiver))));
         };
         match receiver.recv().await {

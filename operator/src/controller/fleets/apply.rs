@@ -33,23 +33,29 @@ pub async fn write_all(
     let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
     let mut has_failed = false;
     while let Some((write, result)) = results.next().await {
-        match (result, &write.change) {
-            (Ok(Some(resource)), _) => {
-                state.refused.remove(&write.cluster);
-                state.written.insert((write.cluster.clone(), write.component), (Arc::new(resource), Instant::now()));
-            }
-            (Ok(None), _) => {}
-            (Err(WriteError::Refused(message)), Change::Apply { revision, .. }) => {
-                state.refused.insert(write.cluster.clone(), ((revision.clone(), message), Instant::now()));
-                has_failed = true;
-            }
-            (Err(error), _) => {
-                tracing::warn!(cluster = %write.cluster, component = %write.component, %error, "cannot write a resource of a fleet");
-                has_failed = true;
-            }
-        }
+        has_failed |= record(state, &write, result);
     }
     has_failed
+}
+
+/// Keeps what became of `write`; returns whether it failed.
+fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>, WriteError>) -> bool {
+    let key = (write.cluster.clone(), write.component);
+    match (result, &write.change) {
+        (Ok(Some(resource)), _) => {
+            state.refused.remove(&key);
+            state.written.insert(key, (Arc::new(resource), Instant::now()));
+            return false;
+        }
+        (Ok(None), _) => return false,
+        (Err(WriteError::Refused(message)), Change::Apply { revision, .. }) => {
+            state.refused.insert(key, ((revision.clone(), message), Instant::now()));
+        }
+        (Err(error), _) => {
+            tracing::warn!(cluster = %write.cluster, component = %write.component, %error, "cannot write a resource of a fleet");
+        }
+    }
+    true
 }
 
 async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -> Result<Option<Knative>, WriteError> {
@@ -75,5 +81,28 @@ async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -
             write::repair(&cx.hub, write.component, &manifest, &child::removals(stored, &manifest)).await
         }
         _ => write::apply(&cx.hub, write.component, &manifest).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeEventing};
+
+    use super::*;
+
+    #[test]
+    fn refusal_of_one_component_stays_when_the_other_is_written() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let write = |component| Write {
+            cluster: cluster.clone(),
+            component,
+            change: Change::Apply { revision: "r".to_owned(), previous: None, version: None },
+        };
+        let mut state = FleetState::default();
+        assert!(record(&mut state, &write(Component::Serving), Err(WriteError::Refused("no".to_owned()))));
+        let eventing = Knative::Eventing(KnativeEventing::default());
+        assert!(!record(&mut state, &write(Component::Eventing), Ok(Some(eventing))));
+        let refused: Vec<_> = state.refused.keys().collect();
+        assert_eq!(refused, [&(cluster.clone(), Component::Serving)]);
     }
 }

@@ -27,7 +27,7 @@ pub fn clusters(
         return Err("the CRD placementdecisions.multicluster.x-k8s.io is not installed on this cluster".to_owned());
     }
     let of = decision.namespace.as_deref().unwrap_or(namespace);
-    Ok(placement::decided(&decision.key, of, store.decisions.values()))
+    placement::decided(&decision.key, of, store.decisions.values())
 }
 
 /// The clusters that fleets older than `fleet` select, with the oldest of them.

@@ -1,6 +1,6 @@
 //! The contents of the revisions of a fleet, computed once for each cluster.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +31,14 @@ pub struct Contents<'a> {
 impl Contents<'_> {
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what was computed for revisions that are gone, and for others than `clusters`.
+    pub fn forget_others(&self, clusters: &[ClusterProfileReference]) {
+        let clusters: HashSet<_> = clusters.iter().collect();
+        self.cache().retain(|(revision, cluster, _), _| {
+            self.revisions.contains_key(revision.as_str()) && clusters.contains(cluster)
+        });
     }
 
     fn labels(&self, cluster: &ClusterProfileReference) -> Option<&BTreeMap<String, String>> {

@@ -2,12 +2,13 @@
 //! approvals, revisions and decisions ([`store`]); resources and ClusterProfiles come from the
 //! supervisor's watches.
 //!
-//! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`]), decides
+//! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`], [`duplicates`]), decides
 //! ([`crate::fleet::decision`]), writes ([`apply`]), and publishes the status ([`publish`]).
 
 mod apply;
 mod clusters;
 mod contents;
+mod duplicates;
 mod leave;
 mod observe;
 mod publish;

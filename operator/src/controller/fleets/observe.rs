@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::contents::Contents;
 use crate::fleet::child;
-use crate::fleet::member::{Applied, Child, Contents as _, Member, Wanted};
+use crate::fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
 use crate::fleet::template::{Record, child_name, manifest};
 
 /// A cluster and a component.
@@ -67,7 +67,17 @@ impl Children {
 fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
     let (meta, owner) = (resource.meta(), fleet.metadata.uid.as_deref());
     let mut owners = meta.owner_references.iter().flatten();
-    meta.namespace == fleet.metadata.namespace && owners.any(|reference| Some(reference.uid.as_str()) == owner)
+    // The webhook checks who writes references to this kind.
+    let is_fleet = |kind: &str, uid: &str| kind == "KnativeFleet" && Some(uid) == owner;
+    meta.namespace == fleet.metadata.namespace && owners.any(|reference| is_fleet(&reference.kind, &reference.uid))
+}
+
+/// Why a resource of `fleet` among `unreadable`, whose clusters are not known, keeps the fleet from
+/// knowing what is installed.
+pub fn lost_child(fleet: &KnativeFleet, unreadable: &[Arc<Knative>]) -> Option<String> {
+    let lost = unreadable.iter().find(|resource| is_owned(fleet, resource))?;
+    let (component, namespace, name) = (lost.component(), lost.namespace(), lost.name());
+    Some(format!("{component} {namespace}/{name} of this fleet can't be read, so its cluster is not known; correct it"))
 }
 
 /// Whether `fleet` may adopt `resource`: it is in its namespace, has the annotation, and no fleet
@@ -96,10 +106,12 @@ pub struct Observation<'a> {
     pub children: &'a Children,
     /// The contents of its revisions.
     pub contents: &'a Contents<'a>,
-    /// Writes that the API server refused: revision and message.
-    pub refused: &'a HashMap<ClusterProfileReference, (String, String)>,
+    /// Writes that the API server refused.
+    pub refused: &'a HashMap<ClusterProfileReference, Refused>,
     /// Clusters that older fleets select.
     pub claims: &'a HashMap<ChildKey, String>,
+    /// Resources whose component another ClusterProfile of the fleet owns on the same cluster.
+    pub occupied: &'a HashSet<ChildKey>,
 }
 
 /// States of resources that did not change since they were computed.
@@ -126,7 +138,7 @@ impl Observation<'_> {
             stage: self.stages.index_of(labels),
             unavailable,
             refused: self.refused.get(cluster).cloned(),
-            children: self.components.iter().map(child).collect(),
+            children: self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect(),
         }
     }
 
@@ -160,13 +172,31 @@ impl Observation<'_> {
         let manifest = self.manifest(&key, &record);
         let versions: &[Version] = self.contents.versions(stored.component());
         let mut applied = child::applied(stored, manifest.as_ref(), versions);
-        // Without a revision, it is not a resource of the fleet yet.
-        if !stored.meta().annotations.as_ref().is_some_and(|all| all.contains_key(FLEET_REVISION)) {
-            applied.content = 0;
-            applied.since = jiff::Timestamp::UNIX_EPOCH;
+        let has_revision = stored.meta().annotations.as_ref().is_some_and(|all| all.contains_key(FLEET_REVISION));
+        if !has_revision || !is_owned(self.fleet, stored) {
+            match self.revision_of(cluster, stored.component(), &applied) {
+                // Of another fleet, with the same content: it becomes one of this fleet.
+                Some(revision) if has_revision => (applied.revision, applied.has_drifted) = (revision, true),
+                // It is not a resource of the fleet yet.
+                _ => (applied.content, applied.since) = (0, jiff::Timestamp::UNIX_EPOCH),
+            }
         }
         cache.insert(key, (Arc::clone(stored), wanted, applied.clone()));
         applied
+    }
+
+    /// The revision with the content of `applied`.
+    fn revision_of(
+        &self,
+        cluster: &ClusterProfileReference,
+        component: Component,
+        applied: &Applied,
+    ) -> Option<String> {
+        let has_content = |revision: &&&str| {
+            let wanted = self.contents.of(revision, cluster, component);
+            wanted.is_some_and(|wanted| wanted.content == applied.content && wanted.version == applied.version)
+        };
+        self.contents.revisions.keys().find(has_content).map(|revision| (*revision).to_owned())
     }
 
     /// The manifest of the resource for `key` with `record`; `None` if the revision is unknown.

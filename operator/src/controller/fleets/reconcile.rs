@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{Component, KnativeFleet};
+use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
 use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
@@ -12,17 +13,19 @@ use serde_json::{Value, json};
 
 use super::clusters::{claims, clusters};
 use super::contents::Contents;
-use super::observe::{Children, Observation};
+use super::duplicates::shared;
+use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::state::{FleetState, Next, REFUSED_RETRY};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave};
 use crate::controller::context::Context;
+use crate::fleet::approval::{self, Rollout};
 use crate::fleet::decision::Input;
 use crate::fleet::member::Member;
 use crate::fleet::removal::{self, Removal};
-use crate::fleet::revision::{self, RevisionData};
+use crate::fleet::revision::{self, Owner, RevisionData, Revisions};
 use crate::fleet::status;
 
 /// Delay before a pass that failed is retried.
@@ -53,13 +56,17 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     let fleet = &stored.fleet;
     let (meta, started) = (&fleet.metadata, Instant::now());
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    state.refused.retain(|_, (_, at)| at.elapsed() < REFUSED_RETRY);
+    state.keep_only(fleet);
     let mut children = Children::of(fleet, cx.registry.all());
     state.merge_written(&mut children);
-    if meta.deletion_timestamp.is_some() {
-        return leave::finalize(cx, fleet, &children).await.map(|()| Next::AwaitChange);
+    if let Some(message) = lost_child(fleet, &cx.registry.unreadable()) {
+        return stop(cx, fleet, state, &message).await;
     }
-    let checked = stored.unreadable.clone().map_or_else(|| check(fleet), Err);
+    if let Some(policy) = leave::policy(stored).filter(|_| meta.deletion_timestamp.is_some()) {
+        return leave::finalize(cx, fleet, &children, policy).await.map(|()| Next::AwaitChange);
+    }
+    let unreadable = stored.unreadable.as_ref().map(|unreadable| leave::describe(unreadable, fleet));
+    let checked = unreadable.map_or_else(|| check(fleet), Err);
     let stages =
         match checked.and_then(|()| Stages::of(&fleet.spec.rollout).map_err(|e| format!("spec.rollout.stages: {e}"))) {
             Ok(stages) => stages,
@@ -78,40 +85,22 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         finalizers.push(FLEET_FINALIZER.to_owned());
         write::finalizers(&cx.hub, fleet, &finalizers).await?;
     }
-    let all_profiles = match cx.profiles.all() {
-        Ok(profiles) => profiles.into_iter().collect::<HashMap<_, _>>(),
-        Err(message) => {
-            return publish(
-                cx,
-                fleet,
-                state,
-                status::unknown(&state.stored_status(fleet), meta.generation, &message, now()),
-            )
-            .await;
-        }
-    };
-    let clusters = match clusters(fleet, store, &all_profiles) {
-        Ok(clusters) => clusters,
-        Err(message) => {
-            return publish(
-                cx,
-                fleet,
-                state,
-                status::unknown(&state.stored_status(fleet), meta.generation, &message, now()),
-            )
-            .await;
-        }
+    let profiles = cx.profiles.all().map(|profiles| profiles.into_iter().collect::<HashMap<_, _>>());
+    let located = profiles.and_then(|profiles| Ok((clusters(fleet, store, &profiles)?, profiles)));
+    let (clusters, all_profiles) = match located {
+        Ok(located) => located,
+        Err(message) => return stop(cx, fleet, state, &message).await,
     };
     children.adopt(fleet, &clusters);
 
-    let data = RevisionData::of(&fleet.spec);
-    let update = data.name(name);
-    let owner = owner(fleet);
-    let no_revisions = BTreeMap::new();
-    let revisions = store.revisions.get(namespace).unwrap_or(&no_revisions);
+    let (data, owner) = (RevisionData::of(&fleet.spec), owner(fleet));
+    let revisions = own_revisions(cx, store, fleet, state);
+    let update = revision::name_of(&revisions, &data, of(fleet));
     if !revisions.contains_key(&update) {
+        // The API server refuses to change another object with this name.
         let number = revision::next_number(revisions.values());
-        write::store_revision(&cx.hub, &data.manifest(namespace, name, &owner, number)).await?;
+        let manifest = revision::manifest((namespace, name, &owner), &update, &data, number);
+        write::store_revision(&cx.hub, &manifest).await?;
     }
     let mut known: BTreeMap<&str, &RevisionData> =
         revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
@@ -122,8 +111,9 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     let contents = Contents { revisions: known, profiles: &all_profiles, versions: &versions, cache: &cache };
     let components: BTreeSet<Component> =
         fleet.spec.components().chain(children.own.keys().map(|(_, component)| *component)).collect();
-    let refused = state.refused.iter().map(|(cluster, (refused, _))| (cluster.clone(), refused.clone())).collect();
+    let refused = state.refused(&update);
     let claims = claims(fleet, store, &all_profiles);
+    let shared = shared(&children, &clusters);
     let observation = Observation {
         fleet,
         owner: &owner,
@@ -134,22 +124,21 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         contents: &contents,
         refused: &refused,
         claims: &claims,
+        occupied: &shared.occupied,
     };
-    let members: Vec<Member> =
-        clusters.iter().map(|cluster| observation.member(cluster, &mut state.observed)).collect();
+    let counted = clusters.iter().filter(|cluster| !shared.duplicates.contains_key(*cluster));
+    let members: Vec<Member> = counted.map(|cluster| observation.member(cluster, &mut state.observed)).collect();
 
     let stored_status = state.stored_status(fleet);
     let failed_generation = revisions.get(&update).and_then(|revision| revision.failed_generation);
-    let approvals: HashSet<(String, String)> = store
-        .approvals
-        .iter()
-        .filter(|((of, _), approval)| of == namespace && approval.fleet == name)
-        .map(|(_, approval)| (approval.revision.clone(), approval.stage.clone()))
-        .collect();
+    let digest = content::digest(&fleet.spec);
+    let since = approval::since(&stored_status, &update, &digest, meta.generation.unwrap_or_default());
+    let approvals = approved(store, fleet, &digest, since);
     let current = stored_status.current_revision.as_deref().filter(|current| contents.revisions.contains_key(current));
     let input = Input {
         stages: &stages,
         members: &members,
+        duplicates: &shared.duplicates,
         current,
         update: &update,
         has_failed: failed_generation.is_some() && failed_generation == meta.generation,
@@ -161,29 +150,32 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     };
     let decision = input.decide();
     state.duration = started.elapsed();
+    state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
     if decision.mark_failed {
         write::mark_failed(&cx.hub, namespace, &update, meta.generation.unwrap_or_default()).await?;
     }
     let has_failures = apply::write_all(cx, &observation, &decision, state).await;
     let (leaving, removed) = leave::leaving(&children, &clusters);
-    let staying = clusters.len();
+    let staying = members.len();
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let guarded = removal::guard(leaving.clone(), &removed, staying, fleet.spec.removal.max_at_once.as_ref(), approved);
     let removal_delay = state.removal_delay(&leaving);
     let blocked = match &guarded {
         Removal::Allowed(_) if removal_delay.is_some() => None,
         Removal::Allowed(clusters) => {
-            leave::remove(cx, fleet, &children, clusters).await?;
+            leave::remove(&cx.hub, fleet.spec.removal.policy, &children, clusters).await?;
             None
         }
         Removal::Blocked { name, limit } => Some((name.as_str(), leaving.iter().collect::<Vec<_>>(), *limit)),
     };
-    let new = status::status(&stored_status, meta.generation, &input, &decision, blocked.as_ref());
+    let mut new = status::status(&stored_status, meta.generation, &input, &decision, blocked.as_ref());
+    (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     let used: BTreeSet<&str> = used(&children, &update, new.current_revision.as_deref());
-    for obsolete in revision::obsolete(&own(revisions, name), fleet.spec.revision_history_limit, &used) {
+    for obsolete in revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used) {
         write::delete_revision(&cx.hub, namespace, &obsolete).await?;
     }
     let wake = decision.wake.map(|wake| wait(wake, input.now));
+    contents.forget_others(&clusters);
     drop(contents);
     state.contents = cache;
     let published = publish(cx, fleet, state, new).await?;
@@ -195,6 +187,12 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         removal_delay.map_or(Next::AwaitChange, Next::After),
         if has_failures { Next::After(RETRY) } else { Next::AwaitChange },
     ]))
+}
+
+/// Reports with `message` that the clusters are not known. Nothing is written for them.
+async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, message: &str) -> Result<Next, WriteError> {
+    let status = status::unknown(&state.stored_status(fleet), fleet.metadata.generation, message, now());
+    publish(cx, fleet, state, status).await
 }
 
 /// Checks whether `fleet` can be rolled out.
@@ -239,8 +237,29 @@ fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -
     of_children.chain([update]).chain(current).collect()
 }
 
-/// The revisions of the fleet `name` among those of its namespace.
-fn own(revisions: &BTreeMap<String, revision::Revision>, name: &str) -> BTreeMap<String, revision::Revision> {
-    let is_own = |(revision, stored): &(&String, &revision::Revision)| **revision == stored.data.name(name);
-    revisions.iter().filter(is_own).map(|(name, revision)| (name.clone(), revision.clone())).collect()
+/// The revisions of `fleet`. Publishes an event, once, about each one that only claims to be.
+fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &mut FleetState) -> Revisions {
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let Some(all) = store.revisions.get(namespace) else { return Revisions::new() };
+    for (name, reason) in revision::ignored(all, of(fleet)) {
+        if state.ignored.insert(name.to_owned()) {
+            cx.events.warning(fleet, "RevisionIgnored", format!("ControllerRevision {name} is not used: {reason}"));
+        }
+    }
+    revision::own(all, of(fleet))
+}
+
+/// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a generation.
+fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> HashSet<(String, String)> {
+    let (meta, Owner { name, uid }) = (&fleet.metadata, of(fleet));
+    let created = meta.creation_timestamp.as_ref().map(|time| time.0);
+    let rollout = Rollout { fleet: name, uid, created, digest, since };
+    let all = store.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
+    rollout.approved(all.map(|(_, approval)| approval))
+}
+
+/// `fleet` as the owner of revisions.
+fn of(fleet: &KnativeFleet) -> Owner<'_> {
+    let meta = &fleet.metadata;
+    Owner { name: meta.name.as_deref().unwrap_or_default(), uid: meta.uid.as_deref().unwrap_or_default() }
 }

@@ -1,6 +1,6 @@
 //! What is kept between passes over a fleet. Nothing of it is needed after a restart.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFlee
 
 use super::contents;
 use super::observe::{self, ChildKey, Children};
+use crate::fleet::member::{Progress, Refused};
 
 /// Time between a change and a pass, in which further changes are collected.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -39,9 +40,14 @@ pub struct FleetState {
     pub observed: observe::Cache,
     /// Resources that were written, until the watch reports them.
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
-    pub refused: HashMap<ClusterProfileReference, ((String, String), Instant)>,
+    /// Writes that the API server refused: revision and message, and when.
+    pub refused: HashMap<ChildKey, ((String, String), Instant)>,
+    /// Uid of the fleet: one that was created again has nothing of the former.
+    uid: Option<String>,
     pub status: Option<KnativeFleetStatus>,
     pub status_at: Option<Instant>,
+    /// Revisions about which an event was published, because they are not of the fleet.
+    pub ignored: HashSet<String>,
     /// Why the last pass failed.
     pub error: Option<String>,
     /// Duration of the last pass, without its writes.
@@ -51,6 +57,32 @@ pub struct FleetState {
 }
 
 impl FleetState {
+    /// Forgets everything about another fleet of the same name.
+    pub fn keep_only(&mut self, fleet: &KnativeFleet) {
+        if self.uid != fleet.metadata.uid {
+            *self = Self { uid: fleet.metadata.uid.clone(), ..Self::default() };
+        }
+    }
+
+    /// The refused writes of revision `update`, by cluster.
+    pub fn refused(&self, update: &str) -> HashMap<ClusterProfileReference, Refused> {
+        let mut all: HashMap<ClusterProfileReference, Refused> = HashMap::new();
+        for ((cluster, _), ((revision, message), at)) in self.refused.iter().filter(|(_, ((of, _), _))| of == update) {
+            let is_due = at.elapsed() >= REFUSED_RETRY;
+            let new = || Refused { revision: revision.clone(), message: message.clone(), is_due };
+            all.entry(cluster.clone()).and_modify(|other| other.is_due &= is_due).or_insert_with(new);
+        }
+        all
+    }
+
+    /// Forgets the refused writes of clusters that are not in `progress`, or don't wait for them.
+    pub fn keep_refused<'c>(&mut self, progress: impl Iterator<Item = (&'c ClusterProfileReference, &'c Progress)>) {
+        let is_waiting = |progress: &Progress| progress.is_refused() || matches!(progress, Progress::Updating(_));
+        let waiting: HashSet<&ClusterProfileReference> =
+            progress.filter(|(_, progress)| is_waiting(progress)).map(|(cluster, _)| cluster).collect();
+        self.refused.retain(|(cluster, _), _| waiting.contains(cluster));
+    }
+
     /// Time between a change and the next pass.
     pub fn debounce(&self) -> Duration {
         DEBOUNCE.max(self.duration * DEBOUNCE_PASSES)

@@ -1,16 +1,16 @@
 //! Fleets, approvals, revisions and decisions, from watches.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::fleet::KnativeFleetApprovalSpec;
+use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
 use knative_operator_shared::api::{KnativeFleet, KnativeFleetSpec};
 use knative_operator_shared::label::{FLEET, FLEET_VERSION, GROUP};
-use knative_operator_shared::rules;
+use knative_operator_shared::{rules, strict};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -18,7 +18,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::backoff::ConstantBackoff;
-use crate::fleet::revision::Revision;
+use crate::fleet::approval::Approval;
+use crate::fleet::revision::{Revision, Revisions};
 
 /// Delay before a failed watch is retried.
 const RETRY: Duration = Duration::from_secs(1);
@@ -37,13 +38,23 @@ pub enum Watched {
     Decisions,
 }
 
-/// A stored fleet: parsed, or its metadata and why it is invalid.
+/// A stored fleet.
 #[derive(Clone, Debug)]
 pub struct StoredFleet {
-    /// The fleet. If it is invalid: its metadata and status.
+    /// The fleet. If it is invalid: its metadata and status, and the spec that was readable last,
+    /// which is empty if none was since the process started.
     pub fleet: KnativeFleet,
-    /// Why it can't be parsed.
-    pub unreadable: Option<String>,
+    /// Why it can't be parsed, if it is invalid.
+    pub unreadable: Option<UnreadableFleet>,
+}
+
+/// Why a fleet can't be parsed: an older definition admitted it, or it is of a newer version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableFleet {
+    /// Field, problem and fix.
+    pub message: String,
+    /// What its deletion does to its clusters, if that can be parsed.
+    pub removal: Option<RemovalPolicy>,
 }
 
 /// An event of one of the watches.
@@ -55,9 +66,9 @@ pub struct Store {
     /// Fleets.
     pub fleets: HashMap<FleetKey, StoredFleet>,
     /// Approvals, with their namespace.
-    pub approvals: HashMap<FleetKey, KnativeFleetApprovalSpec>,
-    /// Revisions by namespace, then by name.
-    pub revisions: HashMap<String, BTreeMap<String, Revision>>,
+    pub approvals: HashMap<FleetKey, Approval>,
+    /// Revisions by namespace, then by name, also those of no fleet.
+    pub revisions: HashMap<String, Revisions>,
     /// PlacementDecisions.
     pub decisions: HashMap<FleetKey, Value>,
     listed: HashSet<Watched>,
@@ -122,10 +133,15 @@ impl Store {
     fn set(&mut self, kind: Watched, key: FleetKey, object: DynamicObject) {
         let value = serde_json::to_value(object).unwrap_or_default();
         match kind {
-            Watched::Fleets => drop(self.fleets.insert(key, StoredFleet::parse(&value))),
+            Watched::Fleets => {
+                let stored = StoredFleet::parse(&value, self.fleets.get(&key).map(|before| &before.fleet));
+                self.fleets.insert(key, stored);
+            }
             Watched::Approvals => {
-                if let Ok(approval) = serde_json::from_value(value["spec"].clone()) {
-                    self.approvals.insert(key, approval);
+                if let Ok(spec) = strict::read(&value["spec"]) {
+                    let created = value["metadata"]["creationTimestamp"].as_str();
+                    let created = created.and_then(|created| created.parse().ok());
+                    self.approvals.insert(key, Approval { spec, created });
                 }
             }
             Watched::Revisions => {
@@ -164,16 +180,27 @@ impl Store {
 }
 
 impl StoredFleet {
-    fn parse(value: &Value) -> Self {
-        match rules::parse_fleet(value) {
-            Ok(fleet) => Self { fleet, unreadable: None },
-            Err(error) => {
-                let bare = json!({"metadata": value["metadata"], "spec": {"placement": {}}, "status": value["status"]});
-                let fleet =
-                    serde_json::from_value(bare).unwrap_or_else(|_| KnativeFleet::new("", KnativeFleetSpec::default()));
-                Self { fleet, unreadable: Some(error.to_string()) }
-            }
+    /// Parses `value`; `before` is the fleet as it was stored before.
+    fn parse(value: &Value, before: Option<&KnativeFleet>) -> Self {
+        let message = match rules::parse_fleet(value) {
+            Ok(fleet) => return Self { fleet, unreadable: None },
+            Err(violation) => violation.to_string(),
+        };
+        let bare = json!({"metadata": value["metadata"], "spec": {"placement": {}}});
+        let mut fleet: KnativeFleet =
+            serde_json::from_value(bare).unwrap_or_else(|_| KnativeFleet::new("", KnativeFleetSpec::default()));
+        fleet.status = serde_json::from_value(value["status"].clone()).ok();
+        if let Some(before) = before.filter(|before| before.metadata.uid == fleet.metadata.uid) {
+            fleet.spec = before.spec.clone();
+            fleet.status = fleet.status.or_else(|| before.status.clone());
         }
+        let removal = Some(&value["spec"]["removal"]).filter(|removal| !removal.is_null());
+        let removal = match removal.map(strict::read::<Removal>) {
+            None if value["spec"].is_object() => Some(RemovalPolicy::default()),
+            None | Some(Err(_)) => None,
+            Some(Ok(removal)) => Some(removal.policy),
+        };
+        Self { fleet, unreadable: Some(UnreadableFleet { message, removal }) }
     }
 }
 
@@ -211,3 +238,39 @@ fn watch_kind(client: &Client, kind: Watched, resource: &ApiResource, retry: Dur
         .map(move |event| StoreEvent(kind, event))
         .boxed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_fleet_keeps_what_was_readable() {
+        let fleet = |uid: &str, spec: Value| {
+            json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
+                "metadata": {"name": "a", "namespace": "b", "uid": uid}, "spec": spec, "status": {"clusters": 3}})
+        };
+        let spec = |removal: &Value, selector: &Value| json!({"placement": {"clusterSelector": selector}, "serving": {"spec": {}}, "removal": removal});
+        let (all, wrong) = (json!({}), json!(7));
+        let before = StoredFleet::parse(&fleet("1", spec(&json!({"policy": "Orphan"}), &all)), None);
+        assert_eq!(before.unreadable, None);
+        let removal = |stored: &StoredFleet| stored.unreadable.as_ref().map(|unreadable| unreadable.removal);
+        for (policy, selector, expected) in [
+            (json!({"policy": "Retain"}), &all, None),
+            (json!("Orphan"), &all, None),
+            (json!({"policy": "Orphan"}), &wrong, Some(RemovalPolicy::Orphan)),
+            (Value::Null, &wrong, Some(RemovalPolicy::Delete)),
+        ] {
+            let stored = StoredFleet::parse(&fleet("1", spec(&policy, selector)), Some(&before.fleet));
+            assert_eq!((removal(&stored), &stored.fleet.spec), (Some(expected), &before.fleet.spec), "{policy}");
+            assert_eq!(stored.fleet.status.map(|status| status.clusters), Some(3));
+            let other = StoredFleet::parse(&fleet("2", spec(&policy, selector)), Some(&before.fleet));
+            assert_eq!(other.fleet.spec, KnativeFleetSpec::default(), "another fleet of the same name");
+        }
+        let without_spec = StoredFleet::parse(&fleet("1", json!("later")), Some(&before.fleet));
+        assert_eq!(removal(&without_spec), Some(None));
+    }
+}
+
+#[cfg(test)]
+#[path = "newer_tests.rs"]
+mod newer;

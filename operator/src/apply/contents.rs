@@ -1,0 +1,145 @@
+//! What others have put into a namespace that existed before an installation: it may read the
+//! Secrets of the installation, or change its Pods.
+
+use std::fmt::{Debug, Display};
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use knative_operator_runtime::error_text;
+use knative_operator_shared::text::{clip, one_line};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::managed_fields::owned_fields;
+
+/// Maximum number of objects of a kind that are read.
+const PAGE: u32 = 100;
+/// Maximum length of the list in bytes, which others determine.
+const MAX_TEXT: usize = 512;
+/// Label of each namespace with its name, set by the API server.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// What [`of_others`] lists: API groups and resources.
+pub const LISTED: [(&str, &str); 10] = [
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("batch", "cronjobs"),
+    ("batch", "jobs"),
+    ("apps", "replicasets"),
+    ("", "pods"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+];
+
+/// Names the RoleBindings and workloads in `namespace`, in which nothing is installed yet, and the
+/// admission webhooks that select it by its name; empty if there are none. The error is for
+/// people.
+pub async fn of_others(client: &Client, namespace: &str) -> Result<String, String> {
+    // One after another: each may be large.
+    let all = [
+        list::<RoleBinding>(client, namespace, false).await?,
+        list::<Deployment>(client, namespace, false).await?,
+        list::<StatefulSet>(client, namespace, false).await?,
+        list::<DaemonSet>(client, namespace, false).await?,
+        list::<CronJob>(client, namespace, false).await?,
+        list::<Job>(client, namespace, true).await?,
+        list::<ReplicaSet>(client, namespace, true).await?,
+        list::<Pod>(client, namespace, true).await?,
+        webhooks(client, namespace).await?,
+    ]
+    .concat();
+    Ok(clip(&one_line(&all.join(", ")), MAX_TEXT))
+}
+
+/// The objects of a kind. `is_controlled`: without those that another object controls, which is
+/// listed itself.
+async fn list<K>(client: &Client, namespace: &str, is_controlled: bool) -> Result<Vec<String>, String>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let listed = api.list_metadata(&ListParams::default().limit(PAGE)).await.map_err(failed(K::kind(&())))?;
+    let has_controller =
+        |meta: &ObjectMeta| meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+    let found = listed.items.into_iter().map(|object| object.metadata);
+    let found = found.filter(|meta| !(is_controlled && has_controller(meta)));
+    Ok(found.map(|meta| format!("{} {}", K::kind(&()), meta.name.unwrap_or_default())).collect())
+}
+
+/// The admission webhooks that select `namespace` by its name.
+async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, String> {
+    let parameters = ListParams::default().limit(PAGE);
+    let (validating, mutating) = futures::join!(
+        async { Api::<ValidatingWebhookConfiguration>::all(client.clone()).list(&parameters).await },
+        async { Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&parameters).await },
+    );
+    let validating = validating.map_err(failed("ValidatingWebhookConfiguration"))?.items.into_iter().map(|found| {
+        let selectors = found.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector).collect();
+        ("ValidatingWebhookConfiguration", found.metadata, selectors)
+    });
+    let mutating = mutating.map_err(failed("MutatingWebhookConfiguration"))?.items.into_iter().map(|found| {
+        let selectors = found.webhooks.into_iter().flatten().map(|webhook| webhook.namespace_selector).collect();
+        ("MutatingWebhookConfiguration", found.metadata, selectors)
+    });
+    let all: Vec<(&str, ObjectMeta, Vec<Option<LabelSelector>>)> = validating.chain(mutating).collect();
+    let others = all.into_iter().filter(|(_, meta, selectors)| {
+        owned_fields(meta).is_none() && selectors.iter().flatten().any(|selector| names(selector, namespace))
+    });
+    Ok(others.map(|(kind, meta, _)| format!("{kind} {}", meta.name.unwrap_or_default())).collect())
+}
+
+/// Whether `selector` selects `namespace` by its name.
+fn names(selector: &LabelSelector, namespace: &str) -> bool {
+    let is_label = selector.match_labels.iter().flatten().any(|(key, value)| key == NAME_LABEL && value == namespace);
+    let is_listed = selector.match_expressions.iter().flatten().any(|requirement| {
+        requirement.key == NAME_LABEL
+            && requirement.operator == "In"
+            && requirement.values.iter().flatten().any(|value| value == namespace)
+    });
+    is_label || is_listed
+}
+
+fn failed(kind: impl Display) -> impl FnOnce(kube::Error) -> String {
+    move |error| format!("cannot list {kind}: {}", error_text(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_are_those_that_are_listed() {
+        let requested: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
+        let record = Arc::clone(&requested);
+        let answer = move |request: Request<Body>| {
+            // `/api/v1/…` or `/apis/GROUP/v1/…`, with the resource at the end.
+            let path: Vec<_> = request.uri().path().split('/').collect();
+            let group = if path[1] == "apis" { path[2] } else { "" };
+            record.lock().unwrap().insert((group.to_owned(), path[path.len() - 1].to_owned()));
+            async move {
+                let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []});
+                let response = Response::builder().body(Body::from(list.to_string().into_bytes()));
+                response.map_err(|error| error.to_string())
+            }
+        };
+        let client = Client::new(tower::service_fn(answer), "n");
+        assert_eq!(of_others(&client, "n").await, Ok(String::new()));
+        let listed = LISTED.map(|(group, resource)| (group.to_owned(), resource.to_owned()));
+        assert_eq!(*requested.lock().unwrap(), BTreeSet::from(listed));
+    }
+}

@@ -1,0 +1,102 @@
+//! Whether an installation may delete an object: the object itself must show that its owner applied
+//! it. An inventory, which others may write, only says where to look. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_shared::api::Component;
+use knative_operator_shared::label::{APP_NAME, DIGEST, OWNER_DIGEST};
+
+use super::managed_fields::{has_go_operator_fields, owned_fields};
+use super::takeover::CREATED_ANNOTATION;
+
+/// What an object of an installation shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// The owner's mark, and those of the owners that it replaced.
+    pub marks: Vec<String>,
+    /// The component.
+    pub component: Component,
+    /// Uid of the owner of the namespaced objects: the anchor, or the custom resource.
+    pub owner: String,
+    /// Whether objects without a mark count: an earlier version or the Go operator installed them.
+    pub unmarked: bool,
+}
+
+impl Proof {
+    /// Why the object with `meta` is not part of the installation; `None` if it is.
+    pub fn objection(&self, meta: &ObjectMeta) -> Option<&'static str> {
+        let annotation = |name: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(name));
+        // Between the transfer of the Go operator's fields and the first apply, an object has the
+        // annotation of the Go operator still.
+        let (created, value) = CREATED_ANNOTATION;
+        let is_transferred = annotation(created).is_some_and(|found| found == value);
+        let is_applied = owned_fields(meta).is_some() && (annotation(DIGEST).is_some() || is_transferred);
+        if !is_applied && !has_go_operator_fields(meta) {
+            return Some("the operator did not apply it");
+        }
+        let is_owned = !self.owner.is_empty()
+            && meta.owner_references.iter().flatten().any(|reference| reference.uid == self.owner);
+        let label = meta.labels.as_ref().and_then(|labels| labels.get(APP_NAME));
+        let has_label_of_another = label.is_some_and(|name| name != self.component.canonical());
+        match annotation(OWNER_DIGEST) {
+            _ if is_owned => None,
+            _ if has_label_of_another => Some("it is part of another component"),
+            Some(mark) if self.marks.contains(mark) => None,
+            Some(_) => Some("it is part of another installation"),
+            None if !self.unmarked => Some("nothing shows that this resource installed it"),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::label::FIELD_MANAGER;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn meta(manager: &str, operation: &str, annotations: &Value, owner: &str) -> ObjectMeta {
+        serde_json::from_value(json!({
+            "annotations": annotations,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "anchor", "uid": owner}],
+            "managedFields": [{"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_the_owner_applied_is_deleted() {
+        let strict = Proof {
+            marks: vec!["me".to_owned()],
+            component: Component::Serving,
+            owner: "anchor-1".to_owned(),
+            unmarked: false,
+        };
+        let lenient = Proof { unmarked: true, ..strict.clone() };
+        let own = json!({DIGEST: "1", OWNER_DIGEST: "me"});
+        let (unmarked, foreign) = (json!({DIGEST: "1"}), json!({DIGEST: "1", OWNER_DIGEST: "other"}));
+        let (none, transferred) = (json!({}), json!({"manifestival": "new"}));
+        for (manager, operation, annotations, owner, is_ours, is_ours_unmarked) in [
+            (FIELD_MANAGER, "Apply", &own, "", true, true),
+            (FIELD_MANAGER, "Apply", &unmarked, "", false, true),
+            (FIELD_MANAGER, "Apply", &unmarked, "anchor-1", true, true),
+            (FIELD_MANAGER, "Apply", &foreign, "", false, false),
+            // A Job, which is not written again after another owner took over its anchor.
+            (FIELD_MANAGER, "Apply", &foreign, "anchor-1", true, true),
+            // Without the digest: the webhook's configuration, of which the operator sets a field.
+            (FIELD_MANAGER, "Apply", &none, "", false, false),
+            // The operator ended between the transfer of the Go operator's fields and the apply.
+            (FIELD_MANAGER, "Apply", &transferred, "", false, true),
+            ("kubectl", "Apply", &transferred, "", false, false),
+            (FIELD_MANAGER, "Update", &own, "", false, false),
+            // Anybody can write annotations and owner references.
+            ("kubectl", "Apply", &own, "anchor-1", false, false),
+            ("manifestival", "Update", &none, "", false, true),
+            ("manifestival", "Update", &none, "anchor-1", true, true),
+        ] {
+            let meta = meta(manager, operation, annotations, owner);
+            let found = [&strict, &lenient].map(|proof| proof.objection(&meta).is_none());
+            assert_eq!(found, [is_ours, is_ours_unmarked], "{manager} {operation} {annotations} {owner}");
+        }
+    }
+}

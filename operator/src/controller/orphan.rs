@@ -1,0 +1,85 @@
+//! Gives up an installation without uninstalling it: a resource with the annotation
+//! `operator.knative.dev/on-delete: orphan` is deleted.
+//!
+//! Afterwards, nothing on the cluster depends on the resource, so the garbage collector deletes
+//! nothing with it. The next resource with the same name takes the installation up.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::label::{ON_DELETE, ORPHAN};
+use kube::{Api, Client};
+
+use super::context::Context;
+use crate::apply::anchor::{InventoryStore, StoreError, Stored};
+use crate::apply::claim::Record;
+use crate::apply::disown::disown;
+use crate::apply::inventory::Inventory;
+use crate::object::{InstallationOwner, Kinds};
+
+/// Maximum number of objects that are changed at the same time.
+const CONCURRENCY: usize = 16;
+
+/// Whether the deletion of `resource` leaves its installation on the cluster.
+pub fn is_requested(resource: &Knative) -> bool {
+    let annotations = resource.meta().annotations.as_ref();
+    annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == ORPHAN)
+}
+
+/// Whether the installation goes with the namespace of the resource: what stayed would give rights
+/// to the one that creates the namespace again.
+pub async fn is_namespace_terminating(
+    cx: &Context,
+    resource: &Knative,
+    store: &InventoryStore,
+) -> Result<bool, StoreError> {
+    if store.is_remote() {
+        return Ok(false);
+    }
+    let failed =
+        |source| StoreError::Api { what: format!("failed to read Namespace {}", resource.namespace()), source };
+    let found = Api::<Namespace>::all(cx.hub.clone()).get_metadata_opt(resource.namespace()).await.map_err(failed)?;
+    Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
+}
+
+/// Why the deletion of `resource` must not go on: its annotation may ask for something that only a
+/// newer version knows.
+pub fn objection(resource: &Knative) -> Option<String> {
+    let value = resource.meta().annotations.as_ref()?.get(ON_DELETE).filter(|value| *value != ORPHAN)?;
+    Some(format!(
+        "metadata.annotations[{ON_DELETE}] has the unknown value \"{value}\"; set it to \"{ORPHAN}\", or remove it to uninstall"
+    ))
+}
+
+/// Records on the anchor, which is `stored`, that `resource` gives up the installation of
+/// `inventory`. The error is for people.
+pub async fn release(
+    cx: &Context,
+    resource: &Knative,
+    client: &Client,
+    store: &InventoryStore,
+    stored: Option<&Stored>,
+    inventory: Inventory,
+) -> Result<(), String> {
+    // On a spoke, the objects belong to the anchor, which stays.
+    if !store.is_remote()
+        && let Some(uid) = &resource.meta().uid
+    {
+        let kinds = &Kinds::default();
+        let disowned =
+            inventory.0.into_iter().map(|(id, entry)| async move { disown(client, kinds, uid, &id, &entry).await });
+        let mut outcomes = std::pin::pin!(futures::stream::iter(disowned).buffer_unordered(CONCURRENCY));
+        while let Some(outcome) = outcomes.next().await {
+            outcome?;
+        }
+    }
+    let Some(stored) = stored else { return Ok(()) };
+    let released = match &stored.anchor.record {
+        // Of an earlier version or the Go operator. The next owner looks for others first.
+        Record::Absent => Some(InstallationOwner { adopted: true, released: true, ..cx.owner(resource) }),
+        Record::Owner(_) | Record::Unreadable => stored.anchor.released(),
+    };
+    let Some(released) = released else { return Ok(()) };
+    store.record(client, stored, &released).await.map(drop).map_err(|e| error_text(&e))
+}

@@ -1,0 +1,307 @@
+//! Makes a resource the owner of its installation, or tells who is.
+
+use std::time::{Duration, Instant};
+
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::label::{OWNER, TAKE_OVER};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::Value;
+
+use super::context::Context;
+use super::finalize::add_finalizer;
+use super::go_inventory::Intended;
+use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
+use crate::apply::anchor::{InventoryStore, StoreError, Stored};
+use crate::apply::claim::{Anchor, Claimant, Record, Step};
+use crate::apply::contents;
+use crate::object::{InstallationOwner, Kind, ObjectId, ResourceKey};
+
+/// Minimum interval of looks at other anchors, which others can change as often as they want.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of steps of a claim. More means that others write all the time.
+const MAX_STEPS: usize = 12;
+
+/// A resource that wants to own its installation.
+pub struct Ownership<'a> {
+    /// Shared by all actors.
+    pub cx: &'a Context,
+    /// The resource.
+    pub resource: &'a Knative,
+    /// Its cluster.
+    pub cluster: &'a Cluster,
+    /// Its anchor.
+    pub store: &'a InventoryStore,
+}
+
+/// The anchor of an owner.
+pub struct Claimed {
+    /// The anchor.
+    pub owned: OwnedAnchor,
+    /// Whether it is new.
+    pub is_created: bool,
+}
+
+/// Why a resource doesn't own its installation.
+pub enum Unclaimed {
+    /// Another one owns it; for people.
+    Occupied(String),
+    /// The anchor can't be read or written.
+    Store(StoreError),
+    /// Something else failed.
+    Failed(String),
+}
+
+impl From<StoreError> for Unclaimed {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Whether `owner` is a resource of this hub that doesn't exist.
+fn is_abandoned(cx: &Context, owner: &InstallationOwner) -> bool {
+    let component = Component::ALL.into_iter().find(|component| component.kind() == owner.kind);
+    let key = |component| ResourceKey { component, namespace: owner.namespace.clone(), name: owner.name.clone() };
+    owner.hub == cx.hub_identity.uid
+        && cx.registry.is_listed()
+        && component.is_some_and(|component| !cx.registry.contains(&key(component)))
+}
+
+/// The last look at another owner's anchor, if it was a moment ago and the anchor is watched: the
+/// message, and when to look again.
+pub fn recent_look(state: &ReconcilerState) -> Option<(String, Duration)> {
+    let occupied = state.occupied.as_ref().filter(|_| state.observer.is_some())?;
+    let rest = LOOK_INTERVAL.checked_sub(occupied.at.elapsed())?;
+    Some((occupied.message.clone(), rest))
+}
+
+impl Ownership<'_> {
+    /// Becomes the owner. A new anchor has the inventory `intended`; a new namespace is made from
+    /// `namespace`.
+    pub async fn claim(
+        &self,
+        state: &mut ReconcilerState,
+        namespace: &Value,
+        intended: &Intended,
+    ) -> Result<Claimed, Unclaimed> {
+        let client = &self.cluster.client;
+        let (mut own, mut looked) = self.look().await?;
+        let (mut is_created, mut has_finalizer) = (false, false);
+        for _ in 0..MAX_STEPS {
+            let claimant = self.claimant(own.as_ref());
+            // Also of a confirmed owner, once: its record may be forged.
+            let others = match looked.take() {
+                Some(others) => others,
+                None if self.is_confirmed(own.as_ref()) => Vec::new(),
+                None => self.store.others(client, &claimant.me).await?.0,
+            };
+            let step = claimant.step(own.as_ref().map(|own| &own.anchor), &others);
+            if matches!(step, Step::Create(_) | Step::Record(_)) && !has_finalizer {
+                // The finalizer comes with the first object, so that a resource without
+                // installation is deleted immediately.
+                let added = add_finalizer(self.cx, self.resource).await;
+                added.map_err(|e| Unclaimed::Failed(format!("cannot add the finalizer: {}", error_text(&e))))?;
+                has_finalizer = true;
+            }
+            match (step, &own) {
+                (Step::Proceed, Some(stored)) => {
+                    let Record::Owner(owner) = &stored.anchor.record else { continue };
+                    let (anchor, owner) = (stored.anchor.clone(), owner.clone());
+                    state.occupied = None;
+                    let owned = OwnedAnchor { anchor, owner, inventory: stored.inventory()? };
+                    return Ok(Claimed { owned, is_created });
+                }
+                (Step::Create(owner), _) => {
+                    if self.store.is_remote() && !self.store.create_namespace(client, namespace, &owner).await? {
+                        self.look_into_namespace(state).await?;
+                    }
+                    let inventory = intended.get(self.cx, self.resource).map_err(Unclaimed::Failed)?;
+                    let created = self.store.create(client, &owner, inventory).await?;
+                    is_created = created.is_some();
+                    own = match created {
+                        Some(created) => Some(created),
+                        None => self.store.load(client).await?,
+                    };
+                }
+                (Step::Record(owner), Some(stored)) => {
+                    own = match self.store.record(client, stored, &owner).await {
+                        Err(error) if error.is_conflict() => self.store.load(client).await?,
+                        recorded => {
+                            self.report_replaced(stored, &owner);
+                            Some(recorded?)
+                        }
+                    };
+                }
+                (Step::Withdraw, Some(stored)) => {
+                    match self.store.delete(client, &stored.anchor).await {
+                        Err(error) if !error.is_conflict() => return Err(error.into()),
+                        _ => own = self.store.load(client).await?,
+                    }
+                    is_created = false;
+                }
+                (Step::Wait(anchor), _) => return Err(self.occupied(state, &anchor)),
+                (Step::Proceed | Step::Record(_) | Step::Withdraw, None) => own = self.store.load(client).await?,
+            }
+        }
+        let id = self.store.id();
+        Err(Unclaimed::Failed(format!("{id} changes all the time, so its owner can't be recorded")))
+    }
+
+    /// The own anchor, and those of others. A resource that has installed nothing has no anchor, so
+    /// its own is read only if there may be one: a first install takes one request less.
+    async fn look(&self) -> Result<(Option<Stored>, Option<Vec<Anchor>>), Unclaimed> {
+        let (client, me) = (&self.cluster.client, self.cx.owner(self.resource));
+        let (others, may_exist) = self.store.others(client, &me).await?;
+        let is_new = !self.resource.has_installed() && !self.has_finalizer() && others.is_empty();
+        let own = if is_new && !may_exist { None } else { self.store.load(client).await? };
+        // An own record that is not confirmed counts only beside others that are listed after it.
+        let is_settled = own.is_none() || self.is_confirmed(own.as_ref());
+        Ok((own, is_settled.then_some(others)))
+    }
+
+    fn has_finalizer(&self) -> bool {
+        let finalizer = self.resource.component().finalizer();
+        self.resource.meta().finalizers.iter().flatten().any(|name| name == finalizer)
+    }
+
+    /// Reports what others have put into the namespace on the spoke, which existed before; fails if
+    /// the settings refuse that.
+    async fn look_into_namespace(&self, state: &mut ReconcilerState) -> Result<(), Unclaimed> {
+        let namespace = self.resource.target_namespace();
+        let has_installed = self.resource.has_installed();
+        // The Go operator installed there, or an attempt of this operator failed.
+        if has_installed || self.store.has_own_namespace(&self.cluster.client).await? {
+            return Ok(());
+        }
+        let found = match Box::pin(contents::of_others(&self.cluster.client, namespace)).await {
+            Ok(found) => found,
+            Err(why) if self.cx.refuses_used_namespaces => {
+                return Err(Unclaimed::Failed(format!("cannot look into namespace {namespace}: {why}")));
+            }
+            Err(error) => {
+                tracing::warn!(namespace, error, "cannot look into the namespace, which existed before");
+                return Ok(());
+            }
+        };
+        state.namespace_contents = Some(found.clone());
+        if found.is_empty() {
+            return Ok(());
+        }
+        let note = format!("Namespace {namespace} on the cluster existed before, with objects of others: {found}");
+        if self.cx.refuses_used_namespaces {
+            let way = "Remove them, or install the operator's chart without knative_operator.multicluster.refuseUsedNamespaces";
+            return Err(Unclaimed::Failed(format!("{note}. {way}")));
+        }
+        self.cx.events.warning(self.resource, "NamespaceUsed", note);
+        Ok(())
+    }
+
+    fn claimant(&self, own: Option<&Stored>) -> Claimant {
+        let take_over = self.resource.meta().annotations.as_ref().and_then(|all| all.get(TAKE_OVER)).cloned();
+        let has_installed = self.resource.has_installed();
+        let has_begun = self.has_finalizer() && own.is_some_and(|own| own.names(self.resource));
+        let is_abandoned = own.is_some_and(|own| match &own.anchor.record {
+            Record::Owner(recorded) => is_abandoned(self.cx, recorded),
+            Record::Absent | Record::Unreadable => false,
+        });
+        Claimant { me: self.cx.owner(self.resource), has_installed, has_begun, is_abandoned, take_over }
+    }
+
+    /// Whether `own` needs no look at others.
+    fn is_confirmed(&self, own: Option<&Stored>) -> bool {
+        let me = self.cx.owner(self.resource);
+        own.is_some_and(|own| own.anchor.is_confirmed() && own.anchor.is_of(&me))
+    }
+
+    fn report_replaced(&self, before: &Stored, owner: &InstallationOwner) {
+        if let Record::Owner(before) = &before.anchor.record
+            && !before.is_same(owner)
+        {
+            tracing::warn!(hub = before.hub, "took over the installation of another owner");
+            let why = if before.released {
+                "which was deleted and left it".to_owned()
+            } else {
+                format!("as the annotation {TAKE_OVER} asks")
+            };
+            let note = format!("Took over the installation from {before}, {why}");
+            self.cx.events.warning(self.resource, "TookOver", note);
+        }
+    }
+
+    /// Watches `anchor`, which is in the way, and tells whose it is and what to do.
+    fn occupied(&self, state: &mut ReconcilerState, anchor: &Anchor) -> Unclaimed {
+        let id = ObjectId::new("", "ConfigMap", &anchor.namespace, &anchor.name);
+        if state.observer.is_none() || state.occupied.as_ref().is_none_or(|occupied| occupied.by != id) {
+            // Nothing else is watched from now on.
+            state.observer = None;
+            state.planned = None;
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+            let kind = Kind { resource, namespaced: true };
+            let observer = state.observer_on(self.cx.poll_interval, self.cluster, self.resource);
+            observer.watch_one(&kind, &anchor.namespace, &anchor.name);
+        }
+        let message = self.describe(anchor);
+        state.occupied = Some(Occupied { by: id, at: Instant::now(), message: message.clone() });
+        Unclaimed::Occupied(message)
+    }
+
+    /// Whose `anchor` is, and what to do.
+    fn describe(&self, anchor: &Anchor) -> String {
+        let (component, plural) = (self.resource.component(), self.resource.component().plural());
+        let id = ObjectId::new("", "ConfigMap", &anchor.namespace, &anchor.name);
+        let is_own = id == self.store.id();
+        let annotate = |value: &str| {
+            let (namespace, name) = (self.resource.namespace(), self.resource.name());
+            // Uids and times have no other characters; one of a hostile API server may.
+            let value: String = value.chars().filter(|c| c.is_ascii_alphanumeric() || "-:/.".contains(*c)).collect();
+            format!("kubectl annotate --overwrite {plural} {name} -n {namespace} {TAKE_OVER}={value}")
+        };
+        match &anchor.record {
+            Record::Owner(owner) if owner.released => {
+                let place =
+                    if self.store.is_remote() { String::new() } else { format!(" in namespace {}", anchor.namespace) };
+                format!(
+                    "{component} on this cluster was left there by {owner}, which was deleted. Create a {component} with the name {}{place}, \
+                     which takes it up without a restart, and delete this one; or delete that one afterwards to uninstall it",
+                    owner.name
+                )
+            }
+            Record::Owner(owner) if is_abandoned(self.cx, owner) => {
+                let way = if is_own { format!(", or: {}", annotate(&anchor.uid)) } else { String::new() };
+                format!(
+                    "{component} on this cluster belongs to {owner}, which no longer exists. Create it again, and delete it to uninstall{way}"
+                )
+            }
+            Record::Owner(owner) if owner.hub == self.cx.hub_identity.uid => format!(
+                "{component} on this cluster belongs to {owner}, which is left unchanged. Delete one of the two resources: \
+                 this one installs as soon as the other one is gone"
+            ),
+            Record::Owner(owner) => {
+                let was_replaced = owner.has_replaced(&self.cx.hub_identity.uid);
+                let way = if is_own && was_replaced {
+                    annotate(&format!("{}/{}", owner.hub, owner.since))
+                } else if is_own {
+                    annotate(&owner.hub)
+                } else {
+                    format!("create a resource with the name {} and take the installation over with it", owner.name)
+                };
+                format!(
+                    "{component} on this cluster belongs to {owner}, which is left unchanged. Delete this resource, which changes nothing \
+                     there; or, to move the installation to this hub: {way}"
+                )
+            }
+            Record::Unreadable => format!(
+                "{component} on this cluster has an owner that this version can't read, in the annotation {OWNER} of {id}. Install a newer \
+                 version of the operator, or correct the annotation"
+            ),
+            Record::Absent => {
+                let way =
+                    if is_own { format!("; if it is this one's: {}", annotate(&anchor.uid)) } else { String::new() };
+                format!(
+                    "{id} shows an installation of {component} on this cluster, by the Go operator or version 0.2.0, whose owner is not recorded. \
+                     Delete its resource first, on its hub{way}"
+                )
+            }
+        }
+    }
+}

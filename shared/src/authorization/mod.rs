@@ -1,0 +1,8 @@
+//! What a user needs permission for: [`mod@write`] is the creation or the change of a resource,
+//! [`questions`] and [`approvals`] find what it needs, [`permission`] is what a user may have. The
+//! webhook asks about requests, `knative-operator audit` about stored resources.
+
+pub mod approvals;
+pub mod permission;
+pub mod questions;
+pub mod write;

@@ -1,0 +1,68 @@
+//! `operator.knative.dev/on-delete` and `operator.knative.dev/on-unreachable`: what a deletion
+//! leaves.
+
+use super::rule::{Example, Rule, Severity, Violation};
+use crate::api::Knative;
+use crate::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN};
+
+/// Value of the annotation about unreachable clusters.
+pub static UNREACHABLE: Rule = Rule {
+    id: "on-unreachable",
+    severity: Severity::Error,
+    requirement: "The annotation `operator.knative.dev/on-unreachable` has the value `orphan`.",
+    valid: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-unreachable": "orphan"}}, "spec": {}}"#,
+    ),
+    invalid: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-unreachable": "delete"}}, "spec": {}}"#,
+    ),
+};
+
+/// Value of the annotation about deletions.
+pub static DELETE: Rule = Rule {
+    id: "on-delete",
+    severity: Severity::Error,
+    requirement: "The annotation `operator.knative.dev/on-delete` has the value `orphan`.",
+    valid: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-delete": "orphan"}}, "spec": {}}"#,
+    ),
+    invalid: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-delete": "keep"}}, "spec": {}}"#,
+    ),
+};
+
+/// A resource that uninstalls nothing.
+pub static ORPHANED: Rule = Rule {
+    id: "on-delete-orphan",
+    severity: Severity::Warning,
+    requirement: "Without the annotation `operator.knative.dev/on-delete: orphan`, the deletion of a resource uninstalls what it installed.",
+    valid: Example::serving(r#"{"spec": {}}"#),
+    invalid: Example::serving(
+        r#"{"metadata": {"annotations": {"operator.knative.dev/on-delete": "orphan"}}, "spec": {}}"#,
+    ),
+};
+
+/// Checks the annotations: an unknown value would have no effect.
+pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
+    let value = |name: &str| resource.meta().annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    let otherwise = [
+        (&UNREACHABLE, ON_UNREACHABLE, "make a deletion wait until the cluster is reachable"),
+        (&DELETE, ON_DELETE, "uninstall Knative with the resource"),
+    ];
+    for (rule, name, effect) in otherwise {
+        if let Some(value) = value(name).filter(|value| *value != ORPHAN) {
+            violations.push(rule.at(
+                format!("metadata.annotations[{name}]"),
+                format!("has the unknown value \"{value}\""),
+                format!("set it to \"{ORPHAN}\", or remove it to {effect}"),
+            ));
+        }
+    }
+    if value(ON_DELETE) == Some(ORPHAN) {
+        violations.push(ORPHANED.at(
+            format!("metadata.annotations[{ON_DELETE}]"),
+            format!("the deletion of this resource leaves {} on its cluster", resource.component()),
+            "remove the annotation to uninstall it with the resource",
+        ));
+    }
+}

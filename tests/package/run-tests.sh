@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Runs all tests that `make test` built, in this order, and prints a summary: what was skipped and
+# why, the slowest tests and what they waited for, and how many tests passed and failed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+logs=target/test-logs
+rm -rf "$logs" target/test-times.tsv
+mkdir -p "$logs"
+images=(env KNATIVE_IMAGES=target/images-test)
+failed=$logs/failed.txt
+: >"$failed"
+
+# tests NAME COMMAND…: a step, whose output is kept.
+tests() {
+  local log=$logs/$(tr -c 'a-z0-9\n' - <<<"$1").log
+  tests/package/step.sh "$@" 2>&1 | tee "$log" || echo "$1" >>"$failed"
+}
+
+tests "unit tests" cargo test --workspace --no-fail-fast --quiet --lib --bins
+tests "conformance" cargo test --workspace --no-fail-fast --quiet --test crd_compatibility --test chart --test tooling --test conformance
+tests "images" "${images[@]}" cargo test --workspace --quiet --test images
+CHAOS_SEEDS=8 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (8 seeds)" cargo test --quiet -p knative-operator-tests --test chaos
+tests "machines" "${images[@]}" cargo test --quiet -p knative-operator-tests --test machines
+tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e
+tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
+
+# They say why they are skipped.
+tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test knative --test monitoring --test release --test ui
+
+skipped=$(sort -u target/skipped.txt 2>/dev/null || true)
+printf '\n==> skipped%s\n%s\n' "${REQUIRE_ALL:+ (REQUIRE_ALL: only what needs another kernel, machine or long build)}" "${skipped:-none}"
+printf '\n==> the slowest end-to-end tests, and what they waited for\n'
+sort -rn target/test-times.tsv 2>/dev/null | awk -F'\t' 'NR <= 10 {printf "  %6.1f s  %-62s %s\n", $1, $2, $3}'
+[ ! -s "$failed" ] || printf '\nfailed: %s\n' "$(paste -sd, "$failed")"
+printf '\n'
+grep -hE '^test result:' "$logs"/*.log | awk -v skipped="$(grep -c . <<<"$skipped" || true)" '
+  { for (i = 1; i <= NF; i++) { if ($i ~ /^passed/) passed += $(i - 1); if ($i ~ /^failed/) failed += $(i - 1) } }
+  END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }'
+[ ! -s "$failed" ]

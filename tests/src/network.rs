@@ -1,0 +1,83 @@
+//! A network for tests alone: a network namespace with a loopback device and nothing else. No port
+//! of the machine matters there, and nothing there reaches the machine's network or is reachable.
+
+use std::io;
+use std::path::Path;
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::UnshareFlags;
+
+/// Where `ip netns` keeps names.
+const NAMES: &str = "/run/netns";
+
+/// Moves this thread, and the processes and threads that it starts from now on, to a network of its
+/// own. Without root, that takes a user namespace, which only a process with one thread may create.
+pub fn isolate() -> io::Result<()> {
+    let is_root = geteuid().is_root();
+    match unshare(UnshareFlags::NEWNET) {
+        Err(rustix::io::Errno::PERM) if !is_root => {
+            let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+            unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)?;
+            std::fs::write("/proc/self/setgroups", "deny")?;
+            std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+            std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+        }
+        other => other?,
+    }
+    raise_loopback()?;
+    // The webhook's Service has port 443.
+    let _ = std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+    if is_root {
+        // Names of network namespaces end with it. They don't matter where mounts are refused.
+        let _ = hide_names();
+    }
+    Ok(())
+}
+
+/// The unsafe variant differs for `CLONE_FILES` only.
+#[allow(deprecated)]
+fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    rustix::thread::unshare(flags)
+}
+
+/// Moves this thread to a mount namespace whose mounts the machine doesn't have.
+pub fn isolate_mounts() -> io::Result<()> {
+    unshare(UnshareFlags::NEWNS)?;
+    Ok(mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?)
+}
+
+fn hide_names() -> io::Result<()> {
+    std::fs::create_dir_all(NAMES)?;
+    isolate_mounts()?;
+    Ok(mount("tmpfs", Path::new(NAMES), "tmpfs", MountFlags::empty(), None)?)
+}
+
+/// Sets the loopback device up, by a netlink request, since iproute2 may be missing.
+fn raise_loopback() -> io::Result<()> {
+    const NEW_LINK: u16 = 16;
+    const REQUEST_ACK: u16 = 1 | 4;
+    const UP: u32 = 1;
+    let mut request = Vec::with_capacity(32);
+    request.extend_from_slice(&32u32.to_ne_bytes());
+    request.extend_from_slice(&NEW_LINK.to_ne_bytes());
+    request.extend_from_slice(&REQUEST_ACK.to_ne_bytes());
+    request.extend_from_slice(&[0; 8]); // sequence, port
+    request.extend_from_slice(&[0; 4]); // family, type
+    request.extend_from_slice(&1u32.to_ne_bytes()); // the first device of a network is its loopback
+    request.extend_from_slice(&UP.to_ne_bytes()); // flags
+    request.extend_from_slice(&UP.to_ne_bytes()); // which of the flags to change
+    // The protocol 0 is NETLINK_ROUTE.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    send(&socket, &request, SendFlags::empty())?;
+    let mut answer = [0u8; 256];
+    let (read, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    // The header has 16 bytes; then an error code follows, which is 0 or negative.
+    let code = answer.get(16..20).filter(|_| read >= 20).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes);
+    match code {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(-code)),
+        None => Err(io::Error::other("no answer of netlink")),
+    }
+}

@@ -1,0 +1,52 @@
+//! Tests that can't run everywhere. All reasons are here. With `REQUIRE_ALL=1`, as in CI, a test
+//! that is skipped for another reason fails.
+
+use std::io::Write;
+
+use crate::tools;
+
+/// What a test needs that a machine may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Another machine or kernel, or a build or run that is too long for each change; why.
+    Elsewhere(&'static str),
+    /// What each machine can have: its absence is a failure with `REQUIRE_ALL`.
+    Everywhere,
+}
+
+/// Hours under load: `make chaos` with `SOAK_MINUTES` or `STEADY_SECONDS`.
+pub const HOURS: Needs = Needs::Elsewhere("it takes minutes to hours by its nature");
+/// Knative's controllers, Prometheus: `make test-knative`, `make test-monitoring`.
+pub const LONG_BUILD: Needs = Needs::Elsewhere("the programs that it runs take ten minutes to build");
+/// Defects of the Go operator, whose version is fixed: `make test-go-suite`.
+pub const GO_OPERATOR: Needs = Needs::Elsewhere("what the Go operator does is not what changes here");
+/// A browser: `make test-ui`.
+pub const BROWSER: Needs = Needs::Elsewhere("it needs a browser of the distribution");
+/// The files of a release: `make release`.
+pub const RELEASE: Needs = Needs::Elsewhere("make release runs it with the release that it built");
+/// Root, or namespaces of the kernel.
+pub const KERNEL: Needs = Needs::Elsewhere("it needs root, or namespaces that the kernel refuses");
+/// An emulator for another architecture.
+pub const EMULATOR: Needs = Needs::Elsewhere("it needs an emulator of another machine");
+/// The history of the repository, which a shallow clone lacks.
+pub const HISTORY: Needs = Needs::Elsewhere("it needs the commit before, which a shallow clone lacks");
+
+/// Reports that a test, or a part of it, is skipped because `reason`: on stderr, also of a test
+/// that passes, and in `target/skipped.txt`.
+///
+/// # Panics
+///
+/// With `REQUIRE_ALL=1`, panics if the test could run on each machine.
+pub fn skip(needs: Needs, reason: &str) {
+    let why = match needs {
+        Needs::Elsewhere(why) => format!(" ({why})"),
+        Needs::Everywhere => String::new(),
+    };
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let line = format!("skipped: {test}: {reason}{why}\n");
+    // Not `eprintln!`, whose output a passing test hides.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    tools::append("skipped.txt", &line);
+    let required = std::env::var_os("REQUIRE_ALL").is_some_and(|all| !all.is_empty());
+    assert!(!required || needs != Needs::Everywhere, "REQUIRE_ALL: {line}");
+}

@@ -1,0 +1,64 @@
+//! All attacks, in two tests. Each attack leaves its clusters as it found them.
+
+use serde_json::json;
+
+use super::report::Report;
+use super::settle::remove;
+use super::{approvals, content, credentials, fleets, local, placements, queue, spokes, templates, tenant};
+use crate::support::{apply, run};
+
+#[test]
+fn tenants_get_nothing_beyond_their_rights() {
+    run(async {
+        let mut site = tenant::Site::start().await?;
+        let mut report = Report::default();
+        let (owner, queued) = queue::store(&site).await?;
+        site.enforce().await?;
+
+        report.attack("queued before enforce, installs later", queue::takes_over(&site, &owner, &queued)).await;
+        remove(&site.hub, &queued).await?;
+
+        report.attack("C1 installs on the hub, takes a controller's account", local::takes_account(&site)).await;
+        report.attack("H1 labels the own namespace on the hub", local::labels_namespace(&site)).await;
+        report.attack("C1 occupies the hub", local::occupies_hub(&site)).await;
+        remove(&site.hub, &local::mine(json!({}))).await?;
+        report.attack("C2 inventory names the webhook", local::Forgery::Inventory.try_on(&site)).await;
+        report.attack("C2 the same, with an owner", local::Forgery::Owner.try_on(&site)).await;
+        report.attack("C2 the same, with a version in the status", local::Forgery::Version.try_on(&site)).await;
+
+        report.attack("M5 prepares Knative's namespace on a spoke", spokes::prepares_namespace(&site)).await;
+        report.attack("H1 labels Knative's namespace on a spoke", spokes::labels_namespace(&site)).await;
+        apply(&site.hub, &spokes::own(&site)).await?;
+        for content in content::all() {
+            report.attack(content.attack, content.bring(&site)).await;
+        }
+        report.attack("H1 env: image of an adapter", content::brings_adapter(&site)).await;
+
+        report.attack("editor writes a status", spokes::writes_status(&site)).await;
+        report.attack("status writer moves an installation", spokes::moves_installation(&site)).await;
+        report.attack("H3 own server, Secret of another cluster", credentials::are_sent(&site, "builtin")).await;
+        report.attack("H3 the same, with a plugin", credentials::are_sent(&site, "secretreader")).await;
+        report.finish()
+    });
+}
+
+#[test]
+fn fleet_editors_get_nothing_beyond_their_rights() {
+    run(async {
+        let mut site = fleets::Site::start().await?;
+        let mut report = Report::default();
+        report.attack("H2 selector captures a future cluster", placements::capture_future_cluster(&site)).await;
+        report.attack("M8 decision of another namespace", placements::are_steered(&site)).await;
+        report.attack("M3 override removes registry and patches", templates::lose_registry(&site)).await;
+        site.finish_rollout(&fleets::prod(2)).await?;
+        report.attack("H4 stage without its approval", approvals::are_removed(&site, 3)).await;
+        report.attack("H4 cluster in a stage without approval", approvals::are_avoided(&site, 4)).await;
+        report.attack("H4 annotations say that it is updated", approvals::are_annotated(&site, 5)).await;
+        report.attack("H4 revision of the next rollout exists already", templates::precede_rollout(&site, 6)).await;
+        report.attack("M4 annotation names a forged revision", templates::are_annotated(&site, 7)).await;
+        report.attack("M4 rollback to a forged revision", templates::are_rolled_back_to(&site, 8)).await;
+        report.attack("H4 other content, same name of the revision", templates::share_name(&mut site)).await;
+        report.attack("H4 approval of a former fleet of that name", approvals::outlive_fleet(&site, 14)).await;
+        report.finish()
+    });
+}

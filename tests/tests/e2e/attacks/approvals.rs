@@ -1,0 +1,80 @@
+//! Ways around the approval of a stage, for an editor of the fleet who may not approve. Wanted each
+//! time: the new content on cluster `b`.
+
+use knative_operator_shared::api::Component;
+use knative_operator_shared::label::{FLEET_CONTENT, FLEET_REVISION};
+use knative_operator_tests::Result;
+use serde_json::{Value, json};
+
+use super::attacker::Attacker;
+use super::fleets::{EDITOR, Site, child, prod, settle};
+use super::report::Outcome;
+use crate::knative_fleet::PLACE;
+use crate::support::{apply, gone};
+
+/// What the attacker has.
+const UNAPPROVED: &str = "a revision that nobody approved is on the cluster of the next stage";
+
+/// Changes the stages of a fleet that waits for an approval.
+async fn change_stages(site: &Site, replicas: i32, stages: &Value) -> Result<Outcome> {
+    site.start_rollout(replicas).await?;
+    let patch = json!({"spec": {"rollout": {"stages": stages}}}).to_string();
+    let line = ["patch", "knativefleet", "prod", "-n", PLACE, "--type=merge", "-p", &patch];
+    let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&line, "").await?;
+    settle(&site.hub, "prod").await?;
+    let outcome = Outcome::of(site.has_reached_b(replicas).await?, UNAPPROVED, &attempt);
+    site.finish_rollout(&prod(replicas)).await?;
+    Ok(outcome)
+}
+
+/// The stage needs no approval any more.
+pub async fn are_removed(site: &Site, replicas: i32) -> Result<Outcome> {
+    let mut stages = prod(replicas)["spec"]["rollout"]["stages"].take();
+    stages[1] = json!({"name": "prod"});
+    change_stages(site, replicas, &stages).await
+}
+
+/// The first stage, which needs no approval, selects all clusters.
+pub async fn are_avoided(site: &Site, replicas: i32) -> Result<Outcome> {
+    let mut stages = prod(replicas)["spec"]["rollout"]["stages"].take();
+    stages[0]["clusterSelector"] = json!({"matchLabels": {"env": "prod"}});
+    change_stages(site, replicas, &stages).await
+}
+
+/// The annotations of the resource for `b` say that it has the new revision, so the operator
+/// repairs its spec.
+pub async fn are_annotated(site: &Site, replicas: i32) -> Result<Outcome> {
+    site.start_rollout(replicas).await?;
+    let of = |cluster: &'static str| child(&site.hub, Component::Serving, cluster);
+    let (updated, other) = (of("a").await?.ok_or("no resource")?, of("b").await?.ok_or("no resource")?);
+    let mut arguments = vec!["annotate", "knativeserving", "-n", PLACE, "--overwrite"];
+    arguments.extend(other["metadata"]["name"].as_str());
+    let annotations = [FLEET_REVISION, FLEET_CONTENT].map(|name| {
+        let value = updated["metadata"]["annotations"][name].as_str().unwrap_or_default();
+        format!("{name}={value}")
+    });
+    arguments.extend(annotations.iter().map(String::as_str));
+    let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&arguments, "").await?;
+    site.settle_children().await?;
+    let outcome = Outcome::of(site.has_reached_b(replicas).await?, UNAPPROVED, &attempt);
+    site.finish_rollout(&prod(replicas)).await?;
+    Ok(outcome)
+}
+
+/// The fleet is deleted, and created again with the revision that was approved for the former one.
+pub async fn outlive_fleet(site: &Site, replicas: i32) -> Result<Outcome> {
+    let (hub, editor, fleet) = (&site.hub, Attacker::new(&site.hub, EDITOR), prod(replicas));
+    site.start_rollout(replicas).await?;
+    site.finish_rollout(&prod(replicas)).await?;
+    let deleted = editor.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+    if let Err(refusal) = deleted {
+        return Ok(Outcome::Prevented(format!("refused: {refusal}")));
+    }
+    gone(hub, &fleet).await?;
+    let attempt = editor.apply(&fleet).await?;
+    if attempt.is_err() {
+        apply(hub, &fleet).await?;
+    }
+    site.stopped().await?;
+    Ok(Outcome::of(site.has_reached_b(replicas).await?, UNAPPROVED, &attempt))
+}
