@@ -1,7 +1,9 @@
 //! Plays kube-proxy: forwards connections to a Service to one of its Pods.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -15,10 +17,28 @@ pub struct ServicePort {
     accept: JoinHandle<()>,
 }
 
+/// Time limit until the task of a dropped port has ended: on a busy machine, it ends late.
+const RELEASED: Duration = Duration::from_secs(10);
+
+/// Listens on `address` as soon as a former port is released.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let started = Instant::now();
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse && started.elapsed() < RELEASED => {
+                // Polled: nothing reports that a socket is closed.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(error) => return Err(format!("{address}: {error}").into()),
+        }
+    }
+}
+
 impl ServicePort {
     /// Listens on the Service's `address`.
     pub async fn open(address: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(address).await.map_err(|e| format!("{address}: {e}"))?;
+        let listener = listen(address).await?;
         let backends = Arc::new(Mutex::new(Vec::<SocketAddr>::new()));
         let of = Arc::clone(&backends);
         let accept = tokio::spawn(async move {

@@ -138,13 +138,29 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* The mode of authorization. In YAML, off without quotes is false. */}}
 {{/* "true" unless the value is false; a missing value is true. */}}
 {{- define "knative-operator.localInstallation" -}}
 {{- if ne (toString .Values.knative_operator.localInstallation) "false" }}true{{ end }}
 {{- end }}
 
+{{/* The mode of authorization. In YAML, off without quotes is false. */}}
 {{- define "knative-operator.authorization" -}}
 {{- $mode := .Values.knative_operator.operator_webhook.authorization }}
-{{- kindIs "bool" $mode | ternary "off" ($mode | default "warn") }}
+{{- kindIs "bool" $mode | ternary "off" ($mode | default "enforce") }}
+{{- end }}
+
+{{/* In a migration from the Go operator, nothing must be refused before the new webhook is ready. So
+a match condition keeps the API server from calling it until this time, or until the webhook removes
+the condition after the rollout of its Deployment. Empty if no webhook is replaced: there is none,
+or its configurations have a caBundle, which only this webhook sets. helm template, which can't see a
+cluster, renders none. */}}
+{{- define "knative-operator.suspendedUntil" -}}
+{{- if lookup "apps/v1" "Deployment" .Release.Namespace "operator-webhook" }}
+{{- $trusted := false }}
+{{- range $kind, $name := dict "Validating" "validation.operator.knative.dev" "Mutating" "defaulting.operator.knative.dev" }}
+{{- $live := lookup "admissionregistration.k8s.io/v1" (printf "%sWebhookConfiguration" $kind) "" $name | default dict }}
+{{- range $live.webhooks }}{{- if .clientConfig.caBundle }}{{- $trusted = true }}{{- end }}{{- end }}
+{{- end }}
+{{- if not $trusted }}{{ dateInZone "2006-01-02T15:04:05Z" (now | dateModify "+15m") "UTC" }}{{- end }}
+{{- end }}
 {{- end }}

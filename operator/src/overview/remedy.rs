@@ -176,7 +176,7 @@ pub const REMEDIES: &[Remedy] = &[
         "RemovalBlocked",
         "TooManyClusters",
         &[],
-        "Correct `spec.placement`, or approve the removal: `knative-operator fleet approve`.",
+        "Correct `spec.placement`, or approve the removal: `knative-operator fleet approve NAME --removal`.",
     ),
 ];
 

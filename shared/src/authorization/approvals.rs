@@ -15,10 +15,22 @@ use crate::rules::Kind;
 pub fn about(write: &Write<'_>) -> Option<Question> {
     let fields = match (write.kind, write.old) {
         (Kind::Component(_), _) => of_resource(write.new, write.before()),
-        (Kind::Fleet, Some(old)) => of_fleet(&write.new["spec"], &old["spec"]),
+        (Kind::Fleet, Some(old)) => of_fleet(write.new, old),
         (Kind::Fleet, None) => Vec::new(),
     };
     (!fields.is_empty()).then(|| Question::new(fields.join(", "), Permission::to_approve(write.namespace)))
+}
+
+/// The question about the deletion of `fleet` in `namespace`. Without it, a fleet could be deleted
+/// and created again without its approvals.
+pub fn about_deletion(namespace: &str, fleet: &Value) -> Option<Question> {
+    needs_approvals(fleet).then(|| Question::new("spec.rollout.stages", Permission::to_approve(namespace)))
+}
+
+/// Whether a stage of `fleet` has an approval.
+fn needs_approvals(fleet: &Value) -> bool {
+    let mut stages = fleet["spec"]["rollout"]["stages"].as_array().into_iter().flatten();
+    stages.any(|stage| content(&stage["approval"]).is_some())
 }
 
 /// The changed fields of a fleet that had a stage with an approval.
@@ -28,21 +40,23 @@ pub fn about(write: &Write<'_>) -> Option<Question> {
 /// - `removal` decides which clusters leave without an approval, and whether their resources stay
 ///   without the fleet, where nothing needs an approval.
 /// - `onFailure` lets clusters return to what they had before.
+/// - The garbage collector deletes a fleet whose owners don't exist.
 ///
 /// The templates are what is approved. `paused` only delays what was approved.
 fn of_fleet(new: &Value, old: &Value) -> Vec<String> {
-    let mut stages = old["rollout"]["stages"].as_array().into_iter().flatten();
-    if stages.all(|stage| content(&stage["approval"]).is_none()) {
+    if !needs_approvals(old) {
         return Vec::new();
     }
+    let (spec, before) = (&new["spec"], &old["spec"]);
     let pairs = [
-        ("placement", &new["placement"], &old["placement"]),
-        ("removal", &new["removal"], &old["removal"]),
-        ("rollout.onFailure", &new["rollout"]["onFailure"], &old["rollout"]["onFailure"]),
-        ("rollout.stages", &new["rollout"]["stages"], &old["rollout"]["stages"]),
+        ("metadata.ownerReferences", &new["metadata"]["ownerReferences"], &old["metadata"]["ownerReferences"]),
+        ("spec.placement", &spec["placement"], &before["placement"]),
+        ("spec.removal", &spec["removal"], &before["removal"]),
+        ("spec.rollout.onFailure", &spec["rollout"]["onFailure"], &before["rollout"]["onFailure"]),
+        ("spec.rollout.stages", &spec["rollout"]["stages"], &before["rollout"]["stages"]),
     ];
     let changed = pairs.into_iter().filter(|(_, new, old)| content(new) != content(old));
-    changed.map(|(field, ..)| format!("spec.{field}")).collect()
+    changed.map(|(field, ..)| field.to_owned()).collect()
 }
 
 /// The changed fields of a resource that record the state of a rollout. The version in the spec of
@@ -139,8 +153,16 @@ mod tests {
         ] {
             assert_eq!(asked(Kind::Fleet, &fleet(&patch), &old).as_deref(), expected, "{patch}");
         }
+        let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"}]);
+        let owned = json!({"metadata": {"ownerReferences": owner}, "spec": old["spec"]});
+        assert_eq!(asked(Kind::Fleet, &owned, &old).as_deref(), Some("metadata.ownerReferences"));
         // Nothing was approved before.
         let without = fleet(&stages(json!([{"name": "prod"}])));
+        assert_eq!(about_deletion("tenant", &without), None);
+        assert_eq!(
+            about_deletion("tenant", &old).map(|asked| asked.permission),
+            Some(Permission::to_approve("tenant"))
+        );
         assert_eq!(asked(Kind::Fleet, &old, &without), None);
         assert_eq!(asked(Kind::Fleet, &old, &Value::Null), None);
     }

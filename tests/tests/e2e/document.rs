@@ -134,7 +134,7 @@ impl Shell {
     pub async fn run(&mut self, script: &str, mut start: impl AsyncFnMut() -> Result<()>) -> Result<String> {
         let folder = self.folder();
         let whole = format!(
-            "set -euo pipefail\n[ ! -f variables ] || . ./variables\n{script}\ndeclare -p TOKEN CA SERVER >variables 2>/dev/null || true\n"
+            "set -euo pipefail\n[ ! -f variables ] || . ./variables\n{script}\ndeclare -p TOKEN CA SERVER OLD_HUB >variables 2>/dev/null || true\n"
         );
         let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH")?);
         let mut bash = Command::new("bash");

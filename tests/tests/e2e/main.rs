@@ -61,6 +61,7 @@ mod spoke_role;
 mod stalled;
 mod status;
 mod support;
+mod suspension;
 mod tenancy;
 mod terminating;
 mod traces;

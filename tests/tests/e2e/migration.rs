@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use crate::document::{Block, Shell, document, nothing_installed};
 use crate::load::{self, Load};
 use crate::support::{apply, namespace, nothing_to_install, resource, run};
+use crate::suspension;
 
 const CONFIGURATIONS: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
 
@@ -211,9 +212,13 @@ fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
             }
             apply(&hub, &broken).await?;
             hub.kubectl(&["delete", "-f", "-", "--wait=false"], &broken.to_string()).await?;
-            // Again to this operator.
+            // Again to this operator, whose webhook starts late.
             let mut product = None;
-            shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
+            let start = async || {
+                suspension::ends_by_itself(&hub).await?;
+                started(&hub, &folder, &mut product).await
+            };
+            shell.run(&block("Upgrade a Helm release")?, start).await?;
             clean_up(&hub, &mut shell, multicluster).await?;
             shell.run(&block("Verify")?, nothing_installed).await?;
         }

@@ -63,7 +63,7 @@ fn new_hub_continues_without_a_restart() {
             eventing("knative-eventing", "knative-eventing", Some("single"), &releases),
             fleet,
         ];
-        let installed = {
+        let (installed, uid) = {
             let (old, _product) = hub("old-hub", &releases, &spokes).await?;
             for resource in &resources {
                 apply(&old, resource).await?;
@@ -72,13 +72,15 @@ fn new_hub_continues_without_a_restart() {
                 ready(&old, resource).await?;
             }
             knative_fleet::status(&old, "ready", |status| status.ready == 1).await?;
-            pods(&spokes).await?
+            let uid = old.kubectl(&["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"], "").await?;
+            (pods(&spokes).await?, uid)
         };
         // The old hub is gone, and the resources come from Git.
         let (new, _product) = hub("new-hub", &releases, &spokes).await?;
         let mut shell = Shell::new(&[("hub", &new), ("spoke", &single)], &json!({}))?;
         let list: Value = json!({"apiVersion": "v1", "kind": "List", "items": resources});
         std::fs::write(shell.folder().join("resources.yaml"), list.to_string())?;
+        std::fs::write(shell.folder().join("variables"), format!("OLD_HUB={uid}\n"))?;
         let mut printed = String::new();
         for block in document("docs/operate/disaster-recovery.md")? {
             if block.script.contains("take-over --all-namespaces") {

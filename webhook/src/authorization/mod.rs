@@ -33,9 +33,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
     /// It is refused.
+    #[default]
     Enforce,
     /// It is admitted with a warning.
-    #[default]
     Warn,
     /// Nobody is asked.
     Off,

@@ -11,6 +11,9 @@ use crate::request::Request;
 
 /// The questions about `request`.
 pub fn about(request: &Request) -> Vec<Question> {
+    if fleet::is_fleet(request) && request.operation == "DELETE" {
+        return approvals::about_deletion(&request.namespace, &request.old_object).into_iter().collect();
+    }
     let Some(write) = write(request) else { return Vec::new() };
     let mut all = questions::about(&write);
     all.extend(approvals::about(&write));
@@ -76,6 +79,9 @@ mod tests {
         ] {
             assert_eq!(asked(&request(kind, operation)), expected, "{operation} of {kind}");
         }
+        let mut gated = request(fleet::FLEET, "DELETE");
+        gated.old_object = json!({"spec": {"rollout": {"stages": [{"name": "a", "approval": "Required"}]}}});
+        assert_eq!(asked(&gated), all[2..]);
         let mut status = request("KnativeServing", "CREATE");
         status.sub_resource = "status".into();
         assert!(asked(&status).is_empty());

@@ -29,7 +29,7 @@ pub static CUSTOMIZATION: Rule = Rule {
 pub static APPROVAL: Rule = Rule {
     id: "authorization-approve",
     severity: Severity::Error,
-    requirement: "The user has the verb `create` for KnativeFleetApprovals to change stages with an approval, what they cover, or the state of a rollout in resources of a fleet.",
+    requirement: "The user has the verb `create` for KnativeFleetApprovals to delete a fleet that has stages with an approval, or to change these stages, what they cover, or the state of a rollout in resources of a fleet.",
     valid: Example::serving("{}"),
     invalid: Example::serving(
         r#"{"metadata": {"annotations": {"operator.knative.dev/fleet-revision": "prod-1"}}, "spec": {}}"#,

@@ -58,6 +58,8 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
         report.attack("M4 annotation names a forged revision", templates::are_annotated(&site, 7)).await;
         report.attack("M4 rollback to a forged revision", templates::are_rolled_back_to(&site, 8)).await;
         report.attack("H4 other content, same name of the revision", templates::share_name(&mut site)).await;
+        report.attack("H4 fleet with approvals is deleted", approvals::are_deleted(&site)).await;
+        report.attack("H4 the same, by the garbage collector", approvals::are_collected(&site)).await;
         report.attack("H4 approval of a former fleet of that name", approvals::outlive_fleet(&site, 14)).await;
         report.finish()
     });

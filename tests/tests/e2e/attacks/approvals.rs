@@ -61,15 +61,35 @@ pub async fn are_annotated(site: &Site, replicas: i32) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The fleet is deleted, and created again with the revision that was approved for the former one.
+/// The fleet is deleted, to be created again without its approvals.
+pub async fn are_deleted(site: &Site) -> Result<Outcome> {
+    let line = ["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"];
+    let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&line, "").await?;
+    let fleet = site.hub.kubectl(&["get", "knativefleet", "prod", "-n", PLACE, "-o", "json"], "").await?;
+    let fleet: Value = serde_json::from_str(&fleet)?;
+    let is_deleted = !fleet["metadata"]["deletionTimestamp"].is_null();
+    Ok(Outcome::of(is_deleted, "the fleet is being deleted", &attempt))
+}
+
+/// The fleet gets an owner that doesn't exist, so that the garbage collector deletes it.
+pub async fn are_collected(site: &Site) -> Result<Outcome> {
+    let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}]);
+    let patch = json!({"metadata": {"ownerReferences": owner}}).to_string();
+    let line = ["patch", "knativefleet", "prod", "-n", PLACE, "--type=merge", "-p", &patch];
+    let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&line, "").await?;
+    let fleet = site.hub.kubectl(&["get", "knativefleet", "prod", "-n", PLACE, "-o", "json"], "").await?;
+    let fleet: Value = serde_json::from_str(&fleet)?;
+    let is_owned = !fleet["metadata"]["ownerReferences"].is_null();
+    Ok(Outcome::of(is_owned, "the garbage collector deletes the fleet", &attempt))
+}
+
+/// An administrator deletes the fleet, and the editor creates it again with the revision that was
+/// approved for the former one.
 pub async fn outlive_fleet(site: &Site, replicas: i32) -> Result<Outcome> {
     let (hub, editor, fleet) = (&site.hub, Attacker::new(&site.hub, EDITOR), prod(replicas));
     site.start_rollout(replicas).await?;
     site.finish_rollout(&prod(replicas)).await?;
-    let deleted = editor.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
-    if let Err(refusal) = deleted {
-        return Ok(Outcome::Prevented(format!("refused: {refusal}")));
-    }
+    hub.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
     gone(hub, &fleet).await?;
     let attempt = editor.apply(&fleet).await?;
     if attempt.is_err() {
