@@ -189,8 +189,8 @@ impl Args {
         let manager = CertificateManager::new(client.clone(), settings, resolver.clone());
         let certificates = manager.run(report_state(readiness.clone(), metrics.clone()));
         let facts = ClusterFacts::default();
-        // The garbage collector only removes owners that are gone, and the namespace controller what
-        // is in a namespace that somebody was permitted to delete.
+        // The garbage collector only removes owners that are gone, and the namespace controller
+        // what is in a namespace that somebody was permitted to delete.
         let exempt = vec![
             format!("system:serviceaccount:{namespace}:{operator_service_account}"),
             "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),

@@ -16,10 +16,13 @@ const BODY_LIMIT: usize = 8 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Memory of a request besides its body, in bytes: headers, buffers, and the task.
 const REQUEST_MEMORY: usize = 8 << 10;
+/// Memory of a value in a parsed body, in bytes, with its key, and copies of it: an estimate from
+/// above for lists and objects of short values.
+const VALUE_MEMORY: usize = 128;
 /// Up to this claimed length, a body gets its memory at once.
 const RESERVED: usize = 64 << 10;
 
-/// A body. Its length counts until it is dropped: what is parsed from it is larger.
+/// A body. Its length, and that of what is parsed from it, count until it is dropped.
 #[derive(Debug)]
 pub struct Received {
     bytes: Bytes,
@@ -57,7 +60,13 @@ pub async fn receive(request: Request) -> Result<Received, Refused> {
     let body = collect(request.into_body(), length.unwrap_or_default(), fits);
     let outcome = tokio::time::timeout(BODY_TIMEOUT, body).await;
     match outcome {
-        Ok(Ok(bytes)) => Ok(Received { bytes, caller, _memory: memory }),
+        Ok(Ok(bytes)) => {
+            let parsed = values(&bytes) * VALUE_MEMORY;
+            if memory.as_mut().is_some_and(|memory| !memory.add(parsed)) {
+                return Err(no_memory());
+            }
+            Ok(Received { bytes, caller, _memory: memory })
+        }
         Ok(Err(refused)) => Err(refused),
         Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the body was not received within {BODY_TIMEOUT:?}"))),
     }
@@ -94,6 +103,11 @@ async fn collect(mut body: Body, claimed: usize, mut fits: impl FnMut(usize) -> 
         copied.extend_from_slice(&part);
     }
     Ok(if copied.is_empty() { only } else { Bytes::from(copied) })
+}
+
+/// The number of values in `body`, or more.
+fn values(body: &[u8]) -> usize {
+    body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
 }
 
 /// The length in the header.
@@ -145,6 +159,15 @@ mod tests {
             assert_eq!((bytes.unwrap().as_ref(), taken), (&WHOLE[..], REQUEST_MEMORY + 9));
         }
         assert_eq!(collected(Body::empty(), 0, usize::MAX), (Ok(Bytes::new()), REQUEST_MEMORY));
+    }
+
+    #[test]
+    fn values_are_counted_from_above() {
+        for (body, expected) in [("", 0), ("7", 0), ("[]", 1), ("[0,0,0]", 3), (r#"{"a":{"b":1,"c":"x,y"}}"#, 4)] {
+            assert_eq!(values(body.as_bytes()), expected, "{body}");
+        }
+        // A body of zeros within the limit of its length takes more than all the memory.
+        assert!(BODY_LIMIT / 2 * VALUE_MEMORY > MAX_MEMORY);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod fleet;
 #[cfg(test)]
 mod fuzz;
 mod informers;
+mod lifetime;
 mod metrics;
 mod request;
 mod review;

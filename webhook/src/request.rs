@@ -79,6 +79,9 @@ impl UserInfo {
 pub struct Options {
     /// Field manager.
     pub field_manager: String,
+    /// What becomes of the dependents of a deleted object, if the client says so.
+    #[serde(deserialize_with = "null_as_default")]
+    pub propagation_policy: String,
 }
 
 /// A group, version and kind.

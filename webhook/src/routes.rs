@@ -23,6 +23,7 @@ use crate::authorization::{Authorizer, refusal};
 use crate::body;
 use crate::cluster_facts::ClusterFacts;
 use crate::fleet;
+use crate::lifetime::{foreground, new_owners};
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
 use crate::review::{Refusal, Review};
@@ -130,6 +131,12 @@ impl App {
             Webhook::Validate => {
                 let (request, mut violations) = self.violations(request, validate).await?;
                 violations.extend(self.authorizer.check(&request).await);
+                violations.extend(foreground(&request));
+                if !self.authorizer.is_exempt(&request) {
+                    for (name, uid) in new_owners(&request) {
+                        violations.extend(self.stored_fleets.check_owner(&request.namespace, name, uid).await);
+                    }
+                }
                 if self.is_refused(webhook, &request, &violations) {
                     Review::refuse(request, &violations, refusal(&violations)).warn(&violations)
                 } else {

@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::approval::{CURRENT, UNAVAILABLE};
+use crate::lifetime::missing_owner;
 
 /// Time limit of a request. The API server waits 5 s for the webhook.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,15 +49,36 @@ impl StoredFleets {
         if !is_name(name) {
             return Err(missing());
         }
-        let Some(client) = &self.0 else { return Err(unavailable("there is no API server")) };
+        match self.read(namespace, name).await {
+            Ok(Some(fleet)) => rules::parse_fleet(&json!(fleet)),
+            Ok(None) => Err(missing()),
+            Err(why) => Err(unavailable(&why)),
+        }
+    }
+
+    /// The violation if the fleet called `name` in `namespace` doesn't exist with `uid`, or can't
+    /// be read.
+    pub async fn check_owner(&self, namespace: &str, name: &str, uid: &str) -> Option<Violation> {
+        let found = if is_name(name) { self.read(namespace, name).await } else { Ok(None) };
+        match found {
+            Ok(Some(fleet)) if fleet.metadata.uid.as_deref() == Some(uid) => None,
+            Ok(_) => Some(missing_owner(name, uid)),
+            Err(why) => Some(UNAVAILABLE.at(
+                "metadata.ownerReferences",
+                format!("cannot read KnativeFleet {namespace}/{name}: {why}"),
+                "try again",
+            )),
+        }
+    }
+
+    async fn read(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, String> {
+        let Some(client) = &self.0 else { return Err("there is no API server".to_owned()) };
         let gvk = GroupVersionKind::gvk(GROUP, FLEET_VERSION, "KnativeFleet");
         let resource = ApiResource::from_gvk_with_plural(&gvk, "knativefleets");
         let fleets = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
         match tokio::time::timeout(TIMEOUT, fleets.get_opt(name)).await {
-            Ok(Ok(Some(fleet))) => rules::parse_fleet(&json!(fleet)),
-            Ok(Ok(None)) => Err(missing()),
-            Ok(Err(error)) => Err(unavailable(&error_text(&error))),
-            Err(_) => Err(unavailable("the API server did not answer")),
+            Ok(found) => found.map_err(|error| error_text(&error)),
+            Err(_) => Err("the API server did not answer".to_owned()),
         }
     }
 }

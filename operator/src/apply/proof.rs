@@ -22,8 +22,8 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Why the object with `meta` is not part of the installation; `None` if it is.
-    pub fn objection(&self, meta: &ObjectMeta) -> Option<&'static str> {
+    /// Why the object of `kind` with `meta` is not part of the installation; `None` if it is.
+    pub fn objection(&self, kind: &str, meta: &ObjectMeta) -> Option<&'static str> {
         let annotation = |name: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(name));
         // Between the transfer of the Go operator's fields and the first apply, an object has the
         // annotation of the Go operator still.
@@ -37,8 +37,12 @@ impl Proof {
             && meta.owner_references.iter().flatten().any(|reference| reference.uid == self.owner);
         let label = meta.labels.as_ref().and_then(|labels| labels.get(APP_NAME));
         let has_label_of_another = label.is_some_and(|name| name != self.component.canonical());
-        match annotation(OWNER_DIGEST) {
-            _ if is_owned => None,
+        let mark = annotation(OWNER_DIGEST);
+        // A Job is not written again after another owner took over its anchor. The mark of another
+        // owner on any other object shows that this one was replaced.
+        let is_of_another = mark.is_some_and(|mark| !self.marks.contains(mark)) && kind != "Job";
+        match mark {
+            _ if is_owned && !is_of_another => None,
             _ if has_label_of_another => Some("it is part of another component"),
             Some(mark) if self.marks.contains(mark) => None,
             Some(_) => Some("it is part of another installation"),
@@ -81,8 +85,8 @@ mod tests {
             (FIELD_MANAGER, "Apply", &unmarked, "", false, true),
             (FIELD_MANAGER, "Apply", &unmarked, "anchor-1", true, true),
             (FIELD_MANAGER, "Apply", &foreign, "", false, false),
-            // A Job, which is not written again after another owner took over its anchor.
-            (FIELD_MANAGER, "Apply", &foreign, "anchor-1", true, true),
+            // Another owner took over the anchor, and applied it.
+            (FIELD_MANAGER, "Apply", &foreign, "anchor-1", false, false),
             // Without the digest: the webhook's configuration, of which the operator sets a field.
             (FIELD_MANAGER, "Apply", &none, "", false, false),
             // The operator ended between the transfer of the Go operator's fields and the apply.
@@ -95,8 +99,12 @@ mod tests {
             ("manifestival", "Update", &none, "anchor-1", true, true),
         ] {
             let meta = meta(manager, operation, annotations, owner);
-            let found = [&strict, &lenient].map(|proof| proof.objection(&meta).is_none());
+            let found = [&strict, &lenient].map(|proof| proof.objection("Deployment", &meta).is_none());
             assert_eq!(found, [is_ours, is_ours_unmarked], "{manager} {operation} {annotations} {owner}");
+        }
+        for (owner, is_ours) in [("anchor-1", true), ("", false)] {
+            let job = meta(FIELD_MANAGER, "Apply", &foreign, owner);
+            assert_eq!(strict.objection("Job", &job).is_none(), is_ours, "a Job of {owner}");
         }
     }
 }

@@ -127,7 +127,7 @@ async fn delete_object(
 async fn delete_read(api: &Objects, proof: &Proof, id: &ObjectId, entry: &Entry) -> kube::Result<Deletion> {
     let Some(found) = api.get_metadata_opt(&id.name).await? else { return Ok(Deletion::Gone) };
     let meta = found.metadata;
-    if let Some(objection) = proof.objection(&meta).filter(|_| !(entry.aggregated && is_remainder(&meta))) {
+    if let Some(objection) = proof.objection(&id.kind, &meta).filter(|_| !(entry.aggregated && is_remainder(&meta))) {
         return Ok(Deletion::Left(objection));
     }
     if meta.deletion_timestamp.is_some() {

@@ -168,9 +168,9 @@ impl Ownership<'_> {
     /// the settings refuse that.
     async fn look_into_namespace(&self, state: &mut ReconcilerState) -> Result<(), Unclaimed> {
         let namespace = self.resource.target_namespace();
-        let has_installed = self.resource.has_installed();
-        // The Go operator installed there, or an attempt of this operator failed.
-        if has_installed || self.store.has_own_namespace(&self.cluster.client).await? {
+        // The Go operator installed there. Annotations of the namespace show nothing: its creator
+        // chooses them.
+        if self.resource.has_installed() {
             return Ok(());
         }
         let found = match Box::pin(contents::of_others(&self.cluster.client, namespace)).await {
@@ -239,10 +239,27 @@ impl Ownership<'_> {
             let kind = Kind { resource, namespaced: true };
             let observer = state.observer_on(self.cx.poll_interval, self.cluster, self.resource);
             observer.watch_one(&kind, &anchor.namespace, &anchor.name);
+            self.tell_owner(anchor);
         }
         let message = self.describe(anchor);
         state.occupied = Some(Occupied { by: id, at: Instant::now(), message: message.clone() });
         Unclaimed::Occupied(message)
+    }
+
+    /// Tells the owner that `anchor` records, if it is a resource of this hub, that this one waits.
+    fn tell_owner(&self, anchor: &Anchor) {
+        let Record::Owner(owner) = &anchor.record else { return };
+        let is_owner = |other: &Knative| {
+            let meta = other.meta();
+            owner.hub == self.cx.hub_identity.uid && meta.uid.as_deref() == Some(owner.uid.as_str())
+        };
+        if let Some(owner) = self.cx.registry.all().into_iter().find(|other| is_owner(other)) {
+            let (component, namespace, name) =
+                (self.resource.component(), self.resource.namespace(), self.resource.name());
+            let note =
+                format!("{component} {namespace}/{name} is for the same cluster, and waits until this one is deleted");
+            self.cx.events.warning(&*owner, "OtherResourceWaits", note);
+        }
     }
 
     /// Whose `anchor` is, and what to do.

@@ -45,6 +45,12 @@ impl Registry {
             || self.unreadable.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
     }
 
+    /// Whether another resource with the name of `resource` was created since.
+    pub fn has_successor(&self, resource: &Knative) -> bool {
+        let resources = self.resources.read().unwrap_or_else(PoisonError::into_inner);
+        resources.get(&ResourceKey::of(resource)).is_some_and(|known| known.meta().uid != resource.meta().uid)
+    }
+
     /// The resources whose target cluster was never known.
     pub fn unreadable(&self) -> Vec<Arc<Knative>> {
         self.unreadable.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()

@@ -90,6 +90,10 @@ pub async fn publish(
     state: &mut ReconcilerState,
     update: &StatusUpdate,
 ) -> StatusWrite {
+    // What is true of this one is not true of a resource that was created again with its name.
+    if cx.registry.has_successor(resource) {
+        return StatusWrite::Done;
+    }
     cx.metrics.set_states(resource, &update.states);
     let old = state.status(resource);
     let mut new = status(&old, resource.meta().generation, update, Timestamp::now());

@@ -45,9 +45,6 @@ pub enum AdminError {
     /// It can't listen.
     #[error("cannot listen on {0}")]
     Bind(SocketAddr, #[source] std::io::Error),
-    /// It can't accept connections.
-    #[error("cannot serve health and metrics")]
-    Serve(#[source] std::io::Error),
 }
 
 impl AdminArgs {
@@ -69,22 +66,20 @@ impl AdminArgs {
         let address = SocketAddr::new(self.bind_address, self.metrics_port);
         if !self.secure_metrics {
             let listener = listen(address).await?;
-            return serve_plain(listener, metrics.merge(health), stop).await;
+            tls_server::serve_plain(listener, metrics.merge(health), stop).await;
+            return Ok(());
         }
         let (secure, plain) =
             (listen(address).await?, listen(SocketAddr::new(self.bind_address, self.health_port)).await?);
         let check = axum::middleware::from_fn_with_state(MetricsAccess::new(client), MetricsAccess::check);
         let secure = tls_server::serve(secure, certificate, None, metrics.layer(check), stop.clone());
-        tokio::join!(secure, serve_plain(plain, health, stop)).1
+        tokio::join!(secure, tls_server::serve_plain(plain, health, stop));
+        Ok(())
     }
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, AdminError> {
     TcpListener::bind(address).await.map_err(|error| AdminError::Bind(address, error))
-}
-
-async fn serve_plain(listener: TcpListener, router: Router, stop: CancellationToken) -> Result<(), AdminError> {
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await.map_err(AdminError::Serve)
 }
 
 fn ready(readiness: &Readiness) -> impl IntoResponse + use<> {

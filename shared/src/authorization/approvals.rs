@@ -21,10 +21,15 @@ pub fn about(write: &Write<'_>) -> Option<Question> {
     (!fields.is_empty()).then(|| Question::new(fields.join(", "), Permission::to_approve(write.namespace)))
 }
 
-/// The question about the deletion of `fleet` in `namespace`. Without it, a fleet could be deleted
-/// and created again without its approvals.
-pub fn about_deletion(namespace: &str, fleet: &Value) -> Option<Question> {
-    needs_approvals(fleet).then(|| Question::new("spec.rollout.stages", Permission::to_approve(namespace)))
+/// The question about the deletion of `object` in `namespace`. Without it, a fleet could be deleted
+/// and created again without its approvals, and a resource of a fleet, which uninstalls what was
+/// approved.
+pub fn about_deletion(kind: Kind, namespace: &str, object: &Value) -> Option<Question> {
+    let field = match kind {
+        Kind::Fleet => needs_approvals(object).then_some("spec.rollout.stages"),
+        Kind::Component(_) => (!owners(object).is_empty()).then_some("metadata.ownerReferences"),
+    };
+    field.map(|field| Question::new(field, Permission::to_approve(namespace)))
 }
 
 /// Whether a stage of `fleet` has an approval.
@@ -158,11 +163,13 @@ mod tests {
         assert_eq!(asked(Kind::Fleet, &owned, &old).as_deref(), Some("metadata.ownerReferences"));
         // Nothing was approved before.
         let without = fleet(&stages(json!([{"name": "prod"}])));
-        assert_eq!(about_deletion("tenant", &without), None);
-        assert_eq!(
-            about_deletion("tenant", &old).map(|asked| asked.permission),
-            Some(Permission::to_approve("tenant"))
-        );
+        let of_deletion =
+            |kind: Kind, object: &Value| about_deletion(kind, "tenant", object).map(|question| question.permission);
+        assert_eq!(of_deletion(Kind::Fleet, &without), None);
+        assert_eq!(of_deletion(Kind::Fleet, &old), Some(Permission::to_approve("tenant")));
+        assert_eq!(of_deletion(SERVING, &owned), None);
+        let child = json!({"metadata": {"ownerReferences": [{"kind": "KnativeFleet", "name": "prod", "uid": "1"}]}});
+        assert_eq!(of_deletion(SERVING, &child), Some(Permission::to_approve("tenant")));
         assert_eq!(asked(Kind::Fleet, &old, &without), None);
         assert_eq!(asked(Kind::Fleet, &old, &Value::Null), None);
     }

@@ -13,7 +13,7 @@ use crate::api::fleet::Placement;
 use crate::api::{ClusterProfileReference, Component};
 use crate::customize::{changes, fleet_changes};
 use crate::fleet::placement;
-use crate::label::ADOPT;
+use crate::label::{ADOPT, TAKE_OVER};
 use crate::rules::Kind;
 
 /// Maximum number of fields that a message names.
@@ -42,16 +42,43 @@ pub fn about(write: &Write<'_>) -> Vec<Question> {
         let reference = (new["clusterProfileRef"] != old["clusterProfileRef"]).then(|| of_reference(new)).flatten();
         let reference = reference.or_else(|| write.is_new_and_local().then(of_local_cluster));
         let content = of_content(component, write.namespace, &changes(component, old, new));
-        return reference.into_iter().chain(content).chain(of_adoption(component, write)).collect();
+        let metadata = of_adoption(component, write).into_iter().chain(of_take_over(component, write));
+        return reference.into_iter().chain(content).chain(metadata).collect();
     }
     let mut questions = Vec::new();
-    if new["placement"] != old["placement"] {
+    // Another component is installed on all clusters, or uninstalled.
+    let components = |spec: &Value| Component::ALL.map(|component| spec[component.word()].is_null());
+    if new["placement"] != old["placement"] || components(new) != components(old) {
         questions.extend(of_placement(&new["placement"], write.namespace));
     }
     for component in Component::ALL {
-        questions.extend(of_content(component, write.namespace, &fleet_changes(component, old, new)));
+        let mut changed = fleet_changes(component, old, new);
+        changed.extend(new_take_overs(component, old, new));
+        questions.extend(of_content(component, write.namespace, &changed));
     }
     questions
+}
+
+/// The question about a resource that takes an installation over from another owner, of which
+/// everything else is removed.
+fn of_take_over(component: Component, write: &Write<'_>) -> Option<Question> {
+    let value = |object: &Value| object["metadata"]["annotations"][TAKE_OVER].clone();
+    let is_new = !value(write.new).is_null() && value(write.new) != value(write.before());
+    let permission = Permission::to_customize(component.plural(), write.namespace);
+    is_new.then(|| Question::new(format!("metadata.annotations[{TAKE_OVER}]"), permission))
+}
+
+/// The template or the override of a fleet that takes installations of `component` over.
+fn new_take_overs(component: Component, old: &Value, new: &Value) -> Option<String> {
+    let word = component.word();
+    let values = |spec: &Value| -> Vec<Value> {
+        let overrides = spec["overrides"].as_array().into_iter().flatten();
+        let layers = std::iter::once(&spec[word]).chain(overrides.map(|layer| &layer[word]));
+        let all = layers.map(|layer| layer["metadata"]["annotations"][TAKE_OVER].clone());
+        all.filter(|value| !value.is_null()).collect()
+    };
+    let is_new = !values(new).is_empty() && values(new) != values(old);
+    is_new.then(|| format!("spec.{word}.metadata.annotations[{TAKE_OVER}]"))
 }
 
 /// The question about a resource that a fleet may adopt from now on: the fleet's template replaces
@@ -133,6 +160,35 @@ mod tests {
         assert_eq!(asked("true", "true", registry()), 0);
         assert_eq!(asked("", "true", registry()), 0);
         assert_eq!(asked("true", "", json!({"version": "1.22.1"})), 0);
+    }
+
+    #[test]
+    fn take_over_removes_what_the_owner_had() {
+        let object = |value: Value| json!({"metadata": {"annotations": {TAKE_OVER: value}}, "spec": {}});
+        for (new, old, expected) in [
+            (json!("a"), Value::Null, 1),
+            (json!("a"), json!("a"), 0),
+            (json!("b"), json!("a"), 1),
+            (Value::Null, json!("a"), 0),
+        ] {
+            let kind = Kind::Component(Component::Serving);
+            let (new, old) = (object(new), object(old));
+            let asked = about(&Write { kind, namespace: "tenant", new: &new, old: Some(&old) });
+            assert_eq!(asked.len(), expected, "{old} to {new}");
+        }
+        let fleet = |patch: &Value| {
+            let mut fleet = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {}}});
+            json_patch::merge(&mut fleet, patch);
+            fleet
+        };
+        let layer = json!({"metadata": {"annotations": {TAKE_OVER: "a"}}});
+        for patch in [json!({"serving": layer}), json!({"overrides": [{"clusterSelector": {}, "serving": layer}]})] {
+            let customize = format!(
+                "spec.serving.metadata.annotations[{TAKE_OVER}]: customize knativeservings in namespace \"tenant\""
+            );
+            assert_eq!(asked(Kind::Fleet, &fleet(&patch), &fleet(&json!({}))), [customize]);
+            assert!(asked(Kind::Fleet, &fleet(&patch), &fleet(&patch)).is_empty());
+        }
     }
 
     #[test]
@@ -252,6 +308,8 @@ mod tests {
                 fleet(json!({})),
                 vec![format!("spec.serving.spec.patches: {customize}")],
             ),
+            (fleet(json!({"eventing": {"spec": {}}})), fleet(json!({})), vec![of_f.to_owned()]),
+            (fleet(json!({"serving": null, "eventing": {"spec": {}}})), fleet(json!({})), vec![of_f.to_owned()]),
             (
                 fleet(
                     json!({"overrides": [{"clusterSelector": {}}, {"clusterSelector": {}, "serving": {"spec": {"registry": {"default": "x"}}}}]}),

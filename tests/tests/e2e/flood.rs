@@ -1,5 +1,6 @@
-//! A Pod floods the webhook: bodies and headers that don't end, idle connections, and connections
-//! that are opened and dropped. Reviews are answered meanwhile.
+//! A Pod floods the webhook: bodies and headers that don't end, bodies of millions of values, idle
+//! connections, connections that are opened and dropped, and large headers on the port for metrics.
+//! Reviews are answered meanwhile.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -33,6 +34,14 @@ const REVIEWS: (u32, usize) = (200, 1000);
 const LIMIT: Duration = Duration::from_secs(5);
 /// Bodies of 8 MiB that arrive byte by byte.
 const BODIES: usize = 8;
+/// Bodies of 8 MiB with zeros, each a value, that arrive at once.
+const ZEROS: usize = 7;
+/// Connections with large headers to the port for metrics.
+const LARGE: usize = 400;
+/// Bytes of large headers.
+const LARGE_HEADERS: usize = 400 << 10;
+/// Memory that the webhook may use, in KiB: the chart's limit is 500 MiB.
+const MEMORY: u64 = 250 << 10;
 /// Headers that arrive byte by byte.
 const HEADERS: usize = 50;
 /// Connections in HTTP/2 without a request.
@@ -49,15 +58,33 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 struct Attacker {
     address: Ipv4Addr,
     webhook: SocketAddr,
+    metrics: SocketAddr,
     /// Number of connections so far.
     connections: Arc<AtomicUsize>,
 }
 
 impl Attacker {
     async fn connect(&self) -> Result<TcpStream> {
+        self.connect_to(self.webhook).await
+    }
+
+    async fn connect_to(&self, server: SocketAddr) -> Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from((self.address, 0)))?;
-        Ok(socket.connect(self.webhook).await?)
+        Ok(socket.connect(server).await?)
+    }
+
+    /// Sends large headers to the port for metrics, without an end.
+    async fn fill_headers(self) {
+        let headers = [&b"GET /metrics HTTP/1.1\r\nX-Large: "[..], &vec![b'a'; LARGE_HEADERS]].concat();
+        loop {
+            if let Ok(mut stream) = self.connect_to(self.metrics).await {
+                let _ = stream.write_all(&headers).await;
+                // Until the server closes the connection.
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+            tokio::time::sleep(BYTES).await;
+        }
     }
 
     /// A connection with `start` sent.
@@ -115,6 +142,14 @@ impl Attacker {
         for _ in 0..BODIES {
             tasks.spawn(self.clone().trickle(b"http/1.1", body.clone().into_bytes(), b" "));
         }
+        let zeros = "0,".repeat((8 << 20) / 2 - 1);
+        let zeros = format!("{head}Content-Length: {}\r\n\r\n[{zeros}0]", zeros.len() + 3).into_bytes();
+        for _ in 0..ZEROS {
+            tasks.spawn(self.clone().trickle(b"http/1.1", zeros.clone(), b""));
+        }
+        for _ in 0..LARGE {
+            tasks.spawn(self.clone().fill_headers());
+        }
         for _ in 0..HEADERS {
             tasks.spawn(self.clone().trickle(b"http/1.1", format!("{head}X-Slow: ").into_bytes(), b"a"));
         }
@@ -150,7 +185,7 @@ async fn reviews(url: &hyper::Uri) -> Result<(Duration, Duration)> {
         "uid": "1", "operation": "CREATE", "name": "knative-serving", "namespace": "flood",
         "kind": {"group": "operator.knative.dev", "version": "v1beta1", "kind": "KnativeServing"},
         "resource": {"group": "operator.knative.dev", "version": "v1beta1", "resource": "knativeservings"},
-        "userInfo": {"username": "jane", "groups": ["system:authenticated"]}, "object": object,
+        "userInfo": {"username": "admin", "groups": ["system:masters"]}, "object": object,
     }});
     let body = Bytes::from(review.to_string());
     let (mut turns, mut tasks) = (tokio::time::interval(Duration::from_secs(1) / REVIEWS.0), JoinSet::new());
@@ -179,6 +214,7 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         let attacker = Attacker {
             address: hub.subnet().address(33),
             webhook: SocketAddr::from((pod.address, 8443)),
+            metrics: SocketAddr::from((pod.address, 9090)),
             connections: Arc::default(),
         };
         let attack = attacker.start();
@@ -204,6 +240,7 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
             flooded.1,
         );
         assert!(flooded.1 < Duration::from_secs(2), "p99 is {:?}", flooded.1);
+        assert!(after < MEMORY, "{after} KiB");
         Ok(())
     });
 }

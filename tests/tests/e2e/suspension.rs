@@ -41,8 +41,8 @@ async fn end_at(hub: &Cluster, time: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Tries to create and to change a resource in the namespace `elsewhere`, each as a dry run; returns
-/// why each was refused.
+/// Tries to create and to change a resource in the namespace `elsewhere`, each as a dry run;
+/// returns why each was refused.
 async fn refusals(hub: &Cluster) -> Vec<Option<String>> {
     let new = resource(Component::Serving, "elsewhere", "new", Some("unknown"), nothing_to_install()).to_string();
     let patch = json!({"spec": {"high-availability": {"replicas": 3}}}).to_string();

@@ -11,8 +11,9 @@ use crate::request::Request;
 
 /// The questions about `request`.
 pub fn about(request: &Request) -> Vec<Question> {
-    if fleet::is_fleet(request) && request.operation == "DELETE" {
-        return approvals::about_deletion(&request.namespace, &request.old_object).into_iter().collect();
+    if request.operation == "DELETE" {
+        let of = |kind| approvals::about_deletion(kind, &request.namespace, &request.old_object);
+        return kind(request).and_then(of).into_iter().collect();
     }
     let Some(write) = write(request) else { return Vec::new() };
     let mut all = questions::about(&write);
@@ -27,13 +28,18 @@ pub fn is_new_and_local(request: &Request) -> bool {
 
 /// What `request` writes, if users need permissions for it.
 fn write(request: &Request) -> Option<Write<'_>> {
-    let kind = component(request).map(Kind::Component).or_else(|| fleet::is_fleet(request).then_some(Kind::Fleet))?;
+    let kind = kind(request)?;
     let old = match request.operation.as_str() {
         "CREATE" => None,
         "UPDATE" => Some(&request.old_object),
         _ => return None,
     };
     Some(Write { kind, namespace: &request.namespace, new: &request.object, old })
+}
+
+/// Kind of the object, if users need permissions for it.
+fn kind(request: &Request) -> Option<Kind> {
+    component(request).map(Kind::Component).or_else(|| fleet::is_fleet(request).then_some(Kind::Fleet))
 }
 
 #[cfg(test)]

@@ -128,6 +128,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     };
     let counted = clusters.iter().filter(|cluster| !shared.duplicates.contains_key(*cluster));
     let members: Vec<Member> = counted.map(|cluster| observation.member(cluster, &mut state.observed)).collect();
+    state.observed.retain(|key, _| children.own.contains_key(key));
 
     let stored_status = state.stored_status(fleet);
     let failed_generation = revisions.get(&update).and_then(|revision| revision.failed_generation);
@@ -241,6 +242,7 @@ fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -
 fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &mut FleetState) -> Revisions {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(all) = store.revisions.get(namespace) else { return Revisions::new() };
+    state.ignored.retain(|name| all.contains_key(name));
     for (name, reason) in revision::ignored(all, of(fleet)) {
         if state.ignored.insert(name.to_owned()) {
             cx.events.warning(fleet, "RevisionIgnored", format!("ControllerRevision {name} is not used: {reason}"));

@@ -1,5 +1,5 @@
-//! Accepts TLS connections, within limits, and drains them at the end: [`connections`] has the
-//! limits, [`fairness`] decides who gives way, [`activity`] when a connection is slow or idle
+//! Accepts TLS or plain connections, within limits, and drains them at the end: [`connections`] has
+//! the limits, [`fairness`] decides who gives way, [`activity`] when a connection is slow or idle
 //! ([`observed`] reports when bytes arrive), [`client_ca`] verifies clients, and [`caller`] is what
 //! handlers know.
 
@@ -25,7 +25,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -45,9 +45,13 @@ use self::observed::Observed;
 pub const MAX_MEMORY: usize = 64 << 20;
 
 const LIMITS: Limits = Limits { connections: 1024, memory: MAX_MEMORY };
+/// Limits of a plain server, which a kubelet and a few Prometheus servers use.
+const PLAIN_LIMITS: Limits = Limits { connections: 128, memory: MAX_MEMORY };
 /// Maximum length of the headers of a request in HTTP/1.1, and of the bytes that are read at a
 /// time.
 const HTTP1_BUFFER: usize = 64 << 10;
+/// The same for a plain server.
+const PLAIN_BUFFER: usize = 16 << 10;
 /// Maximum number of requests in progress on a connection in HTTP/2.
 const HTTP2_STREAMS: u32 = 128;
 /// Maximum number of bytes that a peer may send in HTTP/2 before a handler reads them: of a
@@ -76,23 +80,34 @@ pub async fn serve(
     router: Router,
     stop: CancellationToken,
 ) {
-    let server = Arc::new(Server::new(resolver, clients, router, LIMITS));
-    tokio::select! {
-        () = Arc::clone(&server).run(listener, stop) => {}
-        () = server.connections.enforce_time_limits() => {}
-    }
+    Arc::new(Server::new(resolver, clients, router, LIMITS)).run_within_limits(listener, stop).await;
+}
+
+/// Serves `router` on `listener` until `stop`, in HTTP/1.1 without TLS. Then finishes requests in
+/// progress, and closes idle connections.
+pub async fn serve_plain(listener: TcpListener, router: Router, stop: CancellationToken) {
+    Arc::new(Server::plain(router, PLAIN_LIMITS)).run_within_limits(listener, stop).await;
 }
 
 /// What all connections share.
 struct Server {
-    acceptor: TlsAcceptor,
+    /// `None` without TLS.
+    acceptor: Option<TlsAcceptor>,
     http1: Builder<TokioExecutor>,
     http2: Builder<TokioExecutor>,
     router: Router,
     connections: Arc<Connections>,
+    /// See [`DRAIN_IDLE_TIMEOUT`].
+    drain: Duration,
 }
 
 impl Server {
+    fn plain(router: Router, limits: Limits) -> Self {
+        let (acceptor, connections) = (None, Connections::new(limits));
+        let (http1, http2) = (http1(PLAIN_BUFFER), http2());
+        Self { acceptor, http1, http2, router, connections, drain: Duration::ZERO }
+    }
+
     fn new(
         resolver: Arc<dyn ResolvesServerCert>,
         clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -109,20 +124,16 @@ impl Server {
             config.session_storage = Arc::new(NoServerSessionStorage {});
         }
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let mut http1 = Builder::new(TokioExecutor::new()).http1_only();
-        // `activity` has the time limit: this one would include the time before the first byte.
-        http1.http1().header_read_timeout(None::<Duration>).max_buf_size(HTTP1_BUFFER);
-        let mut http2 = Builder::new(TokioExecutor::new()).http2_only();
-        http2
-            .http2()
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PINGS.0)
-            .keep_alive_timeout(PINGS.1)
-            .max_concurrent_streams(HTTP2_STREAMS)
-            .initial_stream_window_size(HTTP2_WINDOWS.0)
-            .initial_connection_window_size(HTTP2_WINDOWS.1);
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        Self { acceptor, http1, http2, router, connections: Connections::new(limits) }
+        let acceptor = Some(TlsAcceptor::from(Arc::new(config)));
+        let connections = Connections::new(limits);
+        Self { acceptor, http1: http1(HTTP1_BUFFER), http2: http2(), router, connections, drain: DRAIN_IDLE_TIMEOUT }
+    }
+
+    async fn run_within_limits(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        tokio::select! {
+            () = Arc::clone(&self).run(listener, stop) => {}
+            () = self.connections.enforce_time_limits() => {}
+        }
     }
 
     /// Accepts connections until `stop`, then drains them.
@@ -148,7 +159,7 @@ impl Server {
         }
         drop(listener);
         tasks.close();
-        let _ = timeout(DRAIN_IDLE_TIMEOUT, tasks.wait()).await;
+        let _ = timeout(self.drain, tasks.wait()).await;
         self.connections.finish();
         let _ = timeout(DRAIN_TIMEOUT, tasks.wait()).await;
     }
@@ -163,12 +174,21 @@ impl Server {
     }
 
     async fn serve(&self, stream: TcpStream, connection: &Arc<Connection>) {
+        let Some(acceptor) = &self.acceptor else { return self.converse(stream, false, connection).await };
         let stream = tokio::select! {
-            stream = accept(&self.acceptor, stream) => stream,
+            stream = accept(acceptor, stream) => stream,
             () = connection.until_finish() => return,
         };
         let Some(stream) = stream else { return };
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
+        self.converse(stream, is_http2, connection).await;
+    }
+
+    /// Answers the requests on `stream`.
+    async fn converse<S>(&self, stream: S, is_http2: bool, connection: &Arc<Connection>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (mut router, caller) = (self.router.clone(), Arc::clone(connection));
         let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let busy = caller.begin();
@@ -195,6 +215,27 @@ impl Server {
             tracing::debug!(error = error_text(&*error), "connection failed");
         }
     }
+}
+
+/// HTTP/1.1 with buffers of at most `buffer` bytes.
+fn http1(buffer: usize) -> Builder<TokioExecutor> {
+    let mut http1 = Builder::new(TokioExecutor::new()).http1_only();
+    // `activity` has the time limit: this one would include the time before the first byte.
+    http1.http1().header_read_timeout(None::<Duration>).max_buf_size(buffer);
+    http1
+}
+
+fn http2() -> Builder<TokioExecutor> {
+    let mut http2 = Builder::new(TokioExecutor::new()).http2_only();
+    http2
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PINGS.0)
+        .keep_alive_timeout(PINGS.1)
+        .max_concurrent_streams(HTTP2_STREAMS)
+        .initial_stream_window_size(HTTP2_WINDOWS.0)
+        .initial_connection_window_size(HTTP2_WINDOWS.1);
+    http2
 }
 
 /// Whether the process or the machine has no file descriptor left: `ENFILE`, `EMFILE`.

@@ -1,0 +1,135 @@
+//! What the garbage collector would uninstall against the user's will: installations that a deletion
+//! in the foreground doesn't leave, and resources of a fleet that doesn't exist. Pure.
+
+use knative_operator_shared::label::{ON_DELETE, ORPHAN};
+use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
+use serde_json::Value;
+
+use crate::admission::component;
+use crate::fleet::{FLEET, is_fleet};
+use crate::request::Request;
+
+/// A deletion that leaves installations is not in the foreground.
+static FOREGROUND: Rule = Rule {
+    id: "foreground-deletion",
+    severity: Severity::Error,
+    requirement: "The deletion of what leaves its installation is not in the foreground, in which the garbage collector uninstalls it first.",
+    valid: Example::serving("{}"),
+    invalid: Example::serving("{}"),
+};
+
+/// The owner of a resource of a fleet exists.
+static OWNER: Rule = Rule {
+    id: "fleet-owner",
+    severity: Severity::Error,
+    requirement: "A KnativeFleet in the owner references exists, or the garbage collector deletes the resource, which uninstalls Knative.",
+    valid: Example::serving("{}"),
+    invalid: Example::serving("{}"),
+};
+
+/// The violation if the deletion in `request` is in the foreground although it is to leave
+/// installations: the garbage collector would delete the fleet's resources, or the installed
+/// objects, before the operator sees the deletion.
+pub fn foreground(request: &Request) -> Option<Violation> {
+    if request.operation != "DELETE" || request.options.propagation_policy != "Foreground" {
+        return None;
+    }
+    let old = &request.old_object;
+    let annotation = format!("metadata.annotations[{ON_DELETE}]");
+    let field = if is_fleet(request) && old["spec"]["removal"]["policy"] == "Orphan" {
+        "spec.removal.policy"
+    } else if component(request).is_some() && old["metadata"]["annotations"][ON_DELETE] == ORPHAN {
+        &annotation
+    } else {
+        return None;
+    };
+    let message = "leaves the installation, which a deletion in the foreground would uninstall first";
+    let fix = "delete it with --cascade=background (Argo CD: sync option PrunePropagationPolicy=background)";
+    Some(FOREGROUND.at(field, message, fix))
+}
+
+/// Name and uid of the fleets that `request` adds to the owners of a resource.
+pub fn new_owners(request: &Request) -> Vec<(&str, &str)> {
+    if component(request).is_none() || !["CREATE", "UPDATE"].contains(&request.operation.as_str()) {
+        return Vec::new();
+    }
+    let before = owners(&request.old_object);
+    owners(&request.object).into_iter().filter(|owner| !before.contains(owner)).collect()
+}
+
+/// Name and uid of the fleets that own `object`.
+fn owners(object: &Value) -> Vec<(&str, &str)> {
+    let all = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let fleets = all.filter(|owner| owner["kind"] == FLEET);
+    fleets
+        .map(|owner| (owner["name"].as_str().unwrap_or_default(), owner["uid"].as_str().unwrap_or_default()))
+        .collect()
+}
+
+/// The violation of the owner reference to the fleet `name` with `uid`, which doesn't exist.
+pub fn missing_owner(name: &str, uid: &str) -> Violation {
+    let message = format!(
+        "names KnativeFleet {name} with uid \"{uid}\", which does not exist: the garbage collector would delete this resource, and uninstall Knative"
+    );
+    OWNER.at("metadata.ownerReferences", message, "remove the reference, for example from a restored backup")
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
+    use serde_json::json;
+
+    use super::*;
+    use crate::request::{Kind, Options};
+
+    fn request(kind: &str, operation: &str, object: Value, old_object: Value, policy: &str) -> Request {
+        let version = if kind == FLEET { FLEET_VERSION } else { VERSION };
+        Request {
+            kind: Kind { group: GROUP.into(), version: version.into(), kind: kind.into() },
+            operation: operation.into(),
+            options: Options { propagation_policy: policy.into(), ..Options::default() },
+            object,
+            old_object,
+            ..Request::default()
+        }
+    }
+
+    #[test]
+    fn what_leaves_an_installation_is_not_deleted_in_the_foreground() {
+        let fleet = |policy: &str| json!({"spec": {"removal": {"policy": policy}}});
+        let serving = |value: &str| json!({"metadata": {"annotations": {ON_DELETE: value}}});
+        for (kind, old, policy, expected) in [
+            (FLEET, fleet("Orphan"), "Foreground", Some("spec.removal.policy")),
+            (FLEET, fleet("Orphan"), "Background", None),
+            (FLEET, fleet("Orphan"), "", None),
+            (FLEET, fleet("Delete"), "Foreground", None),
+            (
+                "KnativeServing",
+                serving("orphan"),
+                "Foreground",
+                Some("metadata.annotations[operator.knative.dev/on-delete]"),
+            ),
+            ("KnativeServing", serving("orphan"), "Orphan", None),
+            ("KnativeServing", json!({}), "Foreground", None),
+            ("ConfigMap", serving("orphan"), "Foreground", None),
+        ] {
+            let found = foreground(&request(kind, "DELETE", Value::Null, old.clone(), policy));
+            assert_eq!(found.map(|violation| violation.field).as_deref(), expected, "{kind} {old} {policy}");
+        }
+    }
+
+    #[test]
+    fn new_references_to_fleets_are_checked() {
+        let owned = |kind: &str, uid: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "name": "prod", "uid": uid}]}});
+        for (operation, new, old, expected) in [
+            ("CREATE", owned(FLEET, "1"), Value::Null, vec![("prod", "1")]),
+            ("UPDATE", owned(FLEET, "2"), owned(FLEET, "1"), vec![("prod", "2")]),
+            ("UPDATE", owned(FLEET, "1"), owned(FLEET, "1"), vec![]),
+            ("CREATE", owned("ConfigMap", "1"), Value::Null, vec![]),
+            ("DELETE", Value::Null, owned(FLEET, "1"), vec![]),
+        ] {
+            let request = request("KnativeServing", operation, new.clone(), old, "");
+            assert_eq!(new_owners(&request), expected, "{operation} {new}");
+        }
+    }
+}
