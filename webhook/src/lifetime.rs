@@ -1,5 +1,5 @@
-//! What the garbage collector would uninstall against the user's will: installations that a deletion
-//! in the foreground doesn't leave, and resources of a fleet that doesn't exist. Pure.
+//! What the garbage collector would uninstall against the user's will: installations that a
+//! deletion in the foreground doesn't leave, and resources of a fleet that doesn't exist. Pure.
 
 use knative_operator_shared::label::{ON_DELETE, ORPHAN};
 use knative_operator_shared::rules::{Example, Rule, Severity, Violation};

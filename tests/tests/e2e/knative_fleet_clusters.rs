@@ -49,6 +49,17 @@ async fn generations(spoke: &Cluster) -> Result<Vec<(String, i64)>> {
     Ok(all)
 }
 
+/// The resources in `backup`, as a tool restores them.
+fn restored(backup: &str) -> Result<String> {
+    let mut list: Value = serde_json::from_str(backup)?;
+    for item in list["items"].as_array_mut().into_iter().flatten() {
+        for field in ["resourceVersion", "uid", "managedFields", "finalizers"] {
+            item["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+        }
+    }
+    Ok(list.to_string())
+}
+
 #[test]
 fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
     run(async {
@@ -153,8 +164,18 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         let before = (generations(&a).await?, api.get("single").await?.metadata.uid);
         object["spec"]["removal"] = json!({"policy": "Orphan"});
         apply(&hub, &object).await?;
+        let foreground = ["delete", "kfleet", "prod", "-n", PLACE, "--cascade=foreground"];
+        let (is_deleted, output) = hub.kubectl_output(&foreground, "").await;
+        assert!(!is_deleted && output.contains("spec.removal.policy: leaves the installation"), "{output}");
+        let backup = hub.kubectl(&["get", "knativeserving", "-n", PLACE, "-o", "json"], "").await?;
         hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
         assert_eq!(children(&hub).await?.len(), 2);
+        // A backup has references to the fleet that is gone: the garbage collector would uninstall.
+        let (is_restored, output) = hub.kubectl_output(&["replace", "-f", "-"], &restored(&backup)?).await;
+        assert!(
+            !is_restored && output.contains("which does not exist: the garbage collector would delete"),
+            "{output}"
+        );
         object["metadata"]["name"] = json!("renamed");
         apply(&hub, &object).await?;
         status_of(&hub, "renamed", "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;

@@ -22,6 +22,10 @@ async fn orphan(hub: &Cluster, kind: &str, resource: &Value) -> Result<()> {
     let name = resource["metadata"]["name"].as_str().unwrap_or_default();
     let (well, output) = hub.kubectl_output(&["annotate", kind, name, "-n", place, ON_DELETE], "").await;
     assert!(well && output.contains("Warning") && output.contains("leaves"), "{output}");
+    // In the foreground, the garbage collector would uninstall it first.
+    let line = ["delete", kind, name, "-n", place, "--wait=false", "--cascade=foreground"];
+    let (is_deleted, output) = hub.kubectl_output(&line, "").await;
+    assert!(!is_deleted && output.contains("delete it with --cascade=background"), "{output}");
     hub.kubectl(&["delete", kind, name, "-n", place, "--wait=false"], "").await?;
     gone(hub, resource).await?;
     let is_orphaned = |event: &Event| event.reason.as_deref() == Some("Orphaned");

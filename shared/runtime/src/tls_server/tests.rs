@@ -97,7 +97,7 @@ impl Running {
 }
 
 /// Sends a request and reads its response.
-async fn ask(stream: &mut ClientStream<TcpStream>) -> io::Result<()> {
+async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
     let mut response = Vec::new();
     while !response.ends_with(b"ok") {
@@ -155,4 +155,33 @@ async fn only_clients_of_the_authorities_in_the_file_are_answered() {
     // Invalid contents are ignored.
     write(file.path(), "rubbish");
     assert!(server.answers(Some(&second)).await && !server.answers(None).await);
+}
+
+#[tokio::test]
+async fn plain_server_limits_connections_and_headers() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new().route("/", get(|| async { "ok" }));
+    let (stop, limits) = (CancellationToken::new(), Limits { connections: 2, memory: 0 });
+    let server = tokio::spawn(Arc::new(Server::plain(router, limits)).run(listener, stop.clone()));
+    let connect = async |peer| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((peer, 0))).unwrap();
+        socket.connect(address).await.unwrap()
+    };
+    let mut large = connect(GREEDY).await;
+    let headers = [&b"GET / HTTP/1.1\r\nX: "[..], &vec![b'a'; 2 * PLAIN_BUFFER]].concat();
+    let (mut answer, _) = (Vec::new(), large.write_all(&headers).await);
+    let _ = large.read_to_end(&mut answer).await;
+    assert!(!answer.windows(3).any(|part| part == b"200"), "{}", String::from_utf8_lossy(&answer));
+    // The third connection of a peer takes the place of its first one.
+    let (mut first, _second) = (connect(GREEDY).await, connect(GREEDY).await);
+    let mut modest = connect(MODEST).await;
+    ask(&mut modest).await.unwrap();
+    answer.clear();
+    let _ = first.read_to_end(&mut answer).await;
+    assert!(answer.is_empty());
+    // At the end, idle connections are closed immediately.
+    stop.cancel();
+    server.await.unwrap();
 }

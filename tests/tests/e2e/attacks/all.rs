@@ -34,6 +34,7 @@ fn tenants_get_nothing_beyond_their_rights() {
         }
         report.attack("H1 env: image of an adapter", content::brings_adapter(&site)).await;
 
+        report.attack("takes over the installation of another hub", spokes::takes_over(&site)).await;
         report.attack("editor writes a status", spokes::writes_status(&site)).await;
         report.attack("status writer moves an installation", spokes::moves_installation(&site)).await;
         report.attack("H3 own server, Secret of another cluster", credentials::are_sent(&site, "builtin")).await;
@@ -51,6 +52,7 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
         report.attack("M8 decision of another namespace", placements::are_steered(&site)).await;
         report.attack("M3 override removes registry and patches", templates::lose_registry(&site)).await;
         site.finish_rollout(&fleets::prod(2)).await?;
+        report.attack("H2 another component on the same clusters", placements::get_another_component(&site)).await;
         report.attack("H4 stage without its approval", approvals::are_removed(&site, 3)).await;
         report.attack("H4 cluster in a stage without approval", approvals::are_avoided(&site, 4)).await;
         report.attack("H4 annotations say that it is updated", approvals::are_annotated(&site, 5)).await;
@@ -58,6 +60,7 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
         report.attack("M4 annotation names a forged revision", templates::are_annotated(&site, 7)).await;
         report.attack("M4 rollback to a forged revision", templates::are_rolled_back_to(&site, 8)).await;
         report.attack("H4 other content, same name of the revision", templates::share_name(&mut site)).await;
+        report.attack("H4 resources of a fleet are deleted", approvals::children_are_deleted(&site)).await;
         report.attack("H4 fleet with approvals is deleted", approvals::are_deleted(&site)).await;
         report.attack("H4 the same, by the garbage collector", approvals::are_collected(&site)).await;
         report.attack("H4 approval of a former fleet of that name", approvals::outlive_fleet(&site, 14)).await;

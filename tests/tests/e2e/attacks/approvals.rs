@@ -71,6 +71,18 @@ pub async fn are_deleted(site: &Site) -> Result<Outcome> {
     Ok(Outcome::of(is_deleted, "the fleet is being deleted", &attempt))
 }
 
+/// The resources of the fleet are deleted, which uninstalls what was approved.
+pub async fn children_are_deleted(site: &Site) -> Result<Outcome> {
+    let line = ["delete", "knativeserving", "-n", PLACE, "-l", "operator.knative.dev/fleet=prod", "--wait=false"];
+    let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&line, "").await?;
+    let mut is_deleted = false;
+    for cluster in ["a", "b"] {
+        let child = child(&site.hub, Component::Serving, cluster).await?;
+        is_deleted |= child.is_none_or(|child| !child["metadata"]["deletionTimestamp"].is_null());
+    }
+    Ok(Outcome::of(is_deleted, "Knative is uninstalled from an approved cluster", &attempt))
+}
+
 /// The fleet gets an owner that doesn't exist, so that the garbage collector deletes it.
 pub async fn are_collected(site: &Site) -> Result<Outcome> {
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}]);

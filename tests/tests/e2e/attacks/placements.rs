@@ -42,6 +42,17 @@ async fn known_to_webhook(hub: &Cluster, fleet: &Value) -> Result<()> {
     Ok(())
 }
 
+/// Wanted: Eventing on clusters that the author of the change may not use, by a fleet that others
+/// placed there.
+pub async fn get_another_component(site: &Site) -> Result<Outcome> {
+    let patch = json!({"spec": {"eventing": {"spec": {"version": "1.1.0"}}}}).to_string();
+    let line = ["patch", "knativefleet", "prod", "-n", PLACE, "--type=merge", "-p", &patch];
+    let attempt = Attacker::new(&site.hub, AUTHOR).kubectl(&line, "").await?;
+    settle(&site.hub, "prod").await?;
+    let is_there = child(&site.hub, Component::Eventing, "a").await?.is_some();
+    Ok(Outcome::of(is_there, "Eventing is on clusters of others", &attempt))
+}
+
 /// Wanted: an installation on `b`, which joins after the fleet was admitted for `a`.
 pub async fn capture_future_cluster(site: &Site) -> Result<Outcome> {
     let hub = &site.hub;

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_shared::api::{Component, KnativeStatus};
+use knative_operator_shared::label::TAKE_OVER;
 use knative_operator_tests::{Result, product};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -31,6 +32,9 @@ pub async fn prepares_namespace(site: &Site) -> Result<Outcome> {
     namespace(spoke, PLACE).await?;
     let binding = ["create", "rolebinding", "insiders", "-n", PLACE, "--clusterrole=edit", "--user=insider"];
     spoke.kubectl(&binding, "").await?;
+    // As if this operator, or the Go operator, had made it.
+    let marks = ["annotate", "namespace", PLACE, "operator.knative.dev/owner-digest=0", "manifestival=new"];
+    spoke.kubectl(&[&marks[..], &["--field-manager=knative-operator"]].concat(), "").await?;
     let attempt = Attacker::new(hub, TENANT).apply(&own(site)).await?;
     let mut reason = String::new();
     if attempt.is_ok() {
@@ -60,6 +64,18 @@ pub async fn labels_namespace(site: &Site) -> Result<Outcome> {
     let found = Api::<Namespace>::all(site.spoke.client()).get_opt(PLACE).await?;
     let is_there = found.is_some_and(|found| found.labels().contains_key(POD_SECURITY));
     Ok(Outcome::of(is_there, "Knative's namespace permits privileged Pods", &attempt))
+}
+
+/// Wanted: an installation that belongs to another hub.
+pub async fn takes_over(site: &Site) -> Result<Outcome> {
+    let hub = &site.hub;
+    let annotation = format!("{TAKE_OVER}=00000000-0000-0000-0000-000000000000");
+    let line = ["annotate", "knativeserving", "main", "-n", TEAM, &annotation];
+    let attempt = Attacker::new(hub, TENANT).kubectl(&line, "").await?;
+    let stored = hub.kubectl(&["get", "knativeserving", "main", "-n", TEAM, "-o", "json"], "").await?;
+    let stored: Value = serde_json::from_str(&stored)?;
+    let is_there = !stored["metadata"]["annotations"][TAKE_OVER].is_null();
+    Ok(Outcome::of(is_there, "the operator takes the installation of another hub over", &attempt))
 }
 
 /// Wanted, by a user without permission for the status: another namespace in it.
