@@ -147,12 +147,21 @@ impl InventoryStore {
     /// Whether the operator or the Go operator created the namespace, as its annotations tell.
     /// Those who may write into the namespace can't change them.
     pub async fn has_own_namespace(&self, client: &Client) -> Result<bool, StoreError> {
+        let (created, value) = takeover::CREATED_ANNOTATION;
+        let is_own =
+            |meta: ObjectMeta| annotation(&meta, OWNER_DIGEST).is_some() || annotation(&meta, created) == Some(value);
+        Ok(self.read_namespace(client).await?.is_some_and(is_own))
+    }
+
+    /// Whether the namespace is being deleted.
+    pub async fn has_terminating_namespace(&self, client: &Client) -> Result<bool, StoreError> {
+        Ok(self.read_namespace(client).await?.is_some_and(|meta| meta.deletion_timestamp.is_some()))
+    }
+
+    async fn read_namespace(&self, client: &Client) -> Result<Option<ObjectMeta>, StoreError> {
         let failed = |source| StoreError::Api { what: format!("failed to read Namespace {}", self.namespace), source };
         let found = Api::<Namespace>::all(client.clone()).get_metadata_opt(&self.namespace).await.map_err(failed)?;
-        let (created, value) = takeover::CREATED_ANNOTATION;
-        Ok(found.is_some_and(|found| {
-            annotation(&found.metadata, OWNER_DIGEST).is_some() || annotation(&found.metadata, created) == Some(value)
-        }))
+        Ok(found.map(|namespace| namespace.metadata))
     }
 
     /// Whether the anchor exists.

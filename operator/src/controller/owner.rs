@@ -168,9 +168,9 @@ impl Ownership<'_> {
     /// the settings refuse that.
     async fn look_into_namespace(&self, state: &mut ReconcilerState) -> Result<(), Unclaimed> {
         let namespace = self.resource.target_namespace();
-        // The Go operator installed there. Annotations of the namespace show nothing: its creator
-        // chooses them.
-        if self.resource.has_installed() {
+        // The Go operator installed there, or the former owner is just leaving, and nothing can be
+        // created. Annotations of the namespace show nothing: its creator chooses them.
+        if self.resource.has_installed() || self.store.has_terminating_namespace(&self.cluster.client).await? {
             return Ok(());
         }
         let found = match Box::pin(contents::of_others(&self.cluster.client, namespace)).await {

@@ -44,9 +44,14 @@ pub const REMEDIES: &[Remedy] = &[
         RESOLVED,
         "MulticlusterDisabled",
         &[],
-        "Set `multicluster.enabled` and `accessProvidersConfig`, or the flag.",
+        "Set `knative_operator.multicluster.enabled` and `knative_operator.multicluster.accessProvidersConfig`, or the flag.",
     ),
-    permanent(RESOLVED, "AccessProviderNotConfigured", &[], "Add one to `accessProvidersConfig.providers`."),
+    permanent(
+        RESOLVED,
+        "AccessProviderNotConfigured",
+        &[],
+        "Add one to `knative_operator.multicluster.accessProvidersConfig.providers`.",
+    ),
     permanent(
         RESOLVED,
         "ClusterProfileNotPermitted",

@@ -55,14 +55,15 @@ fn bundle(root: &std::path::Path) -> Result<()> {
 }
 
 /// Output of kubectl for `example`, and whether it was admitted. Nothing is stored.
-async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)> {
+async fn try_example(hub: &Cluster, example: &Example, owner: &str) -> Result<(bool, String)> {
+    let text = |object: &serde_json::Value| object.to_string().replace(r#""uid":"1""#, &format!(r#""uid":"{owner}""#));
     let Some(before) = example.before else {
         // A dry run is validated like any other request.
         let new = example.object(example.after.unwrap());
-        return Ok(hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &new.to_string()).await);
+        return Ok(hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &text(&new)).await);
     };
     let old = example.object(before);
-    hub.kubectl(&["apply", "-f", "-"], &old.to_string()).await?;
+    hub.kubectl(&["apply", "-f", "-"], &text(&old)).await?;
     if !old["status"].is_null() {
         let patch = json!({"status": old["status"]}).to_string();
         let kind = example.kind.plural();
@@ -73,8 +74,8 @@ async fn try_example(hub: &Cluster, example: &Example) -> Result<(bool, String)>
         .await?;
     }
     let output = match example.after {
-        Some(after) => hub.kubectl_output(&["apply", "-f", "-"], &example.object(after).to_string()).await,
-        None => hub.kubectl_output(&["delete", "-f", "-", "--wait=false"], &old.to_string()).await,
+        Some(after) => hub.kubectl_output(&["apply", "-f", "-"], &text(&example.object(after))).await,
+        None => hub.kubectl_output(&["delete", "-f", "-", "--wait=false"], &text(&old)).await,
     };
     let unprotect = ["annotate", example.kind.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
     let _ = hub.kubectl(&unprotect, "").await;
@@ -136,10 +137,16 @@ fn every_rule_is_enforced_at_apply() {
             asked = hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &absent).await.1;
         }
 
+        // The owner in an example.
+        let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": "rules"},
+            "spec": {"placement": {"clusterSelector": {}, "namespaces": [FLEET]}, "serving": {"spec": {"version": "1.22"}}}});
+        hub.kubectl(&["apply", "-f", "-"], &fleet.to_string()).await?;
+        let uid = hub.kubectl(&["get", "kfleet", "prod", "-n", "rules", "-o", "jsonpath={.metadata.uid}"], "").await?;
+
         let mut book = String::new();
         for rule in ALL {
             let ((valid_accepted, valid_output), (invalid_accepted, output)) =
-                (try_example(&hub, &rule.valid).await?, try_example(&hub, &rule.invalid).await?);
+                (try_example(&hub, &rule.valid, &uid).await?, try_example(&hub, &rule.invalid, &uid).await?);
             assert!(valid_accepted, "{}: the valid example is refused: {valid_output}", rule.id);
             assert_eq!(invalid_accepted, rule.severity == Severity::Warning, "{}: {output}", rule.id);
             if rule.severity == Severity::Warning {

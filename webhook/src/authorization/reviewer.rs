@@ -1,5 +1,7 @@
 //! Asks the API server, by SubjectAccessReview.
 
+use std::time::Duration;
+
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::authorization::permission::Permission;
@@ -14,6 +16,8 @@ use crate::request::UserInfo;
 
 /// Maximum number of requests in progress.
 const MAX_REQUESTS: usize = 64;
+/// Time between a failed request and the next: first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 
 /// Asks the API server, and keeps its answers for a few seconds.
 pub struct Reviewer {
@@ -48,8 +52,26 @@ impl Reviewer {
         answer
     }
 
+    /// Asks until the API server answers. The caller limits the time.
     async fn request(&self, user: &UserInfo, permission: &Permission) -> Result<bool, ()> {
-        let _permit = self.requests.acquire().await.map_err(drop)?;
+        let mut pause = BACKOFF.0;
+        loop {
+            let error = match self.request_once(user, permission).await {
+                Ok(is_allowed) => return Ok(is_allowed),
+                Err(error) => error,
+            };
+            tracing::warn!(error = error_text(&error), "failed to check a permission of a user");
+            if !is_transient(&error) {
+                return Err(());
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    async fn request_once(&self, user: &UserInfo, permission: &Permission) -> kube::Result<bool> {
+        // The semaphore is never closed.
+        let _permit = self.requests.acquire().await.ok();
         let question = SubjectAccessReviewSpec {
             user: Some(user.username.clone()),
             uid: (!user.uid.is_empty()).then(|| user.uid.clone()),
@@ -61,6 +83,28 @@ impl Reviewer {
         let started = Instant::now();
         let answer = access::is_allowed(&self.client, question).await;
         self.metrics.observe_authorization(started.elapsed());
-        answer.map_err(|error| tracing::warn!(error = error_text(&error), "failed to check a permission of a user"))
+        answer
+    }
+}
+
+/// Whether the API server may answer when it is asked again.
+fn is_transient(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_transient_errors_are_tried_again() {
+        let of = |code: u16| kube::Error::Api(Box::new(kube::core::Status { code, ..Default::default() }));
+        for (code, expected) in [(401, false), (403, false), (422, false), (429, true), (500, true), (504, true)] {
+            assert_eq!(is_transient(&of(code)), expected, "{code}");
+        }
+        assert!(is_transient(&kube::Error::LinesCodecMaxLineLengthExceeded));
     }
 }
