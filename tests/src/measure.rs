@@ -4,14 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
 use serde_json::Value;
 
 use crate::Result;
 use crate::cluster::Cluster;
+
+/// Time limit until a request is in the audit log.
+const LOGGED: Duration = Duration::from_secs(30);
 
 /// A request in the audit log.
 #[derive(Clone, Debug)]
@@ -61,6 +67,23 @@ impl Audit {
         let log = cluster.dir().join("audit.log");
         let from = std::fs::metadata(&log)?.len();
         Ok(Self { log, user: user.to_owned(), from, since: Timestamp::now() })
+    }
+
+    /// Requests since the last call, once the log has all that were answered until now: it is
+    /// written a moment after the response.
+    pub async fn take_all(&mut self, client: &Client) -> Result<Vec<Request>> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let marker = format!("marker-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        Api::<ConfigMap>::namespaced(client.clone(), "default").get_opt(&marker).await?;
+        let started = Instant::now();
+        // Polled: nothing reports what is logged.
+        while !std::fs::read_to_string(&self.log)?.contains(&marker) {
+            if started.elapsed() > LOGGED {
+                return Err(format!("{} has no {marker}", self.log.display()).into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        self.take()
     }
 
     /// Requests since the last call.

@@ -195,6 +195,8 @@ impl Args {
             format!("system:serviceaccount:{namespace}:{operator_service_account}"),
             "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
             "system:serviceaccount:kube-system:namespace-controller".to_owned(),
+            // Both, where controllers have no accounts of their own.
+            "system:kube-controller-manager".to_owned(),
         ];
         let authorizer = Authorizer::new(authorization, local_installation, exempt, client.clone(), metrics.clone());
         let stored_fleets = StoredFleets::new(client.clone());

@@ -2,13 +2,16 @@
 //! arrived: a length that is claimed costs nothing.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use knative_operator_runtime::tls_server::{Caller, MAX_MEMORY, Memory};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum length of a body in bytes: two objects of etcd's limit, escaped, with a margin.
 const BODY_LIMIT: usize = 8 << 20;
@@ -16,9 +19,17 @@ const BODY_LIMIT: usize = 8 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Memory of a request besides its body, in bytes: headers, buffers, and the task.
 const REQUEST_MEMORY: usize = 8 << 10;
-/// Memory of a value in a parsed body, in bytes, with its key, and copies of it: an estimate from
-/// above for lists and objects of short values.
-const VALUE_MEMORY: usize = 128;
+/// Memory of an object with one short value in a parsed body, in bytes: the first node of its tree.
+const OBJECT_MEMORY: usize = 704;
+/// Memory of each further value, in bytes, with its key.
+const VALUE_MEMORY: usize = 96;
+/// Memory of a parsed body, in bytes, from which on it is large. Large ones are parsed one after
+/// another, so that the others always have memory.
+const LARGE: usize = 2 << 20;
+/// Maximum of the memory of a parsed body, in bytes.
+const PARSED_LIMIT: usize = MAX_MEMORY / 2;
+/// Time that a large body waits for another one.
+const LARGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Up to this claimed length, a body gets its memory at once.
 const RESERVED: usize = 64 << 10;
 
@@ -28,10 +39,25 @@ pub struct Received {
     bytes: Bytes,
     caller: Option<Caller>,
     _memory: Option<Memory>,
+    _large: Option<OwnedSemaphorePermit>,
 }
 
-/// Why a body is refused: status code and message.
-pub type Refused = (StatusCode, String);
+/// Why a body is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Status code.
+    pub code: StatusCode,
+    /// For people.
+    pub message: String,
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        // An API server sends the request again after that time.
+        let retry = (self.code == StatusCode::TOO_MANY_REQUESTS).then_some([(header::RETRY_AFTER, "1")]);
+        (self.code, retry, self.message).into_response()
+    }
+}
 
 impl Received {
     /// Whether no peer has more requests in progress than the peer that sent this one.
@@ -48,8 +74,8 @@ impl Deref for Received {
     }
 }
 
-/// Receives the body of `request`.
-pub async fn receive(request: Request) -> Result<Received, Refused> {
+/// Receives the body of `request`; `turn` has one permit, for a large one.
+pub async fn receive(request: Request, turn: &Arc<Semaphore>) -> Result<Received, Refused> {
     let length = length(request.headers());
     if length.is_some_and(|length| length > BODY_LIMIT) {
         return Err(too_large());
@@ -61,14 +87,18 @@ pub async fn receive(request: Request) -> Result<Received, Refused> {
     let outcome = tokio::time::timeout(BODY_TIMEOUT, body).await;
     match outcome {
         Ok(Ok(bytes)) => {
-            let parsed = values(&bytes) * VALUE_MEMORY;
+            let parsed = parsed_memory(&bytes);
+            let large = wait_for_turn(parsed, turn).await?;
             if memory.as_mut().is_some_and(|memory| !memory.add(parsed)) {
                 return Err(no_memory());
             }
-            Ok(Received { bytes, caller, _memory: memory })
+            Ok(Received { bytes, caller, _memory: memory, _large: large })
         }
         Ok(Err(refused)) => Err(refused),
-        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, format!("the body was not received within {BODY_TIMEOUT:?}"))),
+        Err(_) => {
+            let message = format!("the body was not received within {BODY_TIMEOUT:?}");
+            Err(Refused { code: StatusCode::REQUEST_TIMEOUT, message })
+        }
     }
 }
 
@@ -82,7 +112,10 @@ async fn collect(mut body: Body, claimed: usize, mut fits: impl FnMut(usize) -> 
     // smallest one keeps the buffer into which it was read, of at least 8 KiB.
     let (mut only, mut copied) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("cannot read the body: {error}")))?;
+        let frame = frame.map_err(|error| Refused {
+            code: StatusCode::BAD_REQUEST,
+            message: format!("cannot read the body: {error}"),
+        })?;
         // Trailers are ignored.
         let Ok(part) = frame.into_data() else { continue };
         let length = only.len() + copied.len() + part.len();
@@ -105,9 +138,38 @@ async fn collect(mut body: Body, claimed: usize, mut fits: impl FnMut(usize) -> 
     Ok(if copied.is_empty() { only } else { Bytes::from(copied) })
 }
 
-/// The number of values in `body`, or more.
-fn values(body: &[u8]) -> usize {
-    body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
+/// The turn of a body whose parsed memory is `parsed`; `None` if it is not large.
+async fn wait_for_turn(parsed: usize, turn: &Arc<Semaphore>) -> Result<Option<OwnedSemaphorePermit>, Refused> {
+    if parsed > PARSED_LIMIT {
+        let message = "the body has more values than the webhook reads".to_owned();
+        return Err(Refused { code: StatusCode::PAYLOAD_TOO_LARGE, message });
+    }
+    if parsed <= LARGE {
+        return Ok(None);
+    }
+    let acquired = tokio::time::timeout(LARGE_TIMEOUT, Arc::clone(turn).acquire_owned()).await;
+    let permit = acquired.ok().and_then(Result::ok).ok_or_else(|| Refused {
+        code: StatusCode::TOO_MANY_REQUESTS,
+        message: "other large requests are in progress".to_owned(),
+    })?;
+    Ok(Some(permit))
+}
+
+/// Memory of what is parsed from `body`, in bytes, estimated from above for short values. Long
+/// strings take what they take in the body.
+fn parsed_memory(body: &[u8]) -> usize {
+    let (mut memory, mut is_string, mut is_escaped) = (0, false, false);
+    for byte in body {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            b'{' if !is_string => memory += OBJECT_MEMORY,
+            b',' | b'[' if !is_string => memory += VALUE_MEMORY,
+            _ => {}
+        }
+    }
+    memory
 }
 
 /// The length in the header.
@@ -116,12 +178,13 @@ fn length(headers: &HeaderMap) -> Option<usize> {
 }
 
 fn too_large() -> Refused {
-    (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_LIMIT} bytes"))
+    let message = format!("the body is longer than {BODY_LIMIT} bytes");
+    Refused { code: StatusCode::PAYLOAD_TOO_LARGE, message }
 }
 
 fn no_memory() -> Refused {
     let message = format!("the requests in progress take {MAX_MEMORY} bytes, and this one is among the largest");
-    (StatusCode::TOO_MANY_REQUESTS, message)
+    Refused { code: StatusCode::TOO_MANY_REQUESTS, message }
 }
 
 #[cfg(test)]
@@ -163,11 +226,30 @@ mod tests {
 
     #[test]
     fn values_are_counted_from_above() {
-        for (body, expected) in [("", 0), ("7", 0), ("[]", 1), ("[0,0,0]", 3), (r#"{"a":{"b":1,"c":"x,y"}}"#, 4)] {
-            assert_eq!(values(body.as_bytes()), expected, "{body}");
+        let (object, value) = (OBJECT_MEMORY, VALUE_MEMORY);
+        for (body, expected) in [
+            ("", 0),
+            ("7", 0),
+            ("[0,0,0]", 3 * value),
+            (r#"{"a":{"b":1,"c":"x,y"}}"#, 2 * object + value),
+            (r#"{"a":"\"{[,\\","b":0}"#, object + value),
+        ] {
+            assert_eq!(parsed_memory(body.as_bytes()), expected, "{body}");
         }
-        // A body of zeros within the limit of its length takes more than all the memory.
-        const { assert!(BODY_LIMIT / 2 * VALUE_MEMORY > MAX_MEMORY) };
+        // Within the limit of the length, zeros and small objects take more than is permitted.
+        const { assert!(BODY_LIMIT / 2 * VALUE_MEMORY > PARSED_LIMIT && BODY_LIMIT / 8 * OBJECT_MEMORY > PARSED_LIMIT) };
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_parsed_one_after_another() {
+        let turn = Arc::new(Semaphore::new(1));
+        assert!(wait_for_turn(LARGE, &turn).await.unwrap().is_none());
+        let first = wait_for_turn(LARGE + 1, &turn).await.unwrap();
+        let refused = wait_for_turn(LARGE + 1, &turn).await.unwrap_err();
+        assert_eq!(refused.into_response().headers()[header::RETRY_AFTER], "1");
+        drop(first);
+        assert!(wait_for_turn(LARGE + 1, &turn).await.unwrap().is_some());
+        assert_eq!(wait_for_turn(PARSED_LIMIT + 1, &turn).await.unwrap_err().code, StatusCode::PAYLOAD_TOO_LARGE);
     }
 
     #[test]
@@ -176,9 +258,9 @@ mod tests {
         assert!(outcome.is_ok(), "{outcome:?}");
         assert_eq!(taken, REQUEST_MEMORY + 1);
         let (outcome, _) = collected(parts(&[b"{", b"}"]), 2, REQUEST_MEMORY + 1);
-        assert_eq!(outcome.unwrap_err().0, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(outcome.unwrap_err().code, StatusCode::TOO_MANY_REQUESTS);
         let (outcome, _) = collected(Body::empty(), 0, REQUEST_MEMORY - 1);
-        assert_eq!(outcome.unwrap_err().0, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(outcome.unwrap_err().code, StatusCode::TOO_MANY_REQUESTS);
     }
 
     #[test]
@@ -187,12 +269,14 @@ mod tests {
         let whole = [&MEBIBYTE[..]; 8];
         assert_eq!(collected(parts(&whole), 0, usize::MAX).0.map(|bytes| bytes.len()), Ok(BODY_LIMIT));
         let more: Vec<&'static [u8]> = whole.into_iter().chain([&b"{"[..]]).collect();
-        assert_eq!(collected(parts(&more), 0, usize::MAX).0.unwrap_err().0, StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(collected(parts(&more), 0, usize::MAX).0.unwrap_err().code, StatusCode::PAYLOAD_TOO_LARGE);
         let claim = axum::http::Request::post("/").header(header::CONTENT_LENGTH, BODY_LIMIT + 1).body(Body::empty());
-        let refused = receive(claim.unwrap()).now_or_never().unwrap().unwrap_err();
-        assert_eq!(refused.0, StatusCode::PAYLOAD_TOO_LARGE);
+        let turn = Arc::new(Semaphore::new(1));
+        let refused = receive(claim.unwrap(), &turn).now_or_never().unwrap().unwrap_err();
+        assert_eq!(refused.code, StatusCode::PAYLOAD_TOO_LARGE);
         let broken = Body::from_stream(stream::iter([Err::<Bytes, _>(io::Error::other("reset"))]));
         let refused = collected(broken, 0, usize::MAX).0.unwrap_err();
-        assert_eq!(refused, (StatusCode::BAD_REQUEST, "cannot read the body: reset".to_owned()));
+        let message = "cannot read the body: reset".to_owned();
+        assert_eq!(refused, Refused { code: StatusCode::BAD_REQUEST, message });
     }
 }

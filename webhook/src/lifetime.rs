@@ -31,10 +31,16 @@ static OWNER: Rule = Rule {
 /// installations: the garbage collector would delete the fleet's resources, or the installed
 /// objects, before the operator sees the deletion.
 pub fn foreground(request: &Request) -> Option<Violation> {
-    if request.operation != "DELETE" || request.options.propagation_policy != "Foreground" {
+    let old = &request.old_object;
+    let mut finalizers = old["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let is_foreground = match request.options.propagation_policy.as_str() {
+        "Foreground" => true,
+        "" => finalizers.any(|name| name == "foregroundDeletion"),
+        _ => false,
+    };
+    if request.operation != "DELETE" || !is_foreground {
         return None;
     }
-    let old = &request.old_object;
     let annotation = format!("metadata.annotations[{ON_DELETE}]");
     let field = if is_fleet(request) && old["spec"]["removal"]["policy"] == "Orphan" {
         "spec.removal.policy"
@@ -111,6 +117,12 @@ mod tests {
             ),
             ("KnativeServing", serving("orphan"), "Orphan", None),
             ("KnativeServing", json!({}), "Foreground", None),
+            (
+                "KnativeServing",
+                json!({"metadata": {"annotations": {ON_DELETE: "orphan"}, "finalizers": ["foregroundDeletion"]}}),
+                "",
+                Some("metadata.annotations[operator.knative.dev/on-delete]"),
+            ),
             ("ConfigMap", serving("orphan"), "Foreground", None),
         ] {
             let found = foreground(&request(kind, "DELETE", Value::Null, old.clone(), policy));

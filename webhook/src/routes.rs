@@ -23,7 +23,7 @@ use crate::authorization::{Authorizer, refusal};
 use crate::body;
 use crate::cluster_facts::ClusterFacts;
 use crate::fleet;
-use crate::lifetime::{foreground, new_owners};
+use crate::lifetime::{foreground, missing_owner, new_owners};
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
 use crate::review::{Refusal, Review};
@@ -42,6 +42,8 @@ pub struct App {
     authorizer: Authorizer,
     stored_fleets: StoredFleets,
     reviews: Arc<Semaphore>,
+    /// The turn of a large body.
+    large: Arc<Semaphore>,
     fleets: Turns,
     draining: CancellationToken,
 }
@@ -76,6 +78,7 @@ impl App {
             authorizer,
             stored_fleets,
             reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
+            large: Arc::new(Semaphore::new(1)),
             fleets: Turns::new(),
             draining,
         }
@@ -90,7 +93,7 @@ impl App {
     }
 
     async fn review(&self, webhook: Webhook, request: HttpRequest, started: Instant) -> Response {
-        let mut response = match body::receive(request).await {
+        let mut response = match body::receive(request, &self.large).await {
             Ok(body) => {
                 // Bodies that are on their way have no permit. If all permits are in use, the peer
                 // with the most requests is refused, and the others are not.
@@ -132,10 +135,8 @@ impl App {
                 let (request, mut violations) = self.violations(request, validate).await?;
                 violations.extend(self.authorizer.check(&request).await);
                 violations.extend(foreground(&request));
-                if !self.authorizer.is_exempt(&request) {
-                    for (name, uid) in new_owners(&request) {
-                        violations.extend(self.stored_fleets.check_owner(&request.namespace, name, uid).await);
-                    }
+                if !violations.iter().any(Violation::is_error) && !self.authorizer.is_exempt(&request) {
+                    violations.extend(self.check_owner(&request).await);
                 }
                 if self.is_refused(webhook, &request, &violations) {
                     Review::refuse(request, &violations, refusal(&violations)).warn(&violations)
@@ -183,6 +184,16 @@ impl App {
             (request, violations)
         });
         validated.await.map_err(|_| ReviewError::Interrupted { uid })
+    }
+
+    /// The violation of a new owner reference of `request` to a fleet.
+    async fn check_owner(&self, request: &Request) -> Option<Violation> {
+        match *new_owners(request) {
+            [] => None,
+            [(name, uid)] => self.stored_fleets.check_owner(&request.namespace, name, uid).await,
+            // At most one fleet owns a resource.
+            [.., (name, uid)] => Some(missing_owner(name, uid)),
+        }
     }
 
     /// The patch that binds a new approval in `request` to its fleet; none for other requests.

@@ -157,10 +157,17 @@ cluster, renders none. */}}
 {{- define "knative-operator.suspendedUntil" -}}
 {{- if lookup "apps/v1" "Deployment" .Release.Namespace "operator-webhook" }}
 {{- $trusted := false }}
+{{- $until := dateInZone "2006-01-02T15:04:05Z" (now | dateModify "+15m") "UTC" }}
 {{- range $kind, $name := dict "Validating" "validation.operator.knative.dev" "Mutating" "defaulting.operator.knative.dev" }}
 {{- $live := lookup "admissionregistration.k8s.io/v1" (printf "%sWebhookConfiguration" $kind) "" $name | default dict }}
-{{- range $live.webhooks }}{{- if .clientConfig.caBundle }}{{- $trusted = true }}{{- end }}{{- end }}
+{{- range $live.webhooks }}
+{{- if .clientConfig.caBundle }}{{- $trusted = true }}{{- end }}
+{{- range .matchConditions }}
+{{- /* An upgrade that is tried again doesn't begin again. */}}
+{{- if eq .name "rolled-out" }}{{- $until = regexFind "[0-9-]{10}T[0-9:]{8}Z" .expression | default $until }}{{- end }}
 {{- end }}
-{{- if not $trusted }}{{ dateInZone "2006-01-02T15:04:05Z" (now | dateModify "+15m") "UTC" }}{{- end }}
+{{- end }}
+{{- end }}
+{{- if not $trusted }}{{ $until }}{{- end }}
 {{- end }}
 {{- end }}

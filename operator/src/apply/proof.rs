@@ -13,6 +13,8 @@ use super::takeover::CREATED_ANNOTATION;
 pub struct Proof {
     /// The owner's mark, and those of the owners that it replaced.
     pub marks: Vec<String>,
+    /// The marks of the owners that it replaced, on objects that the anchor owns.
+    pub former: Vec<String>,
     /// The component.
     pub component: Component,
     /// Uid of the owner of the namespaced objects: the anchor, or the custom resource.
@@ -40,7 +42,8 @@ impl Proof {
         let mark = annotation(OWNER_DIGEST);
         // A Job is not written again after another owner took over its anchor. The mark of another
         // owner on any other object shows that this one was replaced.
-        let is_of_another = mark.is_some_and(|mark| !self.marks.contains(mark)) && kind != "Job";
+        let is_known = |mark: &String| self.marks.contains(mark) || self.former.contains(mark);
+        let is_of_another = mark.is_some_and(|mark| !is_known(mark)) && kind != "Job";
         match mark {
             _ if is_owned && !is_of_another => None,
             _ if has_label_of_another => Some("it is part of another component"),
@@ -72,12 +75,14 @@ mod tests {
     fn only_what_the_owner_applied_is_deleted() {
         let strict = Proof {
             marks: vec!["me".to_owned()],
+            former: vec!["before".to_owned()],
             component: Component::Serving,
             owner: "anchor-1".to_owned(),
             unmarked: false,
         };
         let lenient = Proof { unmarked: true, ..strict.clone() };
         let own = json!({DIGEST: "1", OWNER_DIGEST: "me"});
+        let replaced = json!({DIGEST: "1", OWNER_DIGEST: "before"});
         let (unmarked, foreign) = (json!({DIGEST: "1"}), json!({DIGEST: "1", OWNER_DIGEST: "other"}));
         let (none, transferred) = (json!({}), json!({"manifestival": "new"}));
         for (manager, operation, annotations, owner, is_ours, is_ours_unmarked) in [
@@ -85,6 +90,8 @@ mod tests {
             (FIELD_MANAGER, "Apply", &unmarked, "", false, true),
             (FIELD_MANAGER, "Apply", &unmarked, "anchor-1", true, true),
             (FIELD_MANAGER, "Apply", &foreign, "", false, false),
+            (FIELD_MANAGER, "Apply", &replaced, "", false, false),
+            (FIELD_MANAGER, "Apply", &replaced, "anchor-1", true, true),
             // Another owner took over the anchor, and applied it.
             (FIELD_MANAGER, "Apply", &foreign, "anchor-1", false, false),
             // Without the digest: the webhook's configuration, of which the operator sets a field.

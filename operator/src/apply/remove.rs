@@ -177,7 +177,13 @@ mod tests {
 
     #[tokio::test]
     async fn kind_that_cannot_be_looked_up_is_not_gone() {
-        let proof = Proof { marks: Vec::new(), component: Component::Serving, owner: String::new(), unmarked: true };
+        let proof = Proof {
+            marks: Vec::new(),
+            former: Vec::new(),
+            component: Component::Serving,
+            owner: String::new(),
+            unmarked: true,
+        };
         for (code, is_gone) in [(404, true), (403, false), (500, false), (503, false)] {
             let id = ObjectId::new("example.com", "Thing", "n", "a");
             let entry = Entry { version: "v1".to_owned(), ..Entry::default() };

@@ -230,6 +230,7 @@ async fn delete_installation(
         }
         None => Proof {
             marks: vec![me.mark()],
+            former: Vec::new(),
             component: resource.component(),
             owner: if store.is_remote() { String::new() } else { me.uid },
             unmarked: has_installed,

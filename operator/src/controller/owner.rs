@@ -112,8 +112,12 @@ impl Ownership<'_> {
                     return Ok(Claimed { owned, is_created });
                 }
                 (Step::Create(owner), _) => {
-                    if self.store.is_remote() && !self.store.create_namespace(client, namespace, &owner).await? {
-                        self.look_into_namespace(state).await?;
+                    if self.store.is_remote() {
+                        if self.store.create_namespace(client, namespace, &owner).await? {
+                            state.created_namespace_at = Some(Instant::now());
+                        } else if state.created_namespace_at.is_none() {
+                            self.look_into_namespace(state).await?;
+                        }
                     }
                     let inventory = intended.get(self.cx, self.resource).map_err(Unclaimed::Failed)?;
                     let created = self.store.create(client, &owner, inventory).await?;

@@ -28,7 +28,14 @@ impl Registry {
     /// Adds `resource`, whose target cluster can't be read. What was known before stays.
     pub fn set_unreadable(&self, resource: Arc<Knative>) {
         let key = ResourceKey::of(&resource);
-        if !self.resources.read().unwrap_or_else(PoisonError::into_inner).contains_key(&key) {
+        let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
+        // Of a former resource of that name, nothing is true of this one.
+        if resources.get(&key).is_some_and(|known| known.meta().uid != resource.meta().uid) {
+            resources.remove(&key);
+        }
+        let is_known = resources.contains_key(&key);
+        drop(resources);
+        if !is_known {
             self.unreadable.write().unwrap_or_else(PoisonError::into_inner).insert(key, resource);
         }
     }

@@ -61,6 +61,7 @@ impl OwnedAnchor {
             } else {
                 vec![self.owner.mark()]
             },
+            former: self.owner.marks(),
             component: resource.component(),
             owner,
             unmarked: (is_remote && self.owner.adopted) || resource.has_installed(),
@@ -115,6 +116,8 @@ pub struct ReconcilerState {
     pub stays_in_own_namespace: Option<bool>,
     /// Uid of the target cluster, once it is known.
     pub cluster_uid: Option<Arc<str>>,
+    /// When this actor created the namespace on the spoke.
+    pub created_namespace_at: Option<Instant>,
     /// What others had put into the namespace on the spoke before, if the operator looked.
     pub namespace_contents: Option<String>,
     /// Objects left to delete, during a deletion.
@@ -146,6 +149,7 @@ impl ReconcilerState {
             go_operator_reported_at: None,
             stays_in_own_namespace: None,
             cluster_uid: None,
+            created_namespace_at: None,
             namespace_contents: None,
             remaining: None,
             idle_checks: 0,

@@ -15,8 +15,7 @@ use crate::rules::Kind;
 pub fn about(write: &Write<'_>) -> Option<Question> {
     let fields = match (write.kind, write.old) {
         (Kind::Component(_), _) => of_resource(write.new, write.before()),
-        (Kind::Fleet, Some(old)) => of_fleet(write.new, old),
-        (Kind::Fleet, None) => Vec::new(),
+        (Kind::Fleet, _) => of_fleet(write.new, write.before()),
     };
     (!fields.is_empty()).then(|| Question::new(fields.join(", "), Permission::to_approve(write.namespace)))
 }
@@ -49,19 +48,21 @@ fn needs_approvals(fleet: &Value) -> bool {
 ///
 /// The templates are what is approved. `paused` only delays what was approved.
 fn of_fleet(new: &Value, old: &Value) -> Vec<String> {
+    // Also before there are approvals, which would not protect from owners that are there already.
+    let owners = |fleet: &Value| content(&fleet["metadata"]["ownerReferences"]).cloned();
+    let owners = (owners(new) != owners(old)).then(|| "metadata.ownerReferences".to_owned());
     if !needs_approvals(old) {
-        return Vec::new();
+        return owners.into_iter().collect();
     }
     let (spec, before) = (&new["spec"], &old["spec"]);
     let pairs = [
-        ("metadata.ownerReferences", &new["metadata"]["ownerReferences"], &old["metadata"]["ownerReferences"]),
         ("spec.placement", &spec["placement"], &before["placement"]),
         ("spec.removal", &spec["removal"], &before["removal"]),
         ("spec.rollout.onFailure", &spec["rollout"]["onFailure"], &before["rollout"]["onFailure"]),
         ("spec.rollout.stages", &spec["rollout"]["stages"], &before["rollout"]["stages"]),
     ];
     let changed = pairs.into_iter().filter(|(_, new, old)| content(new) != content(old));
-    changed.map(|(field, ..)| field.to_owned()).collect()
+    owners.into_iter().chain(changed.map(|(field, ..)| field.to_owned())).collect()
 }
 
 /// The changed fields of a resource that record the state of a rollout. The version in the spec of
@@ -160,7 +161,10 @@ mod tests {
         }
         let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"}]);
         let owned = json!({"metadata": {"ownerReferences": owner}, "spec": old["spec"]});
-        assert_eq!(asked(Kind::Fleet, &owned, &old).as_deref(), Some("metadata.ownerReferences"));
+        for before in [&old, &fleet(&stages(json!([]))), &Value::Null] {
+            let before = if before.is_null() { Value::Null } else { json!({"spec": owned["spec"]}) };
+            assert_eq!(asked(Kind::Fleet, &owned, &before).as_deref(), Some("metadata.ownerReferences"));
+        }
         // Nothing was approved before.
         let without = fleet(&stages(json!([{"name": "prod"}])));
         let of_deletion =

@@ -71,13 +71,16 @@ fn of_take_over(component: Component, write: &Write<'_>) -> Option<Question> {
 /// The template or the override of a fleet that takes installations of `component` over.
 fn new_take_overs(component: Component, old: &Value, new: &Value) -> Option<String> {
     let word = component.word();
-    let values = |spec: &Value| -> Vec<Value> {
+    // Which clusters have which value: those of a selector, or all.
+    let values = |spec: &Value| -> Vec<(Value, Value)> {
         let overrides = spec["overrides"].as_array().into_iter().flatten();
-        let layers = std::iter::once(&spec[word]).chain(overrides.map(|layer| &layer[word]));
-        let all = layers.map(|layer| layer["metadata"]["annotations"][TAKE_OVER].clone());
-        all.filter(|value| !value.is_null()).collect()
+        let overrides = overrides.map(|layer| (layer["clusterSelector"].clone(), &layer[word]));
+        let layers = std::iter::once((Value::Null, &spec[word])).chain(overrides);
+        let all = layers.map(|(selector, layer)| (selector, layer["metadata"]["annotations"][TAKE_OVER].clone()));
+        all.filter(|(_, value)| !value.is_null()).collect()
     };
-    let is_new = !values(new).is_empty() && values(new) != values(old);
+    let is_changed = values(new) != values(old) || new["placement"] != old["placement"];
+    let is_new = !values(new).is_empty() && is_changed;
     is_new.then(|| format!("spec.{word}.metadata.annotations[{TAKE_OVER}]"))
 }
 
@@ -186,9 +189,15 @@ mod tests {
             let customize = format!(
                 "spec.serving.metadata.annotations[{TAKE_OVER}]: customize knativeservings in namespace \"tenant\""
             );
-            assert_eq!(asked(Kind::Fleet, &fleet(&patch), &fleet(&json!({}))), [customize]);
+            assert_eq!(asked(Kind::Fleet, &fleet(&patch), &fleet(&json!({}))), [customize.as_str()]);
             assert!(asked(Kind::Fleet, &fleet(&patch), &fleet(&patch)).is_empty());
+            let mut elsewhere = fleet(&patch);
+            elsewhere["placement"] = json!({"clusterSelector": {}, "namespaces": ["other"]});
+            assert!(asked(Kind::Fleet, &elsewhere, &fleet(&patch)).contains(&customize));
         }
+        let of = |selector: Value| fleet(&json!({"overrides": [{"clusterSelector": selector, "serving": layer}]}));
+        let canary = of(json!({"matchLabels": {"tier": "canary"}}));
+        assert_eq!(asked(Kind::Fleet, &of(json!({})), &canary).len(), 1, "more clusters");
     }
 
     #[test]

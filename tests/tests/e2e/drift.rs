@@ -226,8 +226,8 @@ async fn deleted(one: &Installed) -> Result<Duration> {
     one.api.delete(&one.name, &DeleteParams::background()).await?;
     let is_gone = |o: Option<&DynamicObject>| o.is_none_or(|o| o.uid() != uid);
     if wait::until(&one.api, &one.name, STUCK, "gone", is_gone).await.is_err() {
-        // The API server tries the deletion of a definition again after up to 17 minutes, or after a
-        // change: its storage may have been just in construction.
+        // The API server tries the deletion of a definition again after up to 17 minutes, or after
+        // a change: its storage may have been just in construction.
         let touch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
         let _ = one.api.patch(&one.name, &PatchParams::default(), &Patch::Merge(&touch)).await;
         wait::until(&one.api, &one.name, CLEANED, "gone", is_gone).await?;

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures::StreamExt;
 use knative_operator_shared::api::{KnativeFleet, KnativeServing};
@@ -172,10 +171,10 @@ async fn updates(audit: &mut Audit, client: &Client) -> Result<BTreeMap<String, 
         .into_iter()
         .filter_map(|s| Some((s.metadata.name?, s.spec.common.cluster_profile_ref?.name)))
         .collect();
-    // The log is written a moment after the response.
-    tokio::time::sleep(Duration::from_millis(500)).await;
     let mut updates = BTreeMap::new();
-    for request in audit.take()?.into_iter().filter(|request| request.verb == "patch" && request.code < 300) {
+    for request in
+        audit.take_all(client).await?.into_iter().filter(|request| request.verb == "patch" && request.code < 300)
+    {
         let resource = request.target.strip_prefix("knativeservings.operator.knative.dev/");
         if let Some(cluster) = resource.and_then(|name| clusters.get(name)) {
             *updates.entry(cluster.clone()).or_default() += 1;

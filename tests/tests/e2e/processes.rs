@@ -83,6 +83,12 @@ fn one_of_two_operators_leads_and_other_takes_over() {
                 .await?;
         let first = holder(lease.as_ref());
         let (mut leader, other) = if first == "one" { (one, two) } else { (two, one) };
+        // It knows a moment after the API server: one that is suspended before has lost nothing.
+        let started = Instant::now();
+        while !leader.log().contains("leading") {
+            assert!(started.elapsed() < Duration::from_secs(30), "{}", leader.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         assert!(!other.log().contains("leading"), "{}", other.log());
 
         // Suspended past the expiry of its Lease, the leader loses it and the other leads; resumed,

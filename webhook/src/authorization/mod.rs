@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use knative_operator_shared::rules::Violation;
+use knative_operator_shared::rules::{Rule, Violation};
 use kube::Client;
 
+use crate::approval::UNAVAILABLE;
 use crate::fleet;
 use crate::metrics::Metrics;
 use crate::request::Request;
@@ -44,6 +45,8 @@ pub enum Mode {
 /// Authorizes requests. Clones share the cache.
 #[derive(Clone)]
 pub struct Authorizer {
+    /// Users who need no permission.
+    exempt: Arc<[String]>,
     /// `None` asks nobody.
     inner: Option<Arc<Inner>>,
     /// Whether the hub itself is a target.
@@ -52,7 +55,6 @@ pub struct Authorizer {
 
 struct Inner {
     is_enforced: bool,
-    exempt: Vec<String>,
     reviewer: Reviewer,
     /// Fleets whose questions are looked for at the same time.
     fleets: Turns,
@@ -63,19 +65,19 @@ impl Authorizer {
     /// target.
     pub fn new(mode: Mode, allows_local: bool, exempt: Vec<String>, client: Client, metrics: Metrics) -> Self {
         let reviewer = Reviewer::new(client, metrics);
-        let inner = Inner { is_enforced: mode == Mode::Enforce, exempt, reviewer, fleets: Turns::new() };
-        Self { inner: (mode != Mode::Off).then(|| Arc::new(inner)), allows_local }
+        let inner = Inner { is_enforced: mode == Mode::Enforce, reviewer, fleets: Turns::new() };
+        Self { exempt: exempt.into(), inner: (mode != Mode::Off).then(|| Arc::new(inner)), allows_local }
     }
 
     /// Asks nobody.
     #[cfg(test)]
     pub fn off() -> Self {
-        Self { inner: None, allows_local: true }
+        Self { exempt: Arc::new([]), inner: None, allows_local: true }
     }
 
     /// Whether nobody asks about the user of `request`.
     pub fn is_exempt(&self, request: &Request) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.exempt.contains(&request.user_info.username))
+        self.exempt.contains(&request.user_info.username)
     }
 
     /// Violations of `request` by its user.
@@ -122,9 +124,10 @@ impl Inner {
 /// Why a request with `violations` is refused.
 pub fn refusal(violations: &[Violation]) -> Refusal {
     let mut errors = violations.iter().filter(|violation| violation.is_error()).map(|violation| violation.rule);
-    if errors.clone().any(|rule| !rules::ALL.contains(&rule)) {
+    let is_unknown = |rule: &Rule| [&rules::UNKNOWN, &UNAVAILABLE].contains(&rule);
+    if errors.clone().any(|rule| !rules::ALL.contains(&rule) && !is_unknown(rule)) {
         Refusal::Invalid
-    } else if errors.any(|rule| rule == &rules::UNKNOWN) {
+    } else if errors.any(is_unknown) {
         Refusal::Unavailable
     } else {
         Refusal::Forbidden

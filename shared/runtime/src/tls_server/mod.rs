@@ -42,7 +42,7 @@ use self::connections::{Connection, Connections, Limits, Slot};
 use self::observed::Observed;
 
 /// Maximum of the memory of all requests in progress (see [`Memory`]), in bytes.
-pub const MAX_MEMORY: usize = 64 << 20;
+pub const MAX_MEMORY: usize = 128 << 20;
 
 const LIMITS: Limits = Limits { connections: 1024, memory: MAX_MEMORY };
 /// Limits of a plain server, which a kubelet and a few Prometheus servers use.
