@@ -211,7 +211,8 @@ impl Cluster {
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
         let program = tools::control_plane(component)?;
-        let environment = [("GOGC".to_owned(), memory::garbage(memory::available()).to_owned())];
+        let environment = [("GOGC", memory::garbage(memory::available())), ("GOMEMLIMIT", memory::GO_MEMORY)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
         self.components.insert(component, process);
         Ok(())

@@ -18,6 +18,8 @@ pub async fn run(tool: &str, arguments: &[&str], stdin: &str, dir: &Path) -> Res
     std::fs::create_dir_all(&home)?;
     let mut command = std::process::Command::new(tools::control_plane(tool)?);
     environment::confine(command.args(arguments), &home).env("KUBECONFIG", dir.join("kubeconfig"));
+    // It ends before it would pay to collect garbage.
+    command.env("GOGC", "off").env("GOMEMLIMIT", "1GiB");
     let mut child = tokio::process::Command::from(command)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

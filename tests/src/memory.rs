@@ -6,6 +6,10 @@ use std::path::Path;
 pub const TEST: u64 = 1400;
 /// Memory from which on the control planes collect garbage less often, in MiB.
 const PLENTY: u64 = 6000;
+/// Memory from which on they hardly do, in MiB. [`GO_MEMORY`] bounds each.
+const ABUNDANCE: u64 = 14_000;
+/// Soft limit on the memory of a process of a control plane (`GOMEMLIMIT`).
+pub const GO_MEMORY: &str = "900MiB";
 
 /// Memory that this process and others may still take, in MiB: that of the machine, and that of the
 /// control groups of this process.
@@ -53,7 +57,11 @@ pub fn threads(processors: u64, available: u64) -> u64 {
 
 /// GOGC of the control planes, which live for minutes.
 pub fn garbage(available: u64) -> &'static str {
-    if available < PLENTY { "75" } else { "400" }
+    match available {
+        ..PLENTY => "75",
+        PLENTY..ABUNDANCE => "400",
+        ABUNDANCE.. => "1000",
+    }
 }
 
 #[cfg(test)]
@@ -65,7 +73,7 @@ mod tests {
         assert_eq!(threads(2, 16_000), 4);
         assert_eq!(threads(16, 3_500), 2);
         assert_eq!(threads(16, 100), 1);
-        assert_eq!((garbage(3_500), garbage(16_000)), ("75", "400"));
+        assert_eq!((garbage(3_500), garbage(16_000)), ("75", "1000"));
         let machine = available();
         assert!(machine > 0 && machine < 1 << 30, "{machine}");
     }

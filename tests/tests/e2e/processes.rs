@@ -10,7 +10,7 @@ use knative_operator_tests::{Result, tools, wait};
 use kube::Api;
 use rustix::process::Signal;
 
-use crate::support::run;
+use crate::support::{logged, run};
 
 fn operator(dir: &Path, name: &str, address: &str, kubeconfig: &Path, arguments: &[&str]) -> Result<Process> {
     let environment = [
@@ -84,11 +84,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
         let first = holder(lease.as_ref());
         let (mut leader, other) = if first == "one" { (one, two) } else { (two, one) };
         // It knows a moment after the API server: one that is suspended before has lost nothing.
-        let started = Instant::now();
-        while !leader.log().contains("leading") {
-            assert!(started.elapsed() < Duration::from_secs(30), "{}", leader.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        logged(&leader, "leading").await?;
         assert!(!other.log().contains("leading"), "{}", other.log());
 
         // Suspended past the expiry of its Lease, the leader loses it and the other leads; resumed,

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 pub use knative_operator_tests::kubelet::script;
-use knative_operator_tests::process;
+use knative_operator_tests::process::{self, Process};
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::remaining::remaining;
@@ -24,6 +24,9 @@ use tokio::sync::OnceCell;
 
 /// Time limit of an installation, with a large margin for a loaded machine.
 pub const INSTALL: Duration = Duration::from_secs(120);
+
+/// Time limit until something is in a log.
+const LOGGED: Duration = Duration::from_secs(30);
 
 /// Runs a test on the shared runtime, so that shared clusters stay alive.
 pub fn run(test: impl Future<Output = Result<()>>) {
@@ -210,6 +213,19 @@ pub async fn jobs_done(spoke: &Cluster, place: &str, anchor: &str) -> Result<Con
         rows.is_some_and(|rows| rows.iter().all(|row| row["k"] != "Job" || row["done"] == true))
     };
     wait::until(&maps, anchor, INSTALL, "with all Jobs done", done).await?.ok_or_else(|| "no anchor".into())
+}
+
+/// Waits until the log of `process` has `text`, which may follow what else it reports.
+pub async fn logged(process: &Process, text: &str) -> Result<()> {
+    let started = Instant::now();
+    // Polled: a log is a file.
+    while !process.log().contains(text) {
+        if started.elapsed() > LOGGED {
+            return Err(format!("not logged: {text}\n{}", process.log()).into());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
 }
 
 /// Waits until `resource` is Ready.

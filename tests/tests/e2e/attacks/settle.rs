@@ -12,10 +12,12 @@ pub fn is_ready(status: &KnativeStatus) -> bool {
     condition(status, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// Whether the operator doesn't want to install. A failure is not that: the operator retries.
+/// Whether the operator doesn't want to install. A failure is not that, and neither is the
+/// namespace of a former owner, which is going: the operator tries again.
 fn is_refused(status: &KnativeStatus) -> bool {
+    let is_final = |reason: Option<&str>| !matches!(reason, Some("Error" | "NamespaceTerminating"));
     let installed = condition(status, "InstallSucceeded");
-    installed.is_some_and(|c| c.status == "False" && c.reason.as_deref() != Some("Error"))
+    installed.is_some_and(|c| c.status == "False" && is_final(c.reason.as_deref()))
 }
 
 /// Waits until the current spec of `resource` is installed, or refused by the operator.
