@@ -26,7 +26,7 @@ use crate::fleet;
 use crate::lifetime::{foreground, missing_owner, new_owners};
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
-use crate::review::{Refusal, Review};
+use crate::review::Review;
 use crate::stored_fleets::StoredFleets;
 use crate::turns::Turns;
 
@@ -153,9 +153,7 @@ impl App {
                     None
                 });
                 if self.is_refused(webhook, &request, &violations) {
-                    let is_unknown = violations.iter().any(|violation| violation.rule == &approval::UNAVAILABLE);
-                    let refusal = if is_unknown { Refusal::Unavailable } else { Refusal::Invalid };
-                    Review::refuse(request, &violations, refusal)
+                    Review::refuse(request, &violations, refusal(&violations))
                 } else if let Some(patch) = bound {
                     Review::allow_with_patch(request, &patch)
                 } else {

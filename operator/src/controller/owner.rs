@@ -58,13 +58,16 @@ impl From<StoreError> for Unclaimed {
     }
 }
 
+/// The key of `owner`, if it is a resource of this hub.
+fn own_key(cx: &Context, owner: &InstallationOwner) -> Option<ResourceKey> {
+    let component = Component::ALL.into_iter().find(|component| component.kind() == owner.kind)?;
+    let is_own = owner.hub == cx.hub_identity.uid;
+    is_own.then(|| ResourceKey { component, namespace: owner.namespace.clone(), name: owner.name.clone() })
+}
+
 /// Whether `owner` is a resource of this hub that doesn't exist.
 fn is_abandoned(cx: &Context, owner: &InstallationOwner) -> bool {
-    let component = Component::ALL.into_iter().find(|component| component.kind() == owner.kind);
-    let key = |component| ResourceKey { component, namespace: owner.namespace.clone(), name: owner.name.clone() };
-    owner.hub == cx.hub_identity.uid
-        && cx.registry.is_listed()
-        && component.is_some_and(|component| !cx.registry.contains(&key(component)))
+    cx.registry.is_listed() && own_key(cx, owner).is_some_and(|key| !cx.registry.contains(&key))
 }
 
 /// The last look at another owner's anchor, if it was a moment ago and the anchor is watched: the
@@ -253,11 +256,8 @@ impl Ownership<'_> {
     /// Tells the owner that `anchor` records, if it is a resource of this hub, that this one waits.
     fn tell_owner(&self, anchor: &Anchor) {
         let Record::Owner(owner) = &anchor.record else { return };
-        let is_owner = |other: &Knative| {
-            let meta = other.meta();
-            owner.hub == self.cx.hub_identity.uid && meta.uid.as_deref() == Some(owner.uid.as_str())
-        };
-        if let Some(owner) = self.cx.registry.all().into_iter().find(|other| is_owner(other)) {
+        let found = own_key(self.cx, owner).and_then(|key| self.cx.registry.get(&key));
+        if let Some(owner) = found.filter(|found| found.meta().uid.as_deref() == Some(owner.uid.as_str())) {
             let (component, namespace, name) =
                 (self.resource.component(), self.resource.namespace(), self.resource.name());
             let note =

@@ -52,10 +52,14 @@ impl Registry {
             || self.unreadable.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
     }
 
+    /// The resource of `key`, if its target cluster is known.
+    pub fn get(&self, key: &ResourceKey) -> Option<Arc<Knative>> {
+        self.resources.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
     /// Whether another resource with the name of `resource` was created since.
     pub fn has_successor(&self, resource: &Knative) -> bool {
-        let resources = self.resources.read().unwrap_or_else(PoisonError::into_inner);
-        resources.get(&ResourceKey::of(resource)).is_some_and(|known| known.meta().uid != resource.meta().uid)
+        self.get(&ResourceKey::of(resource)).is_some_and(|known| known.meta().uid != resource.meta().uid)
     }
 
     /// The resources whose target cluster was never known.
