@@ -64,6 +64,8 @@ pub const SERVER: &str = "operator.knative.dev/server";
 pub const SENT_TO: &str = "operator.knative.dev/sent-to";
 /// Annotation of a resource: it may wait for a cluster that another resource of its kind uses.
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";
+/// Annotation of a resource: the user who asked for it, as JSON. The webhook writes it.
+pub const AUTHOR: &str = "operator.knative.dev/author";
 /// Field manager of fleets, for their resources: not that of the operator, which writes other
 /// fields of the same resources.
 pub const FLEET_FIELD_MANAGER: &str = "knative-operator-fleet";

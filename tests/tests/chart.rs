@@ -62,6 +62,7 @@ fn default_values_disable_multicluster() {
         [
             "--remote-deployments-poll-interval=10s",
             "--exec-timeout=10s",
+            "--enforce-authorization",
             "--shards=1",
             "--max-concurrent-reconciles=32",
             "--releases=/var/run/ko",

@@ -75,13 +75,14 @@ mod tests {
     use knative_operator_shared::label::{FLEET_VERSION, GROUP};
 
     use super::*;
-    use crate::request::{Kind, UserInfo};
+    use crate::request::Kind;
+    use knative_operator_shared::authorization::author::User;
 
     fn request(kind: &str, operation: &str, spec: &Value) -> Request {
         Request {
             kind: Kind { group: GROUP.into(), version: FLEET_VERSION.into(), kind: kind.into() },
             operation: operation.into(),
-            user_info: UserInfo { username: "jane".into(), ..UserInfo::default() },
+            user_info: User { username: "jane".into(), ..User::default() },
             object: json!({"metadata": {"name": "a"}, "spec": spec}),
             ..Request::default()
         }

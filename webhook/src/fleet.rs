@@ -64,13 +64,14 @@ mod tests {
 
     use super::*;
     use crate::cluster_facts::ProfileFacts;
-    use crate::request::{Kind, UserInfo};
+    use crate::request::Kind;
+    use knative_operator_shared::authorization::author::User;
 
     fn request(kind: &str, operation: &str, object: Value, old_object: Value) -> Request {
         Request {
             kind: Kind { group: GROUP.into(), version: FLEET_VERSION.into(), kind: kind.into() },
             operation: operation.into(),
-            user_info: UserInfo { username: "jane".into(), ..UserInfo::default() },
+            user_info: User { username: "jane".into(), ..User::default() },
             object,
             old_object,
             ..Request::default()

@@ -1,10 +1,10 @@
 //! Requests in admission reviews (`admission.k8s.io/v1`). A review is read whole, or refused: a
 //! part that can't be read is not taken as an empty one, which would be admitted. Pure.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use knative_operator_shared::authorization::author::{User, null_as_default};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -37,7 +37,7 @@ pub struct Request {
     pub name: String,
     /// The user.
     #[serde(deserialize_with = "object")]
-    pub user_info: UserInfo,
+    pub user_info: User,
     /// Options of the request.
     #[serde(default, deserialize_with = "object_or_null")]
     pub options: Options,
@@ -47,30 +47,6 @@ pub struct Request {
     /// The stored object.
     #[serde(default)]
     pub old_object: Value,
-}
-
-/// The user of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(default)]
-pub struct UserInfo {
-    /// Name.
-    pub username: String,
-    /// Identifier.
-    pub uid: String,
-    /// Groups.
-    #[serde(deserialize_with = "null_as_default")]
-    pub groups: Vec<String>,
-    /// What the authenticator adds.
-    #[serde(deserialize_with = "null_as_default")]
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl UserInfo {
-    /// Approximate size in bytes.
-    pub fn size(&self) -> usize {
-        let extra = self.extra.iter().flat_map(|(key, values)| std::iter::once(key).chain(values));
-        [&self.username, &self.uid].into_iter().chain(&self.groups).chain(extra).map(|text| text.len() + 32).sum()
-    }
 }
 
 /// Options of a request.
@@ -217,11 +193,6 @@ fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Re
 
 fn object_or_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::<Fields<T>>::deserialize(deserializer)?.map(|Fields(value)| value).unwrap_or_default())
-}
-
-/// Reads `null` as the default: Go writes it for an empty list or map.
-fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use axum::{Json, Router};
 use json_patch::Patch;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
+use knative_operator_shared::authorization::author;
 use knative_operator_shared::defaults;
 use knative_operator_shared::rules::Violation;
 use tokio::sync::Semaphore;
@@ -19,7 +20,7 @@ use tracing::Instrument;
 
 use crate::admission::{component, validate, validate_before_schema};
 use crate::approval;
-use crate::authorization::{Authorizer, refusal};
+use crate::authorization::{self, Authorizer, refusal};
 use crate::body;
 use crate::cluster_facts::ClusterFacts;
 use crate::fleet;
@@ -201,15 +202,20 @@ impl App {
         approval::bind(request, &fleet).map(Some)
     }
 
-    /// Admits the request, with defaults.
+    /// Admits the request, with defaults and its author.
     fn with_defaults(mut request: Request) -> Review {
-        let has_object = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
-        let Some(component) = component(&request).filter(|_| has_object) else { return Review::allow(request) };
-        if !defaults::may_need_defaults(&request.object) {
+        let (Some(component), Some(write)) = (component(&request), authorization::write(&request)) else {
+            return Review::allow(request);
+        };
+        let author = author::record(&write, &request.user_info);
+        if author.is_none() && !defaults::may_need_defaults(&request.object) {
             return Review::allow(request);
         }
         let before = request.object.clone();
         defaults::set_defaults(component, &mut request.object);
+        if let Some(author) = author {
+            json_patch::merge(&mut request.object, &author);
+        }
         let patch = json_patch::diff(&before, &request.object);
         Review::allow_with_patch(request, &patch)
     }

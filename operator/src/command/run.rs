@@ -22,6 +22,7 @@ use crate::cluster::connections::Connections;
 use crate::cluster::credential::CredentialFetcher;
 use crate::cluster::provider::{ProviderFile, ProviderFileError};
 use crate::cluster::secret::SecretReader;
+use crate::controller::author::Authors;
 use crate::controller::concurrency::ReconcilePermits;
 use crate::controller::context::Context;
 use crate::controller::events::Events;
@@ -103,6 +104,10 @@ pub struct RunArgs {
     /// without a ClusterProfile, and needs few permissions on this cluster.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub local_installation: bool,
+    /// Asks whether the author of a resource may use its cluster, when the resource begins to
+    /// install. For a webhook with --authorization=enforce; each webhook records the author.
+    #[arg(long)]
+    pub enforce_authorization: bool,
     #[command(flatten)]
     admin: AdminArgs,
     /// Secret in the operator's namespace with the certificate for secure metrics (tls.crt and
@@ -176,6 +181,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         hub_name,
         refuse_used_namespaces,
         local_installation,
+        enforce_authorization,
         admin,
         metrics_certificate_secret,
         namespace,
@@ -252,6 +258,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 manages_fleets: enable_fleets,
                 installs_locally: local_installation,
                 refuses_used_namespaces: refuse_used_namespaces,
+                authors: enforce_authorization.then(|| Authors::new(hub.clone(), &system_namespace)),
                 hub_changed: Notify::new(),
                 go_operator: GoOperator::default(),
                 events: Events::start(hub.clone(), identity),

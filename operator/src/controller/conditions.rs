@@ -13,6 +13,8 @@ const MAX_NAMED: usize = 5;
 
 /// Reason of `InstallSucceeded` while the installation has another owner.
 pub const OCCUPIED: &str = "Occupied";
+/// Reason of `InstallSucceeded` while the author of the resource may not use its cluster.
+pub const NOT_PERMITTED: &str = "NotPermitted";
 /// Reason of `InstallSucceeded` while the namespace is terminating.
 pub const TERMINATING: &str = "NamespaceTerminating";
 

@@ -8,6 +8,7 @@ use kube::Client;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::author::Authors;
 use super::concurrency::ReconcilePermits;
 use super::events::Events;
 use super::profiles::ClusterProfiles;
@@ -49,6 +50,8 @@ pub struct Context {
     pub installs_locally: bool,
     /// Whether to refuse namespaces of spokes that others use.
     pub refuses_used_namespaces: bool,
+    /// Whose permissions to ask about before an installation begins; `None` asks nobody.
+    pub authors: Option<Authors>,
     /// Notified after each event of the watches on the hub, for the fleets.
     pub hub_changed: Notify,
     /// State of the Go operator in the same namespace.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use tracing::{Instrument, debug_span};
 
-use super::conditions::{InstallationReport, OCCUPIED, ReconcileResult, TERMINATING};
+use super::conditions::{InstallationReport, NOT_PERMITTED, OCCUPIED, ReconcileResult, TERMINATING};
 use super::context::Context;
 use super::go_inventory::Intended;
 use super::installation::Installation;
@@ -36,6 +36,8 @@ use crate::render::plan::{Phase, Plan};
 
 /// End of the message with which an API server refuses objects in a terminating namespace.
 const IN_TERMINATING_NAMESPACE: &str = "because it is being terminated";
+/// Interval of questions about an author who lacks a permission: the operator doesn't watch RBAC.
+const PERMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of checks whether the namespace is gone; its watch usually reports it earlier.
 const NAMESPACE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Duration of an apply after which the status shows its progress.
@@ -138,6 +140,10 @@ impl Install<'_> {
             }
             Err(Unclaimed::Occupied(message)) => {
                 Err(Box::new(Outcome::of(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)))
+            }
+            Err(Unclaimed::NotPermitted(message)) => {
+                let result = ReconcileResult::Blocked(NOT_PERMITTED, message);
+                Err(Box::new(Outcome::of(result, Requeue::After(PERMISSION_CHECK_INTERVAL))))
             }
             Err(Unclaimed::Store(error)) if error.is_namespace_terminating() => Err(self.namespace_terminating()),
             Err(Unclaimed::Store(error)) => Err(self.failed(error_text(&error))),

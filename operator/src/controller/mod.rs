@@ -18,6 +18,7 @@
 mod actor;
 mod actors;
 mod apply_events;
+pub mod author;
 pub mod concurrency;
 mod conditions;
 pub mod context;

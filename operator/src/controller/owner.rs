@@ -46,6 +46,8 @@ pub struct Claimed {
 pub enum Unclaimed {
     /// Another one owns it; for people.
     Occupied(String),
+    /// Its author may not use the cluster; for people.
+    NotPermitted(String),
     /// The anchor can't be read or written.
     Store(StoreError),
     /// Something else failed.
@@ -100,6 +102,11 @@ impl Ownership<'_> {
             };
             let step = claimant.step(own.as_ref().map(|own| &own.anchor), &others);
             if matches!(step, Step::Create(_) | Step::Record(_)) && !has_finalizer {
+                if let Some(authors) = self.cx.authors.as_ref().filter(|_| !self.resource.has_installed())
+                    && let Some(why) = authors.objection(self.resource).await.map_err(Unclaimed::Failed)?
+                {
+                    return Err(Unclaimed::NotPermitted(why));
+                }
                 // The finalizer comes with the first object, so that a resource without
                 // installation is deleted immediately.
                 let added = add_finalizer(self.cx, self.resource).await;

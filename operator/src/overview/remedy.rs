@@ -138,6 +138,12 @@ pub const REMEDIES: &[Remedy] = &[
         &[],
         "Do what the message says: it names the owner and the ways out. See [Disaster recovery](../operate/disaster-recovery.md).",
     ),
+    permanent(
+        INSTALLED,
+        "NotPermitted",
+        &[],
+        "Bind the ClusterRole that the message names, or run its command as a user who has it. See [Security](../operate/security.md).",
+    ),
     permanent(INSTALLED, "Error", &["Job ", " failed"], "Fix the cause, then delete the Job to run it again."),
     temporary(
         INSTALLED,

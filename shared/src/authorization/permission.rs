@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
+use crate::api::ClusterProfileReference;
 use crate::label::GROUP;
 
 /// Verb: install Knative on the cluster of a ClusterProfile, or on the hub itself.
@@ -39,6 +40,11 @@ impl Permission {
     pub fn to_use(namespace: &str, name: &str) -> Self {
         let (group, resource) = ("multicluster.x-k8s.io", "clusterprofiles");
         Self { verb: USE, group, resource, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// To install on the cluster of the ClusterProfile `reference`; without one, on the hub itself.
+    pub fn to_target(reference: Option<&ClusterProfileReference>) -> Self {
+        reference.map_or_else(Self::to_use_local, |profile| Self::to_use(&profile.namespace, &profile.name))
     }
 
     /// To install on the hub itself.

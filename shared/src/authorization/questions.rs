@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::author;
 use super::permission::Permission;
 use super::write::Write;
 use crate::api::fleet::Placement;
@@ -39,8 +40,8 @@ impl Question {
 pub fn about(write: &Write<'_>) -> Vec<Question> {
     let (new, old) = (&write.new["spec"], &write.before()["spec"]);
     if let Kind::Component(component) = write.kind {
-        let reference = (new["clusterProfileRef"] != old["clusterProfileRef"]).then(|| of_reference(new)).flatten();
-        let reference = reference.or_else(|| write.is_new_and_local().then(of_local_cluster));
+        let is_new = new["clusterProfileRef"] != old["clusterProfileRef"] || author::is_changed(write);
+        let reference = (is_new || write.is_new_and_local()).then(|| of_cluster(new)).flatten();
         let content = of_content(component, write.namespace, &changes(component, old, new));
         let metadata = of_adoption(component, write).into_iter().chain(of_take_over(component, write));
         return reference.into_iter().chain(content).chain(metadata).collect();
@@ -96,13 +97,11 @@ fn of_adoption(component: Component, write: &Write<'_>) -> Option<Question> {
     (!removed.is_empty()).then(|| Question::new(format!("metadata.annotations[{ADOPT}]"), permission))
 }
 
-fn of_local_cluster() -> Question {
-    Question::new("spec.clusterProfileRef", Permission::to_use_local())
-}
-
-fn of_reference(spec: &Value) -> Option<Question> {
-    let reference = ClusterProfileReference::deserialize(&spec["clusterProfileRef"]).ok()?;
-    Some(Question::new("spec.clusterProfileRef", Permission::to_use(&reference.namespace, &reference.name)))
+/// The question about the cluster of a resource with this `spec`; `None` if its reference can't be
+/// read, which the API server refuses.
+fn of_cluster(spec: &Value) -> Option<Question> {
+    let reference = Option::<ClusterProfileReference>::deserialize(&spec["clusterProfileRef"]).ok()?;
+    Some(Question::new("spec.clusterProfileRef", Permission::to_target(reference.as_ref())))
 }
 
 /// The question about the fields `changed`, which need a permission.

@@ -8,7 +8,7 @@ use knative_operator_shared::authorization::permission::Permission;
 use lru::LruCache;
 use tokio::sync::OnceCell;
 
-use crate::request::UserInfo;
+use knative_operator_shared::authorization::author::User;
 
 /// Maximum number of answers.
 const MAX_ANSWERS: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
@@ -18,7 +18,7 @@ const MAX_USER: usize = 4096;
 const MAX_AGE: Duration = Duration::from_secs(5);
 
 /// Who asks what.
-type Key = (UserInfo, Permission);
+type Key = (User, Permission);
 
 /// An answer, or the request for it: those who ask the same at the same time share it.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Cache {
     }
 
     /// The entry of the question, which may be new.
-    pub fn entry(&self, user: &UserInfo, permission: &Permission) -> Arc<Entry> {
+    pub fn entry(&self, user: &User, permission: &Permission) -> Arc<Entry> {
         if user.size() > MAX_USER {
             return Entry::new();
         }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn entries_are_bounded_and_by_user_and_permission() {
-        let (cache, user) = (Cache::new(), |name: String| UserInfo { username: name, ..UserInfo::default() });
+        let (cache, user) = (Cache::new(), |name: String| User { username: name, ..User::default() });
         let permission = Permission::to_use("fleet", "a");
         let jane = cache.entry(&user("jane".into()), &permission);
         jane.allowed.set(true).unwrap();

@@ -25,6 +25,7 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 
 use knative_operator_shared::authorization::questions::Question;
+pub use questions::write;
 use reviewer::Reviewer;
 
 /// Time limit of all questions about one request. The API server waits 5 s for the webhook.

@@ -27,7 +27,7 @@ pub fn is_new_and_local(request: &Request) -> bool {
 }
 
 /// What `request` writes, if users need permissions for it.
-fn write(request: &Request) -> Option<Write<'_>> {
+pub fn write(request: &Request) -> Option<Write<'_>> {
     let kind = kind(request)?;
     let old = match request.operation.as_str() {
         "CREATE" => None,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::authorization::permission::Permission;
 use kube::Client;
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::cache::Cache;
 use crate::metrics::{Metrics, Source};
-use crate::request::UserInfo;
+use knative_operator_shared::authorization::author::User;
 
 /// Maximum number of requests in progress.
 const MAX_REQUESTS: usize = 64;
@@ -34,7 +33,7 @@ impl Reviewer {
     }
 
     /// Whether `user` has `permission`; unknown after `deadline`.
-    pub async fn ask(&self, user: &UserInfo, permission: &Permission, deadline: Instant) -> Answer {
+    pub async fn ask(&self, user: &User, permission: &Permission, deadline: Instant) -> Answer {
         let entry = self.cache.entry(user, permission);
         let source = if entry.allowed.initialized() { Source::Cache } else { Source::ApiServer };
         let allowed = entry.allowed.get_or_try_init(|| self.request(user, permission));
@@ -53,7 +52,7 @@ impl Reviewer {
     }
 
     /// Asks until the API server answers. The caller limits the time.
-    async fn request(&self, user: &UserInfo, permission: &Permission) -> Result<bool, ()> {
+    async fn request(&self, user: &User, permission: &Permission) -> Result<bool, ()> {
         let mut pause = BACKOFF.0;
         loop {
             let error = match self.request_once(user, permission).await {
@@ -69,19 +68,11 @@ impl Reviewer {
         }
     }
 
-    async fn request_once(&self, user: &UserInfo, permission: &Permission) -> kube::Result<bool> {
+    async fn request_once(&self, user: &User, permission: &Permission) -> kube::Result<bool> {
         // The semaphore is never closed.
         let _permit = self.requests.acquire().await.ok();
-        let question = SubjectAccessReviewSpec {
-            user: Some(user.username.clone()),
-            uid: (!user.uid.is_empty()).then(|| user.uid.clone()),
-            groups: Some(user.groups.clone()),
-            extra: Some(user.extra.clone()),
-            resource_attributes: Some(permission.attributes()),
-            ..SubjectAccessReviewSpec::default()
-        };
         let started = Instant::now();
-        let answer = access::is_allowed(&self.client, question).await;
+        let answer = access::is_allowed(&self.client, user.question(permission)).await;
         self.metrics.observe_authorization(started.elapsed());
         answer
     }

@@ -5,7 +5,7 @@ use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
 
 use super::answer::Answer;
-use crate::request::UserInfo;
+use knative_operator_shared::authorization::author::User;
 
 /// The user may use the ClusterProfile.
 pub static USE: Rule = Rule {
@@ -58,7 +58,7 @@ pub static UNKNOWN: Rule = Rule {
 pub static ALL: [&Rule; 5] = [&USE, &CUSTOMIZATION, &APPROVAL, &LOCAL, &UNKNOWN];
 
 /// The violation of `question` by `user`, who got `answer`; none if the permission is granted.
-pub fn violation(user: &UserInfo, question: &Question, answer: Answer) -> Option<Violation> {
+pub fn violation(user: &User, question: &Question, answer: Answer) -> Option<Violation> {
     match answer {
         Answer::Allowed => None,
         Answer::Denied => Some(denied(user, question)),
@@ -75,7 +75,7 @@ pub fn no_local_target() -> Violation {
     )
 }
 
-fn denied(user: &UserInfo, question: &Question) -> Violation {
+fn denied(user: &User, question: &Question) -> Violation {
     let permission = &question.permission;
     let message = format!("user \"{}\" is not allowed to {}", user.username, permission.action());
     let rule = match permission.verb {
@@ -94,7 +94,7 @@ fn denied(user: &UserInfo, question: &Question) -> Violation {
     rule.at(&question.field, message, fix)
 }
 
-fn unknown(user: &UserInfo, question: &Question) -> Violation {
+fn unknown(user: &User, question: &Question) -> Violation {
     let (name, action) = (&user.username, question.permission.action());
     let message = format!("cannot check whether user \"{name}\" is allowed to {action}: the API server did not answer");
     UNKNOWN.at(&question.field, message, "try again")
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn message_has_action_and_role() {
-        let user = UserInfo { username: "jane".into(), ..UserInfo::default() };
+        let user = User { username: "jane".into(), ..User::default() };
         let text = |permission: Permission, answer: Answer| {
             let violation = violation(&user, &Question::new("spec.placement", permission), answer);
             violation.map(|violation| violation.to_string())

@@ -21,6 +21,8 @@ pub struct Bindings {
     pub cluster: BTreeSet<Subject>,
     /// In a namespace.
     pub namespaced: BTreeMap<String, BTreeSet<Subject>>,
+    /// The operator, which needs no permission.
+    pub operators: BTreeSet<Subject>,
 }
 
 /// The bindings in `namespace` or in all, and those of the whole cluster.
@@ -57,7 +59,7 @@ impl Bindings {
             let others = subjects.filter(|subject| !operators.contains(subject));
             namespaced.entry(namespace.to_owned()).or_default().extend(others);
         }
-        Self { cluster, namespaced }
+        Self { cluster, namespaced, operators }
     }
 }
 
@@ -102,6 +104,7 @@ mod tests {
             Bindings {
                 cluster: BTreeSet::from([Subject::user("root", &[])]),
                 namespaced: BTreeMap::from([("team".to_owned(), jane_and_forged)]),
+                operators: BTreeSet::from([Subject::account("operator", OPERATOR)]),
             }
         );
     }

@@ -77,8 +77,8 @@ impl Auditor {
         Ok((!lacking.is_empty()).then(|| Finding { resource: resource.clone(), lacking }))
     }
 
-    /// Those who could have written `resource`.
-    async fn suspects(&self, resource: &Stored) -> Result<BTreeSet<&Subject>, String> {
+    /// Who asked for `resource`, and those who could have changed it.
+    async fn suspects<'a>(&'a self, resource: &'a Stored) -> Result<BTreeSet<&'a Subject>, String> {
         let bindings = match &self.suspects {
             Suspects::One(subject) => return Ok(BTreeSet::from([subject])),
             Suspects::Bound(bindings) => bindings,
@@ -100,6 +100,13 @@ impl Auditor {
             if is_found {
                 found.insert(subject);
             }
+        }
+        if let Some(author) = &resource.author
+            && !bindings.operators.iter().any(|operator| operator.user == author.user)
+        {
+            // The groups of a binding's user are not known.
+            found.retain(|subject| subject.user != author.user);
+            found.insert(author);
         }
         Ok(found)
     }

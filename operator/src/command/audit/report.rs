@@ -62,7 +62,10 @@ mod tests {
 
     fn finding(kind: Kind, name: &str, lacking: Vec<(Question, Vec<Subject>)>) -> Finding {
         let questions = lacking.iter().map(|(question, _)| question.clone()).collect();
-        Finding { resource: Stored { kind, namespace: "team".into(), name: name.into(), questions }, lacking }
+        Finding {
+            resource: Stored { kind, namespace: "team".into(), name: name.into(), questions, author: None },
+            lacking,
+        }
     }
 
     #[test]

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::authorization::write::Write;
 use knative_operator_shared::authorization::{approvals, questions};
-use knative_operator_shared::label::GROUP;
+use knative_operator_shared::label::{AUTHOR, GROUP};
 use knative_operator_shared::rules::Kind;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
 
 use super::list;
+use super::subject::Subject;
 
 /// Namespace and uid of a fleet.
 type FleetId = (String, String);
@@ -27,6 +29,8 @@ pub struct Stored {
     pub name: String,
     /// What its writer needs.
     pub questions: Vec<Question>,
+    /// Who asked for it, if the webhook recorded that.
+    pub author: Option<Subject>,
 }
 
 /// The resources of all kinds, in `namespace` or in all.
@@ -74,7 +78,8 @@ impl Stored {
         if !is_of_fleet(object, &namespace, fleets) {
             questions.extend(approvals::about(&write));
         }
-        Self { kind, namespace, name, questions }
+        let author = object["metadata"]["annotations"][AUTHOR].as_str().and_then(User::decode);
+        Self { kind, namespace, name, questions, author: author.map(Subject::author) }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::api::rbac::v1;
+use knative_operator_shared::authorization::author::User;
 
 /// Start of the name of a ServiceAccount as a user.
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -33,6 +34,11 @@ impl Subject {
         }
         groups.push(if name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED }.to_owned());
         Self { user: Some(name.to_owned()), groups }
+    }
+
+    /// The recorded author of a resource, with the groups that they had then.
+    pub fn author(author: User) -> Self {
+        Self { user: Some(author.username), groups: author.groups }
     }
 
     /// A member of the group `name` only.

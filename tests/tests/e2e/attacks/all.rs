@@ -16,6 +16,7 @@ fn tenants_get_nothing_beyond_their_rights() {
         site.enforce().await?;
 
         report.attack("queued before enforce, installs later", queue::takes_over(&site, &owner, &queued)).await;
+        queue::is_permitted(&site, &queued).await?;
         remove(&site.hub, &queued).await?;
 
         report.attack("C1 installs on the hub, takes a controller's account", local::takes_account(&site)).await;

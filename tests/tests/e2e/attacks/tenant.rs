@@ -4,6 +4,7 @@ use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -83,6 +84,7 @@ impl Site {
         values["knative_operator"]["operator_webhook"]["servicePort"] =
             bundled["knative_operator"]["operator_webhook"]["servicePort"].clone();
         Product::upgrade_release(&self.hub, &values).await?;
-        self.product.start_webhook(&self.hub).await
+        self.product.start_webhook(&self.hub).await?;
+        self.product.restart_operator(&self.hub, Signal::TERM).await
     }
 }

@@ -1,0 +1,91 @@
+//! Whether the author of a resource may use its cluster at the time when the resource begins to
+//! install: it may have been stored before permissions were enforced, or waited for its cluster
+//! while an administrator took the permission away.
+
+use knative_operator_runtime::{access, error_text};
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::authorization::author::User;
+use knative_operator_shared::authorization::permission::Permission;
+use knative_operator_shared::label::AUTHOR;
+use kube::Client;
+
+/// Name of the operator's ServiceAccount in the chart.
+const SERVICE_ACCOUNT: &str = "knative-operator";
+
+/// Asks about authors.
+#[derive(Clone)]
+pub struct Authors {
+    hub: Client,
+    /// The operator itself, which creates the resources of fleets. The webhook asked about the
+    /// fleet.
+    operator: String,
+}
+
+impl Authors {
+    /// Asks `hub`, with the operator in `namespace`.
+    pub fn new(hub: Client, namespace: &str) -> Self {
+        Self { hub, operator: operator(namespace) }
+    }
+
+    /// Why `resource` may not begin to install, for people; `None` if it may.
+    ///
+    /// # Errors
+    ///
+    /// If the API server can't be asked.
+    pub async fn objection(&self, resource: &Knative) -> Result<Option<String>, String> {
+        let permission = Permission::to_target(resource.common().cluster_profile_ref.as_ref());
+        let value = resource.meta().annotations.as_ref().and_then(|all| all.get(AUTHOR));
+        let Some(author) = value.and_then(|value| User::decode(value)) else {
+            return Ok(Some(message(resource, &permission, "it is not known who created the resource")));
+        };
+        if author.username == self.operator {
+            return Ok(None);
+        }
+        let is_allowed = access::is_allowed(&self.hub, author.question(&permission)).await;
+        let is_allowed =
+            is_allowed.map_err(|e| format!("cannot check the permission of its author: {}", error_text(&e)))?;
+        let who = format!(
+            "user \"{}\", who created the resource, is not allowed to {}",
+            author.username,
+            permission.action()
+        );
+        Ok((!is_allowed).then(|| message(resource, &permission, &who)))
+    }
+}
+
+/// The user that the operator in `namespace` is.
+fn operator(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}")
+}
+
+/// What is wrong, and what to do.
+fn message(resource: &Knative, permission: &Permission, what: &str) -> String {
+    let (plural, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
+    format!(
+        "{what}; bind ClusterRole {} by a {}, or answer for the resource as a user with that permission: \
+         kubectl annotate --overwrite {plural} {name} -n {namespace} {AUTHOR}=me",
+        permission.role(),
+        permission.binding(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::KnativeServing;
+
+    use super::*;
+
+    #[test]
+    fn message_names_the_role_and_the_command() {
+        let mut serving = KnativeServing::default();
+        (serving.metadata.name, serving.metadata.namespace) = (Some("a".into()), Some("team".into()));
+        let text = message(&Knative::Serving(serving), &Permission::to_use("fleet", "east"), "it is not known");
+        assert_eq!(
+            text,
+            "it is not known; bind ClusterRole knative-operator-user by a RoleBinding in namespace \"fleet\", or answer for the \
+             resource as a user with that permission: kubectl annotate --overwrite knativeservings a -n team \
+             operator.knative.dev/author=me"
+        );
+        assert_eq!(operator("ns"), "system:serviceaccount:ns:knative-operator");
+    }
+}
