@@ -17,7 +17,7 @@ pure=(shared/src operator/src/object operator/src/render operator/src/fleet oper
   operator/src/apply/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
   operator/src/cluster/profile.rs operator/src/cluster/binding.rs operator/src/leader/share.rs
   operator/src/spoke_role operator/src/command/audit/subject.rs operator/src/command/audit/report.rs certs/src/rotation.rs certs/src/issue.rs
-  webhook/src/request.rs webhook/src/review.rs webhook/src/admission.rs webhook/src/fleet.rs
+  certs/src/validity.rs webhook/src/request.rs webhook/src/review.rs webhook/src/admission.rs webhook/src/fleet.rs
   webhook/src/approval.rs webhook/src/authorization/questions.rs
   shared/runtime/src/tls_server/activity.rs)
 for path in "${pure[@]}"; do [ -e "$path" ] || report "tests/lint.sh: $path does not exist"; done

@@ -7,6 +7,7 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 
 use crate::material::{Authority, Material};
+use crate::validity::Validity;
 
 /// Lifetimes of certificates.
 #[derive(Clone, Copy, Debug)]
@@ -25,45 +26,35 @@ impl Lifetimes {
     }
 }
 
-/// Clock skew that is tolerated: certificates are valid from this time before their issue.
-pub const SKEW: Duration = Duration::minutes(5);
-
 /// Issues an authority. Each has its own name, which certificates refer to.
-pub fn authority(now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Authority, rcgen::Error> {
+pub fn authority(validity: Validity) -> Result<Authority, rcgen::Error> {
     let key = KeyPair::generate()?;
     let number: String = key.public_key_raw().iter().skip(1).take(6).map(|byte| format!("{byte:02x}")).collect();
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, format!("knative-operator webhook authority {number}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    params.not_before = now - SKEW;
-    params.not_after = now + lifetimes.authority;
+    (params.not_before, params.not_after) = (validity.starts, validity.expires);
     Ok(Authority { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
 /// Issues a server certificate for `names` by `authority`; returns certificate and key in PEM.
-pub fn leaf(
-    authority: &Authority,
-    names: &[String],
-    now: OffsetDateTime,
-    lifetimes: Lifetimes,
-) -> Result<(String, String), rcgen::Error> {
+pub fn leaf(authority: &Authority, names: &[String], validity: Validity) -> Result<(String, String), rcgen::Error> {
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate, KeyPair::from_pem(&authority.key)?)?;
     let mut params = CertificateParams::new(names.to_vec())?;
     params.distinguished_name.push(DnType::CommonName, names.first().cloned().unwrap_or_default());
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
-    params.not_before = now - SKEW;
-    params.not_after = now + lifetimes.leaf;
+    (params.not_before, params.not_after) = (validity.starts, validity.expires);
     let key = KeyPair::generate()?;
     Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
 }
 
 /// Issues an authority and a server certificate.
 pub fn issue_all(names: &[String], now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Material, rcgen::Error> {
-    let authority = authority(now, lifetimes)?;
-    let (leaf, leaf_key) = leaf(&authority, names, now, lifetimes)?;
+    let authority = authority(Validity::of_new(now, lifetimes.authority, None))?;
+    let (leaf, leaf_key) = leaf(&authority, names, Validity::of_new(now, lifetimes.leaf, None))?;
     Ok(Material { authority, next: None, old: String::new(), leaf, leaf_key })
 }
 
@@ -75,13 +66,16 @@ impl Material {
         now: OffsetDateTime,
         lifetimes: Lifetimes,
     ) -> Result<Self, rcgen::Error> {
-        (self.leaf, self.leaf_key) = leaf(&self.authority, names, now, lifetimes)?;
+        let validity = Validity::of_new(now, lifetimes.leaf, Validity::of(&self.leaf));
+        (self.leaf, self.leaf_key) = leaf(&self.authority, names, validity)?;
         Ok(self)
     }
 
     /// First step of a rotation: another authority is trusted, too.
     pub fn with_next_authority(mut self, now: OffsetDateTime, lifetimes: Lifetimes) -> Result<Self, rcgen::Error> {
-        self.next = Some(authority(now, lifetimes)?);
+        let next = self.next.as_ref().and_then(|next| Validity::of(&next.certificate));
+        let previous = next.or_else(|| Validity::of(&self.authority.certificate));
+        self.next = Some(authority(Validity::of_new(now, lifetimes.authority, previous))?);
         Ok(self)
     }
 

@@ -19,6 +19,7 @@ use crate::material::Material;
 use crate::resolver::{CertificateResolver, ServeError};
 use crate::rotation::{self, RotationStep};
 use crate::secret;
+use crate::validity::Validity;
 
 /// Issuer of the certificates.
 #[derive(Clone, Copy, Debug)]
@@ -71,12 +72,21 @@ pub enum CertificateError {
 /// State of the certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateState {
-    /// Expiry of the served certificate.
-    pub expires: Option<OffsetDateTime>,
-    /// Expiry of its authority.
-    pub authority_expires: Option<OffsetDateTime>,
+    /// Validity of the served certificate.
+    pub certificate: Option<Validity>,
+    /// Validity of its authority.
+    pub authority: Option<Validity>,
     /// Whether the served certificate changed.
     pub changed: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// State of the certificates, or why they can't be managed.
+    pub certificates: Result<CertificateState, &'a CertificateError>,
+    /// Whether the match condition `rolled-out` suspends a webhook, as far as is known.
+    pub suspended: bool,
 }
 
 /// Manages the certificates.
@@ -108,14 +118,14 @@ impl CertificateManager {
     }
 
     /// Manages the certificates until the task ends; calls `report` after each check.
-    pub async fn run(mut self, mut report: impl FnMut(Result<CertificateState, &CertificateError>)) {
+    pub async fn run(mut self, mut report: impl FnMut(Report<'_>)) {
         let mut changes = self.changes();
         loop {
             let (delay, outcome) = match self.check().await {
                 Ok((next, state)) => (if self.suspended { CHECK_INTERVAL } else { duration_until(next) }, Ok(state)),
                 Err(error) => (RETRY_DELAY, Err(error)),
             };
-            report(outcome.as_ref().map(|state| *state));
+            report(Report { certificates: outcome.as_ref().map(|state| *state), suspended: self.suspended });
             // Waits for a change or the delay; a burst of changes counts as one.
             if tokio::time::timeout(delay, changes.next()).await.is_ok() {
                 while tokio::time::timeout(Duration::from_millis(50), changes.next()).await.is_ok_and(|c| c.is_some()) {
@@ -173,9 +183,10 @@ impl CertificateManager {
                 (RotationStep::Keep(next), Some(material)) => {
                     self.inject(Some(&material.bundle())).await?;
                     let changed = self.resolver.set(&material.leaf, &material.leaf_key)?;
-                    let (expires, authority_expires) = rotation::expiries(&material);
+                    let certificate = Validity::of(&material.leaf);
+                    let authority = Validity::of(&material.authority.certificate);
                     self.last_material = Some(material);
-                    return Ok((next, CertificateState { expires, authority_expires, changed }));
+                    return Ok((next, CertificateState { certificate, authority, changed }));
                 }
                 (RotationStep::Renew(reason), Some(m)) => (m.with_new_leaf(names, now, lifetimes)?, reason),
                 (RotationStep::Announce(reason), Some(m)) => (m.with_next_authority(now, lifetimes)?, reason),
@@ -217,19 +228,21 @@ impl CertificateManager {
         &mut self,
         secrets: &Api<Secret>,
     ) -> Result<(OffsetDateTime, CertificateState), CertificateError> {
-        let name = &self.settings.secret;
-        let stored = secrets.get_opt(name).await?;
+        let name = self.settings.secret.clone();
+        let stored = secrets.get_opt(&name).await?;
         let field = |key| stored.as_ref().and_then(|secret| secret::field(secret, key));
         let (Some(leaf), Some(key)) = (field(secret::LEAF), field(secret::LEAF_KEY)) else {
-            return Err(CertificateError::NotProvided(name.clone()));
+            // Finds out whether a webhook is suspended.
+            self.inject(None).await?;
+            return Err(CertificateError::NotProvided(name));
         };
         let authority = field(secret::BUNDLE);
         // Without an authority, someone else sets the caBundle.
         self.inject(authority.as_deref()).await?;
         let changed = self.resolver.set(&leaf, &key)?;
         let state = CertificateState {
-            expires: rotation::expiry(&leaf),
-            authority_expires: authority.as_deref().and_then(rotation::expiry),
+            certificate: Validity::of(&leaf),
+            authority: authority.as_deref().and_then(Validity::of),
             changed,
         };
         Ok((OffsetDateTime::now_utc() + MAX_INTERVAL, state))

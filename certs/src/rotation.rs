@@ -1,17 +1,19 @@
 //! Decides which certificates are due. Pure: the time is an argument.
 //!
-//! A certificate is renewed after two thirds of its lifetime. An authority is rotated in steps with
-//! a pause after each, so that every certificate that a replica still serves matches every bundle
-//! that an API server still has: the next authority is announced (both are trusted), then it issues
-//! (both are trusted), then the old one is removed.
+//! A certificate is renewed after two thirds of its lifetime, and at once if it is not valid by the
+//! clock of the replica. An authority is rotated in steps with a pause after each, so that every
+//! certificate that a replica still serves matches every bundle that an API server still has: the
+//! next authority is announced (both are trusted), then it issues (both are trusted), then the old
+//! one is removed. If the issuing authority is not valid, the next one issues without a pause.
 
 use rcgen::{KeyPair, PublicKeyData};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::issue::{Lifetimes, SKEW};
+use crate::issue::Lifetimes;
 use crate::material::{Authority, Material};
+use crate::validity::Validity;
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,61 +43,55 @@ pub fn next_step(
     let Some(authority) = certificate(&material.authority) else {
         return RotationStep::Replace("the authority is invalid, or its key doesn't match");
     };
-    if authority.expires <= now {
-        return RotationStep::Replace("the authority has expired");
+    let next = material.next.as_ref().and_then(certificate).filter(|next| next.validity.contains(now));
+    if !authority.validity.contains(now) {
+        // API servers with the same time refuse all certificates of this authority.
+        return match next {
+            Some(_) => RotationStep::Promote,
+            None if authority.validity.starts > now => RotationStep::Announce("the authority is not valid yet"),
+            None => RotationStep::Announce("the authority has expired"),
+        };
     }
     let leaf = match leaf(material, &authority, names) {
-        Ok(leaf) => leaf,
+        Ok(leaf) => leaf.validity,
         Err(why) => return RotationStep::Renew(why),
     };
-    if let Some(next) = &material.next {
-        let Some(next) = certificate(next) else {
-            return RotationStep::Announce("the announced authority is invalid");
-        };
-        let due = next.issued + lifetimes.step_duration();
-        return if due <= now { RotationStep::Promote } else { RotationStep::Keep(due) };
+    if leaf.starts > now {
+        return RotationStep::Renew("the server certificate is not valid yet");
     }
-    if leaf.renewal_time() <= now {
+    if next.is_none() && material.next.is_some() {
+        return RotationStep::Announce("the announced authority is invalid, has expired, or is not valid yet");
+    }
+    let pause = lifetimes.step_duration();
+    let promotion = next.map(|next| next.validity.issued(lifetimes.authority) + pause);
+    if promotion.is_some_and(|due| due <= now) {
+        return RotationStep::Promote;
+    }
+    let renewal = leaf.renewal_time(lifetimes.leaf);
+    if renewal <= now {
         return RotationStep::Renew("the server certificate is past two thirds of its lifetime");
     }
-    let mut next = leaf.renewal_time();
-    if !material.old.is_empty() {
-        let due = leaf.issued + lifetimes.step_duration();
-        if due <= now {
-            return RotationStep::Finish;
-        }
-        next = next.min(due);
-    } else if authority.renewal_time() <= now {
+    if let Some(promotion) = promotion {
+        return RotationStep::Keep(promotion.min(renewal).min(authority.validity.expires));
+    }
+    let removal = (!material.old.is_empty()).then(|| leaf.issued(lifetimes.leaf) + pause);
+    if removal.is_some_and(|due| due <= now) {
+        return RotationStep::Finish;
+    }
+    let rotation = authority.validity.renewal_time(lifetimes.authority);
+    if rotation <= now {
         return RotationStep::Announce("the authority is past two thirds of its lifetime");
     }
-    RotationStep::Keep(next.min(authority.renewal_time().max(now + lifetimes.step_duration())))
-}
-
-/// Expiry of the server certificate in `material`, and of its authority.
-pub fn expiries(material: &Material) -> (Option<OffsetDateTime>, Option<OffsetDateTime>) {
-    (parse(&material.leaf).map(|c| c.expires), parse(&material.authority.certificate).map(|c| c.expires))
-}
-
-/// Expiry of the certificate in `pem`.
-pub fn expiry(pem: &str) -> Option<OffsetDateTime> {
-    parse(pem).map(|certificate| certificate.expires)
+    RotationStep::Keep(removal.unwrap_or(renewal).min(renewal).min(rotation))
 }
 
 /// The relevant fields of a certificate.
 struct Certificate {
-    issued: OffsetDateTime,
-    expires: OffsetDateTime,
+    validity: Validity,
     subject: Vec<u8>,
     issuer: Vec<u8>,
     key: Vec<u8>,
     names: Vec<String>,
-}
-
-impl Certificate {
-    /// Renewal time: two thirds of the lifetime.
-    fn renewal_time(&self) -> OffsetDateTime {
-        self.issued + (self.expires - self.issued) * 2 / 3
-    }
 }
 
 fn parse(pem: &str) -> Option<Certificate> {
@@ -108,8 +104,7 @@ fn parse(pem: &str) -> Option<Certificate> {
         _ => None,
     });
     Some(Certificate {
-        issued: parsed.validity().not_before.to_datetime() + SKEW,
-        expires: parsed.validity().not_after.to_datetime(),
+        validity: Validity::from(parsed.validity()),
         subject: parsed.subject().as_raw().to_vec(),
         issuer: parsed.issuer().as_raw().to_vec(),
         key: parsed.public_key().raw.to_vec(),
@@ -126,7 +121,7 @@ fn certificate(authority: &Authority) -> Option<Certificate> {
     parse(&authority.certificate).filter(|certificate| matches_key(certificate, &authority.key))
 }
 
-/// The server certificate, if it is valid for `names`.
+/// The server certificate, if it has `names` and `authority` issued it.
 fn leaf(material: &Material, authority: &Certificate, names: &[String]) -> Result<Certificate, &'static str> {
     let leaf = parse(&material.leaf).ok_or("the server certificate is invalid")?;
     if !matches_key(&leaf, &material.leaf_key) {
@@ -146,7 +141,8 @@ mod tests {
     use time::Duration;
 
     use super::*;
-    use crate::issue::issue_all;
+    use crate::issue::{self, issue_all};
+    use crate::validity::SKEW;
 
     type Change = fn(&mut Material, &Material);
 
@@ -168,13 +164,101 @@ mod tests {
     fn certificates_are_kept_until_two_thirds_of_lifetime() {
         let material = issue_all(&names(), start(), LIVES).unwrap();
         assert_eq!(of(&material, start()), RotationStep::Keep(start() + Duration::days(20)));
-        // A clock that is a few minutes behind.
+        // A clock that is a day behind.
         assert_eq!(of(&material, start() - SKEW), RotationStep::Keep(start() + Duration::days(20)));
         assert_eq!(
             of(&material, start() + Duration::days(20)),
             RotationStep::Renew("the server certificate is past two thirds of its lifetime")
         );
-        assert_eq!(of(&material, start() + Duration::days(91)), RotationStep::Replace("the authority has expired"));
+    }
+
+    #[test]
+    fn authority_that_is_not_valid_is_replaced_without_pause() {
+        let material = issue_all(&names(), start(), LIVES).unwrap();
+        for (now, why) in [
+            (start() - SKEW - Duration::SECOND, "the authority is not valid yet"),
+            (start() - Duration::days(1000), "the authority is not valid yet"),
+            (start() + LIVES.authority, "the authority has expired"),
+            (start() + Duration::days(1000), "the authority has expired"),
+        ] {
+            assert_eq!(of(&material, now), RotationStep::Announce(why));
+            let announced = material.clone().with_next_authority(now, LIVES).unwrap();
+            assert_eq!(of(&announced, now), RotationStep::Promote);
+            let promoted = announced.with_promoted_authority(&names(), now, LIVES).unwrap();
+            assert!(matches!(of(&promoted, now), RotationStep::Keep(_)), "{why}");
+            // Replicas that still serve the previous certificate are trusted.
+            assert_eq!(promoted.old, material.authority.certificate);
+        }
+    }
+
+    #[test]
+    fn certificate_of_a_clock_that_is_ahead_is_renewed_and_valid_by_both_clocks() {
+        let ahead = start() + Duration::days(40);
+        let mut material = issue_all(&names(), start(), LIVES).unwrap();
+        let validity = Validity::of_new(ahead, LIVES.leaf, None);
+        (material.leaf, material.leaf_key) = issue::leaf(&material.authority, &names(), validity).unwrap();
+        assert_eq!(of(&material, start()), RotationStep::Renew("the server certificate is not valid yet"));
+        let renewed = material.with_new_leaf(&names(), start(), LIVES).unwrap();
+        for now in [start(), ahead] {
+            assert!(matches!(of(&renewed, now), RotationStep::Keep(_)), "{now}");
+        }
+    }
+
+    #[test]
+    fn certificate_is_renewed_while_an_authority_waits_for_its_turn() {
+        // The clock of the replica that announced it is ahead.
+        let ahead = start() + Duration::days(50);
+        let material = issue_all(&names(), start(), LIVES).unwrap().with_next_authority(ahead, LIVES).unwrap();
+        assert_eq!(of(&material, start()), RotationStep::Keep(start() + Duration::days(20)));
+        assert!(matches!(of(&material, start() + Duration::days(20)), RotationStep::Renew(_)));
+    }
+
+    /// The turn of a replica, as the manager takes it; returns whether it changes `material`.
+    fn turn(material: &mut Option<Material>, now: OffsetDateTime) -> bool {
+        let step = next_step(material.as_ref(), &names(), now, LIVES);
+        let changed = match (step, material.take()) {
+            (RotationStep::Keep(_), kept) => {
+                *material = kept;
+                return false;
+            }
+            (RotationStep::Renew(_), Some(m)) => m.with_new_leaf(&names(), now, LIVES),
+            (RotationStep::Announce(_), Some(m)) => m.with_next_authority(now, LIVES),
+            (RotationStep::Promote, Some(m)) => m.with_promoted_authority(&names(), now, LIVES),
+            (RotationStep::Finish, Some(m)) => Ok(m.without_old_authority()),
+            (RotationStep::Replace(_), _) | (_, None) => issue_all(&names(), now, LIVES),
+        };
+        *material = Some(changed.unwrap());
+        true
+    }
+
+    #[test]
+    fn replicas_with_different_clocks_agree() {
+        let offsets = [-1000, -40, -2, 0, 2, 40, 1000].map(Duration::days);
+        for (first, second) in offsets.iter().flat_map(|first| offsets.map(|second| (*first, second))) {
+            let clocks = [first, second, Duration::ZERO];
+            let (mut material, mut now) = (None, start());
+            // The installation, a renewal of the certificate, and a rotation of the authority.
+            for pause in [0, 21, 61].map(Duration::days) {
+                now += pause;
+                let mut last_change = 0;
+                for round in 1..=9 {
+                    for clock in clocks {
+                        if turn(&mut material, now + clock) {
+                            last_change = round;
+                        }
+                    }
+                    now += Duration::minutes(2);
+                }
+                assert!(last_change <= 5, "{clocks:?}: still changed in round {last_change} after {pause}");
+                let material = material.as_ref().unwrap();
+                let pems = [&material.leaf, &material.authority.certificate];
+                let validities = pems.map(|pem| Validity::of(pem).unwrap());
+                for clock in clocks {
+                    let is_valid = validities.iter().all(|validity| validity.contains(now + clock));
+                    assert!(is_valid, "{clocks:?} after {pause}: {clock}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -34,12 +34,14 @@ pub const DESCRIPTION: &str = "operator.knative.dev/description";
 /// Annotation: what happens if a resource is deleted while its cluster is unreachable: [`ORPHAN`];
 /// by default, the deletion waits.
 pub const ON_UNREACHABLE: &str = "operator.knative.dev/on-unreachable";
-/// Annotation: what happens to the installation if a resource is deleted: [`ORPHAN`]; by default,
-/// it is uninstalled.
+/// Annotation: what happens to the installation if a resource is deleted: [`ORPHAN`] or [`WAIT`];
+/// by default, it is uninstalled.
 pub const ON_DELETE: &str = "operator.knative.dev/on-delete";
 /// Value of [`ON_UNREACHABLE`] and [`ON_DELETE`]: delete the resource and leave its objects on the
 /// cluster.
 pub const ORPHAN: &str = "orphan";
+/// Value of [`ON_DELETE`]: uninstall once the users' objects of Knative are gone.
+pub const WAIT: &str = "wait";
 /// Annotation: a changed value triggers a reconcile.
 pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
 /// Annotation of a namespace: the resource whose operator created it, with which it is deleted.
@@ -52,6 +54,9 @@ pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
 /// Annotation of the status: uid of the namespace `kube-system` of the target cluster, which
 /// identifies it, regardless of the names of its ClusterProfiles.
 pub const CLUSTER_UID: &str = "operator.knative.dev/cluster-uid";
+/// Annotation of the status: clusters that the ClusterProfile referred to before, where
+/// installations may be left, as JSON.
+pub const FORMER_CLUSTERS: &str = "operator.knative.dev/former-clusters";
 /// Annotation of the status: what others had put into the namespace on the spoke before.
 pub const NAMESPACE_CONTENTS: &str = "operator.knative.dev/namespace-contents";
 /// Annotation of a Secret with a credential: the ClusterProfiles that get it, as `NAMESPACE/NAME`,

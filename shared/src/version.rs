@@ -149,11 +149,42 @@ impl Version {
         available.contains(&exact).then_some(exact).ok_or_else(unavailable)
     }
 
+    /// The version to install for `asked` where `installed` is installed: a newer one that `asked`
+    /// means, or else the installed one while `asked` means it, too, also if `available` lacks it.
+    /// So an older set of versions takes nothing back.
+    pub fn resolve_after(
+        asked: Option<&str>,
+        installed: Option<&Self>,
+        available: &[Self],
+    ) -> Result<Self, VersionError> {
+        let kept = installed.filter(|installed| installed.satisfies(asked));
+        match (Self::resolve(asked, available), kept) {
+            (Ok(version), Some(kept)) if version < *kept => Ok(kept.clone()),
+            (Err(VersionError::Unavailable { .. }), Some(kept)) => Ok(kept.clone()),
+            (resolved, _) => resolved,
+        }
+    }
+
+    /// Whether it is one that `asked` (`spec.version`) means.
+    fn satisfies(&self, asked: Option<&str>) -> bool {
+        let asked = asked.unwrap_or_default();
+        if asked.is_empty() || asked.eq_ignore_ascii_case("latest") {
+            return true;
+        }
+        match major_minor(asked) {
+            Some(minor) => (self.number.major, self.number.minor) == minor,
+            None => asked.parse::<Self>().is_ok_and(|exact| exact == *self),
+        }
+    }
+
     /// The version that `asked` (`spec.version`) means with own manifests: as given, but `latest`
     /// means the newest of `available`.
-    pub fn verbatim(asked: Option<&str>, available: &[Self]) -> Result<Self, VersionError> {
+    pub fn verbatim(asked: Option<&str>, installed: Option<&Self>, available: &[Self]) -> Result<Self, VersionError> {
         let asked = asked.unwrap_or_default();
-        if asked.eq_ignore_ascii_case("latest") { Self::resolve(Some(asked), available) } else { asked.parse() }
+        if asked.eq_ignore_ascii_case("latest") {
+            return Self::resolve_after(Some(asked), installed, available);
+        }
+        asked.parse()
     }
 
     /// Whether `self` may follow `installed`: the same minor version or a neighbouring one, up or
@@ -201,13 +232,44 @@ mod tests {
     }
 
     #[test]
+    fn installed_version_is_never_taken_back_unasked() {
+        let bundle = versions(&["1.21.0", "1.22.0", "1.22.1", "1.23.0"]);
+        for (asked, installed, expected) in [
+            (None, "1.22.1", "1.23.0"),
+            (None, "1.24.0", "1.24.0"),
+            (Some("latest"), "1.23.4", "1.23.4"),
+            (Some("1.22"), "1.22.0", "1.22.1"),
+            (Some("1.22"), "1.22.4", "1.22.4"),
+            (Some("1.24"), "1.24.2", "1.24.2"),
+            (Some("1.24.2"), "1.24.2", "1.24.2"),
+            // On request.
+            (Some("1.22.0"), "1.22.4", "1.22.0"),
+            (Some("1.22"), "1.23.0", "1.22.1"),
+            (Some("1.21"), "1.24.0", "1.21.0"),
+        ] {
+            let installed = installed.parse().unwrap();
+            let version = Version::resolve_after(asked, Some(&installed), &bundle).unwrap();
+            assert_eq!(version.to_string(), expected, "{asked:?} after {installed}");
+        }
+        let installed = "1.24.2".parse().unwrap();
+        for asked in ["1.24.1", "1.25", "x"] {
+            assert!(Version::resolve_after(Some(asked), Some(&installed), &bundle).is_err(), "{asked}");
+        }
+        assert_eq!(Version::resolve_after(None, None, &bundle).unwrap().to_string(), "1.23.0");
+        assert!(Version::resolve_after(None, None, &[]).is_err());
+    }
+
+    #[test]
     fn own_manifests_keep_given_version() {
         let bundle = versions(&["1.22.0", "1.22.1"]);
         for (asked, expected) in [("1.22", "1.22"), ("v1.30.7", "1.30.7"), ("latest", "1.22.1")] {
-            assert_eq!(Version::verbatim(Some(asked), &bundle).unwrap().to_string(), expected);
+            assert_eq!(Version::verbatim(Some(asked), None, &bundle).unwrap().to_string(), expected);
         }
         assert!(
-            Version::verbatim(None, &bundle).unwrap_err().to_string().starts_with("target version v is not in a valid")
+            Version::verbatim(None, None, &bundle)
+                .unwrap_err()
+                .to_string()
+                .starts_with("target version v is not in a valid")
         );
         assert!(versions(&["1.22"])[0].same_minor(&bundle[1]));
     }

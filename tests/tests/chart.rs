@@ -2,6 +2,11 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+#[path = "chart/live.rs"]
+mod live;
+#[path = "chart/webhook.rs"]
+mod webhook;
+
 use std::process::Command;
 
 use knative_operator_shared::api::Component;
@@ -10,18 +15,26 @@ use knative_operator_shared::label::{FLEET_ANNOTATIONS, FLEET_LABELS};
 use knative_operator_tests::{go_operator, tools};
 use serde_json::{Value, json};
 
-fn template(arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(tools::control_plane("helm").unwrap())
-        .args(["template", "release", "--namespace", "knative-operator"])
-        .arg(tools::project().join("charts/knative-operator"))
-        .args(arguments)
-        .output()
-        .unwrap();
+/// `helm template` with `arguments`.
+fn helm(arguments: &[&str]) -> Command {
+    let mut command = Command::new(tools::control_plane("helm").unwrap());
+    command.args(["template", "release", "--namespace", "knative-operator"]);
+    command.arg(tools::project().join("charts/knative-operator")).args(arguments);
+    command
+}
+
+/// What `helm` prints.
+fn output(helm: &mut Command) -> Result<String, String> {
+    let output = helm.output().unwrap();
     if output.status.success() {
         Ok(String::from_utf8(output.stdout).unwrap())
     } else {
         Err(String::from_utf8(output.stderr).unwrap())
     }
+}
+
+fn template(arguments: &[&str]) -> Result<String, String> {
+    output(&mut helm(arguments))
 }
 
 fn objects(arguments: &[&str]) -> Vec<Value> {
@@ -174,6 +187,12 @@ fn invalid_values_are_refused() {
         ),
         (vec!["--set", "knative_operator.operator_webhook.certificates.source=vault"], "certificates"),
         (vec!["--set", "knative_operator.operator_webhook.drainDelay=long"], "drainDelay"),
+        (vec!["--set", "knative_operator.operator_webhook.port=0"], "port"),
+        (vec!["--set", "knative_operator.operator_webhook.metricsPort=70000"], "metricsPort"),
+        (vec!["--set", "knative_operator.operator_webhook.healthPort=health"], "healthPort"),
+        (vec!["--set", "knative_operator.operator_webhook.hostNetwork=maybe"], "hostNetwork"),
+        (vec!["--set", "priorityClassQuota.enabled=maybe"], "priorityClassQuota"),
+        (vec!["--set", "priorityClassQuota.pods=3"], "priorityClassQuota"),
         (
             vec!["--set", "knative_operator.multicluster.remoteDeploymentsPollInterval=soon"],
             "remoteDeploymentsPollInterval",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 use knative_operator_certs::issue::Lifetimes;
 use knative_operator_certs::{
-    CertificateError, CertificateManager, CertificateResolver, CertificateSource, CertificateState, Settings,
+    CertificateManager, CertificateResolver, CertificateSource, Report, Settings, retreat_with_namespace,
 };
 use knative_operator_runtime::admin::{AdminArgs, AdminError};
 use knative_operator_runtime::duration::duration;
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::authorization::{Authorizer, Mode};
 use crate::cluster_facts::ClusterFacts;
+use crate::definition::Definitions;
 use crate::metrics::Metrics;
 use crate::stored_fleets::StoredFleets;
 use crate::{informers, routes};
@@ -175,6 +176,10 @@ impl Args {
             }),
             Certificates::Provided => CertificateSource::Provided,
         };
+        let (own_namespace, configurations) =
+            (namespace.clone(), (validating_configuration.clone(), mutating_configuration.clone()));
+        let watching = client.clone();
+        let retreat = retreat_with_namespace(&watching, &own_namespace, &configurations.0, &configurations.1);
         let settings = Settings {
             namespace: namespace.clone(),
             secret,
@@ -200,6 +205,7 @@ impl Args {
         ];
         let authorizer = Authorizer::new(authorization, local_installation, exempt, client.clone(), metrics.clone());
         let stored_fleets = StoredFleets::new(client.clone());
+        let definitions = Definitions::new(client.clone());
         let informers = informers::run(client.clone(), namespace, facts.clone());
 
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
@@ -212,7 +218,7 @@ impl Args {
             listener,
             Arc::new(resolver),
             clients,
-            routes::router(metrics, facts, authorizer, stored_fleets, draining),
+            routes::router(metrics, facts, authorizer, stored_fleets, definitions, draining),
             delayed.clone(),
         );
         let drain = async {
@@ -231,20 +237,21 @@ impl Args {
             result = async { let r = admin.await; if r.is_ok() { std::future::pending::<()>().await } r } => result.map_err(RunError::Admin),
             () = certificates => Ok(()),
             () = informers => Ok(()),
+            () = retreat => Ok(()),
         }
     }
 }
 
 /// Reports the state of the certificates: the webhook is ready with a trusted certificate that has
 /// not expired.
-fn report_state(readiness: Readiness, metrics: Metrics) -> impl FnMut(Result<CertificateState, &CertificateError>) {
+fn report_state(readiness: Readiness, metrics: Metrics) -> impl FnMut(Report<'_>) {
     let mut expires = None;
-    move |outcome| {
-        match outcome {
+    move |report| {
+        metrics.set_suspended(report.suspended);
+        match report.certificates {
             Ok(state) => {
-                expires = state.expires;
-                let unix = |time: Option<time::OffsetDateTime>| time.map(time::OffsetDateTime::unix_timestamp);
-                metrics.set_certificate(unix(state.expires), unix(state.authority_expires), state.changed);
+                expires = state.certificate.map(|validity| validity.expires);
+                metrics.set_certificate(&state);
             }
             Err(error) => {
                 metrics.count_certificate_failure();

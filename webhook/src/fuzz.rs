@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::authorization::Authorizer;
 use crate::cluster_facts::ClusterFacts;
+use crate::definition::Definitions;
 use crate::metrics::{Metrics, Webhook};
 use crate::request::{self, ReviewError};
 use crate::review::Review;
@@ -63,8 +64,8 @@ fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
 }
 
 fn app(metrics: Metrics) -> routes::App {
-    let (facts, fleets) = (ClusterFacts::default(), StoredFleets::none());
-    routes::App::new(metrics, facts, Authorizer::off(), fleets, CancellationToken::new())
+    let (facts, fleets, definitions) = (ClusterFacts::default(), StoredFleets::none(), Definitions::none());
+    routes::App::new(metrics, facts, Authorizer::off(), fleets, definitions, CancellationToken::new())
 }
 
 /// The answer, which needs no other process.

@@ -9,6 +9,7 @@ mod args;
 mod authorization;
 mod body;
 mod cluster_facts;
+mod definition;
 mod fleet;
 #[cfg(test)]
 mod fuzz;
@@ -18,6 +19,7 @@ mod metrics;
 mod request;
 mod review;
 mod routes;
+mod schema;
 mod stored_fleets;
 mod turns;
 

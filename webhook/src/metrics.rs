@@ -3,12 +3,14 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use knative_operator_certs::CertificateState;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use time::OffsetDateTime;
 
 /// One of the two webhooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +72,13 @@ pub struct Metrics {
     invalid: Family<WebhookLabels, Counter>,
     authorizations: Family<AuthorizationLabels, Counter>,
     authorization_durations: Histogram,
+    certificate_starts: Gauge<f64, AtomicU64>,
     certificate_expires: Gauge<f64, AtomicU64>,
+    authority_starts: Gauge<f64, AtomicU64>,
     authority_expires: Gauge<f64, AtomicU64>,
     reloads: Counter,
     failures: Counter,
+    suspended: Gauge,
 }
 
 impl Metrics {
@@ -87,10 +92,13 @@ impl Metrics {
             authorizations: Family::default(),
             // From 0.5 milliseconds to 4 seconds.
             authorization_durations: Histogram::new(exponential_buckets(0.000_5, 2.0, 14)),
+            certificate_starts: Gauge::default(),
             certificate_expires: Gauge::default(),
+            authority_starts: Gauge::default(),
             authority_expires: Gauge::default(),
             reloads: Counter::default(),
             failures: Counter::default(),
+            suspended: Gauge::default(),
         };
         let mut registry = Registry::default();
         registry.register(
@@ -118,8 +126,16 @@ impl Metrics {
             "Duration of SubjectAccessReviews",
             metrics.authorization_durations.clone(),
         );
+        let starts = "Time from which the served certificate is valid, as Unix time";
+        registry.register(
+            "webhook_certificate_not_before_timestamp_seconds",
+            starts,
+            metrics.certificate_starts.clone(),
+        );
         let expires = "Expiry of the served certificate, as Unix time";
         registry.register("webhook_certificate_expiry_timestamp_seconds", expires, metrics.certificate_expires.clone());
+        let starts = "Time from which the authority of the certificate is valid, as Unix time";
+        registry.register("webhook_authority_not_before_timestamp_seconds", starts, metrics.authority_starts.clone());
         let expires = "Expiry of the authority of the certificate, as Unix time";
         registry.register("webhook_authority_expiry_timestamp_seconds", expires, metrics.authority_expires.clone());
         registry.register("webhook_certificate_reloads", "Changes of the served certificate", metrics.reloads.clone());
@@ -127,6 +143,11 @@ impl Metrics {
             "webhook_certificate_failures",
             "Failures to manage the certificates",
             metrics.failures.clone(),
+        );
+        registry.register(
+            "webhook_admission_suspended",
+            "1 while a webhook configuration has the match condition rolled-out, which suspends the webhook",
+            metrics.suspended.clone(),
         );
         (metrics, registry)
     }
@@ -173,15 +194,23 @@ impl Metrics {
         self.authorization_durations.observe(duration.as_secs_f64());
     }
 
-    /// Sets the expiry of the certificate and its authority as Unix time; counts a changed
+    /// Sets when the certificate and its authority are valid, as Unix time; counts a changed
     /// certificate.
     #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit
-    pub fn set_certificate(&self, expires: Option<i64>, authority_expires: Option<i64>, changed: bool) {
-        self.certificate_expires.set(expires.unwrap_or_default() as f64);
-        self.authority_expires.set(authority_expires.unwrap_or_default() as f64);
-        if changed {
+    pub fn set_certificate(&self, state: &CertificateState) {
+        let unix = |time: Option<OffsetDateTime>| time.map_or(0.0, |time| time.unix_timestamp() as f64);
+        self.certificate_starts.set(unix(state.certificate.map(|validity| validity.starts)));
+        self.certificate_expires.set(unix(state.certificate.map(|validity| validity.expires)));
+        self.authority_starts.set(unix(state.authority.map(|validity| validity.starts)));
+        self.authority_expires.set(unix(state.authority.map(|validity| validity.expires)));
+        if state.changed {
             self.reloads.inc();
         }
+    }
+
+    /// Sets whether a migration suspends a webhook.
+    pub fn set_suspended(&self, suspended: bool) {
+        self.suspended.set(i64::from(suspended));
     }
 
     /// Counts a failure to manage the certificates.
@@ -194,5 +223,35 @@ fn name(webhook: Webhook) -> &'static str {
     match webhook {
         Webhook::Validate => "validate",
         Webhook::Mutate => "mutate",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_certs::Validity;
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn validity_and_suspension_are_exported() {
+        let (metrics, registry) = Metrics::registered();
+        let time = |seconds| OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+        let validity = |starts, expires| Some(Validity { starts: time(starts), expires: time(expires) });
+        let state = CertificateState { certificate: validity(1, 2), authority: validity(3, 4), changed: true };
+        metrics.set_certificate(&state);
+        metrics.set_suspended(true);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "webhook_certificate_not_before_timestamp_seconds 1.0\n",
+            "webhook_certificate_expiry_timestamp_seconds 2.0\n",
+            "webhook_authority_not_before_timestamp_seconds 3.0\n",
+            "webhook_authority_expiry_timestamp_seconds 4.0\n",
+            "webhook_certificate_reloads_total 1\n",
+            "webhook_admission_suspended 1\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
     }
 }

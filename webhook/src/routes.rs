@@ -23,11 +23,13 @@ use crate::approval;
 use crate::authorization::{self, Authorizer, refusal};
 use crate::body;
 use crate::cluster_facts::ClusterFacts;
+use crate::definition::Definitions;
 use crate::fleet;
 use crate::lifetime::{foreground, missing_owner, new_owners};
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
 use crate::review::Review;
+use crate::schema;
 use crate::stored_fleets::StoredFleets;
 use crate::turns::Turns;
 
@@ -42,6 +44,7 @@ pub struct App {
     facts: ClusterFacts,
     authorizer: Authorizer,
     stored_fleets: StoredFleets,
+    definitions: Definitions,
     reviews: Arc<Semaphore>,
     /// The turn of a large body.
     large: Arc<Semaphore>,
@@ -55,9 +58,10 @@ pub fn router(
     facts: ClusterFacts,
     authorizer: Authorizer,
     stored_fleets: StoredFleets,
+    definitions: Definitions,
     draining: CancellationToken,
 ) -> Router {
-    let app = App::new(metrics, facts, authorizer, stored_fleets, draining);
+    let app = App::new(metrics, facts, authorizer, stored_fleets, definitions, draining);
     let of = |webhook| {
         post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await })
     };
@@ -71,6 +75,7 @@ impl App {
         facts: ClusterFacts,
         authorizer: Authorizer,
         stored_fleets: StoredFleets,
+        definitions: Definitions,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -78,6 +83,7 @@ impl App {
             facts,
             authorizer,
             stored_fleets,
+            definitions,
             reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
             large: Arc::new(Semaphore::new(1)),
             fleets: Turns::new(),
@@ -136,6 +142,7 @@ impl App {
                 let (request, mut violations) = self.violations(request, validate).await?;
                 violations.extend(self.authorizer.check(&request).await);
                 violations.extend(foreground(&request));
+                violations.extend(self.definitions.check(&request).await);
                 if !violations.iter().any(Violation::is_error) && !self.authorizer.is_exempt(&request) {
                     violations.extend(self.check_owner(&request).await);
                 }
@@ -148,6 +155,9 @@ impl App {
             // Validates, too: the API server checks the CRD's own rules between the mutating and
             // the validating webhooks, and their messages say less.
             Webhook::Mutate => {
+                if let Some(patch) = schema::restored(&request) {
+                    return Ok(Review::allow_with_patch(request, &patch));
+                }
                 let (request, mut violations) = self.violations(request, validate_before_schema).await?;
                 let bound = self.bind(&request).await.unwrap_or_else(|violation| {
                     violations.push(violation);

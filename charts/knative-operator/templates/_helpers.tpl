@@ -93,13 +93,44 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* The Secret with the webhook's certificates. */}}
+{{/* The Secret with the webhook's certificates. Each source has its own, so that a change of the
+source deletes no Secret that is still used, and finds none of another owner. */}}
 {{- define "knative-operator.certificateSecret" -}}
 {{- $certificates := .Values.knative_operator.operator_webhook.certificates }}
-{{- if and (eq $certificates.source "secret") (not $certificates.secretName) }}
+{{- if eq $certificates.source "secret" }}
+{{- if not $certificates.secretName }}
 {{- fail "knative_operator.operator_webhook.certificates.source is secret but certificates.secretName is empty; name the Secret that holds tls.crt, tls.key and ca.crt" }}
 {{- end }}
-{{- $certificates.secretName | default "operator-webhook-certs" }}
+{{- $certificates.secretName }}
+{{- else if eq $certificates.source "cert-manager" }}
+{{- "operator-webhook-cert-manager" }}
+{{- else }}
+{{- "operator-webhook-certs" }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses the Secret of the source self for the source secret: Helm would delete it. */}}
+{{- define "knative-operator.checkCertificates" -}}
+{{- $certificates := .Values.knative_operator.operator_webhook.certificates }}
+{{- if and .Release.IsUpgrade (eq $certificates.source "secret") (eq ($certificates.secretName | toString) "operator-webhook-certs") }}
+{{- $live := lookup "v1" "Secret" .Release.Namespace "operator-webhook-certs" | default dict }}
+{{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $live) .Release.Name }}
+{{- fail "knative_operator.operator_webhook.certificates.secretName is operator-webhook-certs, the Secret of the source self, which this upgrade would delete; give your Secret another name" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses an upgrade that removes the controller of fleets while there are fleets: their deletion
+would never end. helm template, which can't see a cluster, finds none; an install is never refused.
+lookup fails for kinds that the cluster doesn't have. */}}
+{{- define "knative-operator.checkFleets" -}}
+{{- if and .Release.IsUpgrade (not (.Values.knative_operator.fleet | default dict).enabled) }}
+{{- if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "knativefleets.operator.knative.dev" }}
+{{- with (lookup "operator.knative.dev/v1alpha1" "KnativeFleet" "" "").items }}
+{{- fail (printf "knative_operator.fleet.enabled is false, but the cluster has KnativeFleets: %d. Without their controller, rollouts stop and deletions of fleets never end. Keep knative_operator.fleet.enabled=true until they are deleted: kubectl get knativefleets --all-namespaces lists them, and a deleted fleet with spec.removal.policy: Orphan leaves its resources" (len .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Refuses invalid multicluster values. */}}

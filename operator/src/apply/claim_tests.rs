@@ -225,6 +225,7 @@ fn resource(hub: &str, name: &'static str, anchor: &'static str) -> Resource {
         confirmed: false,
         adopted: false,
         released: false,
+        applied: None,
         replaced: Vec::new(),
     };
     Resource {

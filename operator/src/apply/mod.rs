@@ -4,7 +4,7 @@
 //! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders the
 //! writes by phase, [`write`] applies one object. [`anchor`] stores the inventory and the owner on
 //! the cluster; [`claim`] decides who that is. [`remove`] deletes what shows that it belongs to the
-//! installation ([`proof`]).
+//! installation ([`proof`]); [`sweep`] finds that where the inventory is lost.
 
 pub mod anchor;
 pub mod claim;
@@ -22,10 +22,12 @@ pub mod proof;
 mod records;
 pub mod remove;
 mod served;
+pub mod sweep;
 mod takeover;
 pub mod target;
 pub mod throttle;
 pub mod update_strategy;
+pub mod users;
 pub mod watch;
 mod write;
 

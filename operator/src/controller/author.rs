@@ -6,8 +6,10 @@ use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::permission::Permission;
-use knative_operator_shared::label::AUTHOR;
+use knative_operator_shared::label::{AUTHOR, SHARED_TARGET};
 use kube::Client;
+
+use super::conditions::OCCUPIED;
 
 /// Name of the operator's ServiceAccount in the chart.
 const SERVICE_ACCOUNT: &str = "knative-operator";
@@ -36,6 +38,11 @@ impl Authors {
         let permission = Permission::to_target(resource.common().cluster_profile_ref.as_ref());
         let value = resource.meta().annotations.as_ref().and_then(|all| all.get(AUTHOR));
         let Some(author) = value.and_then(|value| User::decode(value)) else {
+            // Stored before a webhook recorded authors: what `audit` lists. One that waited for the
+            // cluster of another resource must not get it unasked.
+            if !has_waited(resource) {
+                return Ok(None);
+            }
             return Ok(Some(message(resource, &permission, "it is not known who created the resource")));
         };
         if author.username == self.operator {
@@ -51,6 +58,14 @@ impl Authors {
         );
         Ok((!is_allowed).then(|| message(resource, &permission, &who)))
     }
+}
+
+/// Whether `resource` waited for another one to give up its cluster, or wanted to.
+fn has_waited(resource: &Knative) -> bool {
+    let annotations = resource.meta().annotations.as_ref();
+    let mut conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
+    annotations.is_some_and(|all| all.contains_key(SHARED_TARGET))
+        || conditions.any(|condition| condition.reason.as_deref() == Some(OCCUPIED))
 }
 
 /// The user that the operator in `namespace` is.
@@ -74,6 +89,22 @@ mod tests {
     use knative_operator_shared::api::KnativeServing;
 
     use super::*;
+
+    #[test]
+    fn only_waiting_resources_need_a_known_author() {
+        let of = |patch: serde_json::Value| {
+            let mut object = serde_json::json!({"metadata": {"name": "a"}, "spec": {}});
+            json_patch::merge(&mut object, &patch);
+            Knative::Serving(serde_json::from_value(object).unwrap())
+        };
+        let condition = |reason: &str| {
+            let condition = serde_json::json!({"type": "InstallSucceeded", "status": "False", "reason": reason});
+            of(serde_json::json!({"status": {"conditions": [condition]}}))
+        };
+        assert!(has_waited(&condition(OCCUPIED)) && !has_waited(&condition("Error")));
+        assert!(has_waited(&of(serde_json::json!({"metadata": {"annotations": {SHARED_TARGET: "true"}}}))));
+        assert!(!has_waited(&of(serde_json::json!({}))));
+    }
 
     #[test]
     fn message_names_the_role_and_the_command() {

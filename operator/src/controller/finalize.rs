@@ -7,25 +7,24 @@ use jiff::Timestamp;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
-use knative_operator_shared::label::{FIELD_MANAGER, ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER};
+use knative_operator_shared::label::{FIELD_MANAGER, ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, PROTECTED, WAIT};
 use kube::api::Patch;
 use serde_json::json;
 
+use super::conditions::ReconcileResult;
 use super::context::Context;
 use super::desired::Desired;
-use super::go_inventory::go_operator_inventory;
-use super::outcome::Requeue;
-use super::state::{OwnedAnchor, ReconcilerState};
+use super::installed::{self, Lookup};
+use super::outcome::{Outcome, Requeue};
+use super::state::ReconcilerState;
 use super::status::{self, StatusUpdate};
 use super::unreachable::{
     ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
 };
-use super::{apply_events, conditions, namespace, orphan, resolve};
+use super::{apply_events, conditions, moved, namespace, orphan, resolve};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
-use crate::apply::inventory::Inventory;
-use crate::apply::proof::Proof;
-use crate::apply::remove;
+use crate::apply::{remove, users};
 use crate::object::Kinds;
 
 /// Maximum number of objects named in the status.
@@ -34,6 +33,9 @@ const MAX_NAMED: usize = 5;
 /// most.
 const FIRST_CHECK: Duration = Duration::from_millis(100);
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Interval of checks for objects of users.
+const USERS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Attempts to add the finalizer to a resource that changes all the time.
 const FINALIZER_ATTEMPTS: usize = 10;
@@ -47,6 +49,10 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
     }
     // Stop watching: deletions are no drift now.
     state.observer = None;
+    if let Some(message) = protection(resource) {
+        let outcome = Outcome::of(ReconcileResult::Blocked("Protected", message), Requeue::AwaitChange);
+        return status::publish_outcome(cx, resource, state, outcome).await;
+    }
     match delete_installation(cx, desired, state).await {
         Ok(Deleted::Released(note)) => {
             let publish_event = || {
@@ -66,6 +72,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             };
             remove_finalizer(cx, resource, publish_event).await
         }
+        Ok(Deleted::NotYet) => Requeue::After(USERS_CHECK_INTERVAL),
         Ok(Deleted::Some) => {
             state.idle_checks += 1;
             let interval = FIRST_CHECK * 2u32.saturating_pow(state.idle_checks.min(8) - 1);
@@ -114,6 +121,21 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
     }
 }
 
+/// Why `resource` is not uninstalled: its deletion was not asked about, since the webhook was away,
+/// or the CustomResourceDefinition was deleted.
+fn protection(resource: &Knative) -> Option<String> {
+    let is_protected =
+        resource.meta().annotations.as_ref().is_some_and(|a| a.get(PROTECTED).is_some_and(|v| v == "true"));
+    let (plural, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
+    is_protected.then(|| {
+        format!(
+            "the resource is being deleted, but the annotation {PROTECTED} protects it: nothing is uninstalled. To uninstall: \
+             kubectl annotate {plural} {name} -n {namespace} {PROTECTED}-. To keep the installation: annotate it with {ON_DELETE}={ORPHAN} \
+             before, and create it again afterwards"
+        )
+    })
+}
+
 /// Removes the finalizer, then calls `publish_event`.
 async fn remove_finalizer(cx: &Context, resource: &Knative, publish_event: impl FnOnce()) -> Requeue {
     let finalizer = resource.component().finalizer();
@@ -156,6 +178,8 @@ enum Deleted {
     All,
     /// Objects are left to delete.
     Some,
+    /// Nothing is deleted before the objects of users are gone.
+    NotYet,
     /// The installation is not that of the resource.
     Nothing,
     /// The installation stays on the cluster; for people.
@@ -178,7 +202,10 @@ async fn delete_installation(
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
     let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await.map_err(failed)?);
-    let has_installed = resource.has_installed();
+    let has_installed = moved::has_installed(resource, &cluster);
+    if let Some(note) = moved::left_behind(resource, &cluster).filter(|_| state.remaining.is_none()) {
+        cx.events.warning(resource, "Orphaned", note);
+    }
     match stored.as_ref().map(|stored| &stored.anchor.record) {
         Some(Record::Owner(other)) if !other.is_same(&me) => {
             let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
@@ -201,9 +228,11 @@ async fn delete_installation(
     if let Some(why) = orphan::objection(resource) {
         return Err(DeletionError::Failed(why));
     }
+    let proof = installed::proof(resource, &store, stored.as_ref(), me, has_installed);
+    let lookup = Lookup { cx, desired, client: &cluster.client, store: &store, stored: stored.as_ref(), proof: &proof };
     let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
     if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)? {
-        let inventory = installed(cx, desired, &store, stored.as_ref()).await?;
+        let inventory = lookup.inventory().await.map_err(DeletionError::Failed)?;
         let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
         released.map_err(DeletionError::Failed)?;
         let left = describe_installation(state, resource);
@@ -212,7 +241,26 @@ async fn delete_installation(
         )));
     }
     if state.remaining.is_none() {
-        let mut inventory = installed(cx, desired, &store, stored.as_ref()).await?;
+        let mut inventory = lookup.inventory().await.map_err(DeletionError::Failed)?;
+        let counted = users::count(&cluster.client, &inventory).await.map_err(DeletionError::Failed)?;
+        let (of_users, unknown) = (counted.objects, counted.unknown.into_iter().collect::<Vec<_>>().join(", "));
+        if orphan::waits(resource) && !unknown.is_empty() {
+            let why = format!(
+                "{ON_DELETE}={WAIT} asks to wait for objects of users, and the operator may not list {unknown}"
+            );
+            return Err(DeletionError::Failed(why));
+        }
+        if !of_users.is_empty() && orphan::waits(resource) {
+            publish_progress(cx, resource, state, format!("the objects of users: {of_users}")).await;
+            return Ok(Deleted::NotYet);
+        }
+        if !of_users.is_empty() {
+            let note = format!(
+                "Objects of users stay on the cluster: {of_users}. Without Knative's controllers, those with finalizers can't be deleted. Next time, \
+                 {ON_DELETE}={WAIT} makes the deletion wait for them"
+            );
+            cx.events.warning(resource, "ObjectsOfUsersLeft", note);
+        }
         inventory.0.retain(|id, _| !remove::is_retained(id));
         if !inventory.0.is_empty() {
             cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
@@ -221,21 +269,6 @@ async fn delete_installation(
     }
     let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some) };
     let before = inventory.0.len();
-    let proof = match stored.as_ref().map(|stored| (&stored.anchor, &stored.anchor.record)) {
-        Some((anchor, record)) => {
-            let owner = if let Record::Owner(recorded) = record { recorded.clone() } else { me };
-            let owned = OwnedAnchor { anchor: anchor.clone(), owner, inventory: Inventory::default() };
-            // One without a record names this resource: an earlier version began to install.
-            Proof { unmarked: has_installed || *record == Record::Absent, ..owned.proof(resource) }
-        }
-        None => Proof {
-            marks: vec![me.mark()],
-            former: Vec::new(),
-            component: resource.component(),
-            owner: if store.is_remote() { String::new() } else { me.uid },
-            unmarked: has_installed,
-        },
-    };
     let removed = remove::delete_last_phase(&cluster.client, &Kinds::default(), &proof, inventory).await;
     apply_events::publish_left(cx, resource, &removed.left);
     if inventory.0.len() < before {
@@ -265,29 +298,6 @@ async fn delete_installation(
         }
     }
     Ok(Deleted::All)
-}
-
-/// What is installed, as far as is known.
-async fn installed(
-    cx: &Context,
-    desired: &Desired,
-    store: &InventoryStore,
-    stored: Option<&Stored>,
-) -> Result<Inventory, DeletionError> {
-    let inventory = stored.map(Stored::inventory).transpose();
-    match inventory.map_err(|error| DeletionError::Failed(knative_operator_runtime::error_text(&error)))? {
-        Some(inventory) if !inventory.0.is_empty() => return Ok(inventory),
-        None if store.is_remote() => return Ok(Inventory::default()),
-        // An empty inventory: nothing was installed, or everything is deleted apart from the
-        // namespace of a spoke; or the Go operator, which keeps no inventory, installed it.
-        _ => {}
-    }
-    // The objects of the Go operator follow from the spec.
-    if let Some(unreadable) = &desired.unreadable {
-        return Err(DeletionError::Failed(unreadable.message.clone()));
-    }
-    let found = go_operator_inventory(cx, &desired.resource).await;
-    found.map_err(|error| DeletionError::Failed(error.to_string()))
 }
 
 /// Publishes which objects are left.

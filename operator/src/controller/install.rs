@@ -20,17 +20,18 @@ use super::context::Context;
 use super::go_inventory::Intended;
 use super::installation::Installation;
 use super::namespace;
-use super::outcome::{InstalledRelease, Outcome, Requeue};
+use super::outcome::{InstalledRelease, NotStored, Outcome, Requeue, Stopped};
 use super::owner::{self, Claimed, Ownership, Unclaimed};
 use super::state::{Cluster, OwnedAnchor, Planned, ReconcilerState};
 use super::status::publish_outcome;
 use crate::apply::anchor::InventoryStore;
 use crate::apply::differ::Observation;
 use crate::apply::observed::ObservedState;
+use crate::object::AppliedVersion;
 use crate::object::Kind;
 use crate::object::Kinds;
 use crate::object::Owner;
-use crate::release::Release;
+use crate::release::{self, Release};
 use crate::render;
 use crate::render::plan::{Phase, Plan};
 
@@ -60,9 +61,6 @@ pub async fn install(
     }
 }
 
-/// Why a step ended the installation early.
-type Stopped = Box<Outcome>;
-
 /// What all steps work on.
 struct Install<'a> {
     cx: &'a Context,
@@ -87,7 +85,11 @@ impl Install<'_> {
             return Err(self.namespace_terminating());
         }
         let span = debug_span!("store_inventory");
-        let stored = self.store_inventory(state, &release, &observed).instrument(span).await?;
+        let stored = match self.store_inventory(state, &release, &observed).instrument(span).await {
+            Ok(stored) => stored,
+            Err(NotStored::Stopped(stopped)) => return Err(stopped),
+            Err(NotStored::Ineligible(recorded, why)) => return self.ineligible(state, recorded, why).await,
+        };
         let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.owned, &observed))?;
         let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
@@ -108,21 +110,26 @@ impl Install<'_> {
         state: &mut ReconcilerState,
         release: &Release,
         observed: &ObservedState,
-    ) -> Result<Inventoried, Stopped> {
+    ) -> Result<Inventoried, NotStored> {
         drop_lost_anchor(state, &self.store, observed);
         // Taken out of the state: after a failure it is loaded from the cluster again.
         if let Some(owned) = state.anchor.take() {
+            if let Some((recorded, why)) = owned.owner.objection(&self.applied()) {
+                state.anchor = Some(owned);
+                return Err(NotStored::Ineligible(recorded, why));
+            }
             return Ok(Inventoried { owned, is_new: false });
         }
         if let Some((message, rest)) = owner::recent_look(state) {
             let result = ReconcileResult::Blocked(OCCUPIED, message);
-            return Err(Box::new(Outcome::of(result, Requeue::After(rest))));
+            return Err(Box::new(Outcome::of(result, Requeue::After(rest))).into());
         }
         let draft = self.render(release, "")?;
         let applied = self.to_apply(draft.clone());
         let intended = Intended::of(self.cx, self.resource, &applied, &self.version).await;
         let namespace = namespace_manifest(self.resource, &draft);
-        let ownership = Ownership { cx: self.cx, resource: self.resource, cluster: self.cluster, store: &self.store };
+        let (cx, resource, cluster, store) = (self.cx, self.resource, self.cluster, &self.store);
+        let ownership = Ownership { cx, resource, cluster, store, applied: self.applied() };
         match ownership.claim(state, &namespace, &intended).await {
             // The anchor of a Go operator has no inventory. Its objects exist, and are observed
             // first.
@@ -139,16 +146,34 @@ impl Install<'_> {
                 Ok(Inventoried { owned, is_new: is_created && installed_version(self.resource).is_none() })
             }
             Err(Unclaimed::Occupied(message)) => {
-                Err(Box::new(Outcome::of(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)))
+                Err(Box::new(Outcome::of(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)).into())
             }
             Err(Unclaimed::NotPermitted(message)) => {
                 let result = ReconcileResult::Blocked(NOT_PERMITTED, message);
-                Err(Box::new(Outcome::of(result, Requeue::After(PERMISSION_CHECK_INTERVAL))))
+                Err(Box::new(Outcome::of(result, Requeue::After(PERMISSION_CHECK_INTERVAL))).into())
             }
-            Err(Unclaimed::Store(error)) if error.is_namespace_terminating() => Err(self.namespace_terminating()),
-            Err(Unclaimed::Store(error)) => Err(self.failed(error_text(&error))),
-            Err(Unclaimed::Failed(why)) => Err(self.failed(why)),
+            Err(Unclaimed::Ineligible(recorded, why)) => Err(NotStored::Ineligible(recorded, why)),
+            Err(Unclaimed::Store(error)) if error.is_namespace_terminating() => {
+                Err(self.namespace_terminating().into())
+            }
+            Err(Unclaimed::Store(error)) => Err(self.failed(error_text(&error)).into()),
+            Err(Unclaimed::Failed(why)) => Err(self.failed(why).into()),
         }
+    }
+
+    /// What this reconcile applies.
+    fn applied(&self) -> AppliedVersion {
+        AppliedVersion::of(self.resource, &self.version)
+    }
+
+    /// The version may not follow the `recorded` one. It goes on with that one if the spec means
+    /// it, which the status would have said, if it were not lost.
+    async fn ineligible(self, state: &mut ReconcilerState, recorded: Version, why: String) -> Result<Outcome, Stopped> {
+        let selected = release::select_version_after(&self.cx.library.bundle, self.resource, Some(&recorded)).ok();
+        if self.version != recorded && selected.as_ref() == Some(&recorded) {
+            return Box::pin(Install { version: recorded, ..self }.run(state)).await;
+        }
+        Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))
     }
 
     /// Step 3: release → plan. Reused while its inputs are the same.
@@ -226,6 +251,7 @@ impl Install<'_> {
             owned,
             observed,
             version: &version,
+            applied: self.applied(),
             is_new: stored.is_new,
         };
         let mut throttle = std::mem::take(&mut state.throttle);

@@ -22,6 +22,7 @@ use crate::apply::target::Target;
 use crate::apply::throttle::Throttle;
 use crate::apply::{differ, engine};
 use crate::metrics::ObjectCounts;
+use crate::object::AppliedVersion;
 use crate::object::Kinds;
 use crate::object::ObjectId;
 use crate::object::health::Health;
@@ -47,6 +48,8 @@ pub struct Installation<'a> {
     pub observed: &'a ObservedState,
     /// Version of the plan.
     pub version: &'a str,
+    /// The same, with the state of the resource that asks for it.
+    pub applied: AppliedVersion,
     /// Whether nothing of the inventory was applied yet.
     pub is_new: bool,
 }
@@ -129,10 +132,16 @@ impl Installation<'_> {
         self.resource.status().and_then(|s| s.version.as_deref())
     }
 
-    /// Stores the inventory, unless it equals `stored`.
+    /// Stores inventory and version, unless the anchor has them: `stored` is the inventory in it.
     async fn store(&mut self, stored: &Inventory) -> Result<(), StoreError> {
         let OwnedAnchor { anchor, owner, inventory } = &mut self.owned;
-        if inventory != stored {
+        let is_recorded =
+            |applied: &AppliedVersion| (&applied.version, &applied.uid) == (&self.applied.version, &self.applied.uid);
+        let has_version = owner.applied.as_ref().is_some_and(is_recorded);
+        if !has_version {
+            owner.applied = Some(self.applied.clone());
+        }
+        if inventory != stored || !has_version {
             *anchor = self.store.store(self.client, anchor, owner, inventory).await?;
         }
         Ok(())

@@ -29,6 +29,8 @@ pub mod fleets;
 mod go_inventory;
 mod install;
 mod installation;
+mod installed;
+mod moved;
 mod namespace;
 mod orphan;
 mod outcome;

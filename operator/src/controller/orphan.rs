@@ -8,7 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::{ON_DELETE, ORPHAN};
+use knative_operator_shared::label::{ON_DELETE, ORPHAN, WAIT};
 use kube::{Api, Client};
 
 use super::context::Context;
@@ -25,6 +25,12 @@ const CONCURRENCY: usize = 16;
 pub fn is_requested(resource: &Knative) -> bool {
     let annotations = resource.meta().annotations.as_ref();
     annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == ORPHAN)
+}
+
+/// Whether the deletion of `resource` waits for the users' objects of Knative.
+pub fn waits(resource: &Knative) -> bool {
+    let annotations = resource.meta().annotations.as_ref();
+    annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == WAIT)
 }
 
 /// Whether the installation goes with the namespace of the resource: what stayed would give rights
@@ -46,9 +52,14 @@ pub async fn is_namespace_terminating(
 /// Why the deletion of `resource` must not go on: its annotation may ask for something that only a
 /// newer version knows.
 pub fn objection(resource: &Knative) -> Option<String> {
-    let value = resource.meta().annotations.as_ref()?.get(ON_DELETE).filter(|value| *value != ORPHAN)?;
+    let value = resource
+        .meta()
+        .annotations
+        .as_ref()?
+        .get(ON_DELETE)
+        .filter(|value| ![ORPHAN, WAIT].contains(&value.as_str()))?;
     Some(format!(
-        "metadata.annotations[{ON_DELETE}] has the unknown value \"{value}\"; set it to \"{ORPHAN}\", or remove it to uninstall"
+        "metadata.annotations[{ON_DELETE}] has the unknown value \"{value}\"; set it to \"{ORPHAN}\" or \"{WAIT}\", or remove it to uninstall"
     ))
 }
 

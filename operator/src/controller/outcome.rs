@@ -56,3 +56,20 @@ pub struct InstalledRelease {
     /// Sources of its manifests.
     pub manifests: Vec<String>,
 }
+
+/// Why a step ended the installation early.
+pub type Stopped = Box<Outcome>;
+
+/// Why the inventory is not stored.
+pub enum NotStored {
+    /// The installation ends here.
+    Stopped(Stopped),
+    /// The cluster has this version, which the wanted one may not follow, for this reason.
+    Ineligible(Version, String),
+}
+
+impl From<Stopped> for NotStored {
+    fn from(stopped: Stopped) -> Self {
+        Self::Stopped(stopped)
+    }
+}

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::label::{OWNER, TAKE_OVER};
+use knative_operator_shared::version::Version;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
@@ -15,7 +16,7 @@ use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
 use crate::apply::anchor::{InventoryStore, StoreError, Stored};
 use crate::apply::claim::{Anchor, Claimant, Record, Step};
 use crate::apply::contents;
-use crate::object::{InstallationOwner, Kind, ObjectId, ResourceKey};
+use crate::object::{AppliedVersion, InstallationOwner, Kind, ObjectId, ResourceKey};
 
 /// Minimum interval of looks at other anchors, which others can change as often as they want.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,6 +33,8 @@ pub struct Ownership<'a> {
     pub cluster: &'a Cluster,
     /// Its anchor.
     pub store: &'a InventoryStore,
+    /// What it applies, if it becomes the owner.
+    pub applied: AppliedVersion,
 }
 
 /// The anchor of an owner.
@@ -46,6 +49,8 @@ pub struct Claimed {
 pub enum Unclaimed {
     /// Another one owns it; for people.
     Occupied(String),
+    /// The cluster has this version, which the wanted one may not follow, for this reason.
+    Ineligible(Version, String),
     /// Its author may not use the cluster; for people.
     NotPermitted(String),
     /// The anchor can't be read or written.
@@ -101,6 +106,9 @@ impl Ownership<'_> {
                 None => self.store.others(client, &claimant.me).await?.0,
             };
             let step = claimant.step(own.as_ref().map(|own| &own.anchor), &others);
+            if let Some((version, why)) = own.as_ref().and_then(|own| self.objection(&own.anchor)) {
+                return Err(Unclaimed::Ineligible(version, why));
+            }
             if matches!(step, Step::Create(_) | Step::Record(_)) && !has_finalizer {
                 if let Some(authors) = self.cx.authors.as_ref().filter(|_| !self.resource.has_installed())
                     && let Some(why) = authors.objection(self.resource).await.map_err(Unclaimed::Failed)?
@@ -130,6 +138,7 @@ impl Ownership<'_> {
                         }
                     }
                     let inventory = intended.get(self.cx, self.resource).map_err(Unclaimed::Failed)?;
+                    let owner = InstallationOwner { applied: Some(self.applied.clone()), ..owner };
                     let created = self.store.create(client, &owner, inventory).await?;
                     is_created = created.is_some();
                     own = match created {
@@ -159,6 +168,13 @@ impl Ownership<'_> {
         }
         let id = self.store.id();
         Err(Unclaimed::Failed(format!("{id} changes all the time, so its owner can't be recorded")))
+    }
+
+    /// The version that the cluster has, as the own `anchor` records, and why the wanted one may
+    /// not follow it: the hub may be older, restored from a backup.
+    fn objection(&self, anchor: &Anchor) -> Option<(Version, String)> {
+        let Record::Owner(owner) = &anchor.record else { return None };
+        owner.objection(&self.applied).filter(|_| anchor.is_of(&self.cx.owner(self.resource)))
     }
 
     /// The own anchor, and those of others. A resource that has installed nothing has no anchor, so

@@ -13,7 +13,7 @@ use super::desired::{Desired, Unreadable};
 use super::outcome::{Outcome, Requeue};
 use super::resolve::ResolveFailure;
 use super::state::ReconcilerState;
-use super::{finalize, install, resolve, status};
+use super::{finalize, install, moved, resolve, status};
 use crate::release::{self, VersionSelectionError};
 use crate::startup::go_operator::Running;
 
@@ -170,8 +170,11 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
         Ok(cluster) => cluster,
         Err(failure) => return unresolved(state, failure),
     };
-    state.cluster_uid.clone_from(&cluster.uid);
     state.suspect = false;
+    if let Some(outcome) = moved::start_over(cx, resource, state, &cluster).await {
+        return outcome;
+    }
+    state.cluster_uid.clone_from(&cluster.uid);
     let permit = cx.reconcile_permits.acquire(&cx.metrics).await;
     if let Some(why) = obstacle(resource) {
         return Outcome::failed(resource, why, Requeue::AwaitChange);

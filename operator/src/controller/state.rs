@@ -174,6 +174,13 @@ impl ReconcilerState {
         &mut self.observer.get_or_insert_with(start).1
     }
 
+    /// Forgets what it knows of a cluster.
+    pub fn forget_cluster(&mut self) {
+        (self.observer, self.anchor, self.occupied, self.planned) = (None, None, None, None);
+        (self.stays_in_own_namespace, self.namespace_contents, self.created_namespace_at) = (None, None, None);
+        (self.announced, self.remaining) = (None, None);
+    }
+
     /// Records a change of the spec.
     pub fn observe_generation(&mut self, resource: &Knative) {
         let generation = resource.meta().generation.unwrap_or_default();

@@ -143,6 +143,22 @@ pub async fn publish(
     }
 }
 
+/// Replaces the status with `new` at once; whether that was done.
+pub async fn replace(cx: &Context, resource: &Knative, state: &mut ReconcilerState, new: KnativeStatus) -> bool {
+    match write(&cx.hub, resource, &new, false).await {
+        Ok(meta) => {
+            state.written_status = Some((version(&meta), new));
+            (state.written_at, state.behind_since) = (Some(Instant::now()), None);
+            true
+        }
+        Err(error) => {
+            let error = knative_operator_runtime::error_text(&error);
+            tracing::warn!(name = resource.name(), error, "failed to write the status");
+            false
+        }
+    }
+}
+
 /// `status` without messages and times.
 fn without_messages(status: &KnativeStatus) -> KnativeStatus {
     let mut stripped = status.clone();

@@ -62,7 +62,8 @@ fn ready(resource: &Knative, available: &[Version]) -> Result<Timestamp, (String
             condition.map(|c| (text(c.reason.as_ref()), text(c.message.as_ref()))).unwrap_or_default();
         return Err((if reason.is_empty() { "NotReady".to_owned() } else { reason }, message));
     };
-    let asked = Version::resolve(resource.common().version.as_deref(), available).ok();
+    let installed = status.version.as_deref().and_then(|version| version.parse().ok());
+    let asked = Version::resolve_after(resource.common().version.as_deref(), installed.as_ref(), available).ok();
     if asked.is_some_and(|asked| status.version != Some(asked.to_string())) && resource.common().manifests.is_empty() {
         return waiting("the version is not installed yet");
     }

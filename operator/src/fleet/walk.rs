@@ -7,7 +7,7 @@ use knative_operator_shared::version::Version;
 /// are the versions in the release bundle. It is `asked` itself if that may follow.
 pub fn next_step(installed: Option<&Version>, asked: Option<&str>, available: &[Version]) -> Option<String> {
     let asked_as_given = || asked.map(str::to_owned);
-    let (Some(installed), Ok(target)) = (installed, Version::resolve(asked, available)) else {
+    let (Some(installed), Ok(target)) = (installed, Version::resolve_after(asked, installed, available)) else {
         return asked_as_given();
     };
     if target.may_follow(Some(installed), "").is_ok() {

@@ -5,6 +5,7 @@ use std::fmt;
 
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::text::{clip, one_line};
+use knative_operator_shared::version::Version;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -56,9 +57,48 @@ pub struct InstallationOwner {
     /// may own it next.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub released: bool,
+    /// What it began to apply last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<AppliedVersion>,
     /// The owners that were replaced, the last one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<FormerOwner>,
+}
+
+/// The version that an installation has, or is about to have, and which state of its resource asked
+/// for it. A hub that is restored from a backup may know an older one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AppliedVersion {
+    /// The version.
+    pub version: Version,
+    /// Uid of the resource.
+    pub uid: String,
+    /// Generation of the resource.
+    pub generation: i64,
+}
+
+impl AppliedVersion {
+    /// `version`, which `resource` asks for.
+    pub fn of(resource: &Knative, version: &Version) -> Self {
+        let meta = resource.meta();
+        let (uid, generation) = (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default());
+        Self { version: version.clone(), uid, generation }
+    }
+
+    /// Why `wanted`, for the same installation, may not follow; `None` if it may. A newer version
+    /// follows as in any upgrade, an older one only if the resource was changed to ask for it.
+    pub fn objection(&self, wanted: &Self, kind: &'static str) -> Option<String> {
+        if let Err(why) = wanted.version.may_follow(Some(&self.version), kind) {
+            return Some(why.to_string());
+        }
+        let is_asked = wanted.uid == self.uid && wanted.generation > self.generation;
+        let (installed, wanted) = (&self.version, &wanted.version);
+        (wanted < installed && !is_asked).then(|| {
+            format!(
+                "the cluster has version {installed}, which is newer than the {wanted} of this resource, as after a restore from a backup.                  Nothing is changed there; set spec.version to {installed}. To install {wanted} on purpose, set spec.version to it afterwards"
+            )
+        })
+    }
 }
 
 /// An owner that was replaced.
@@ -84,6 +124,7 @@ impl InstallationOwner {
             confirmed: false,
             adopted: false,
             released: false,
+            applied: None,
             replaced: Vec::new(),
         }
     }
@@ -96,6 +137,13 @@ impl InstallationOwner {
 
     fn identity(&self) -> [&str; 4] {
         [&self.hub, &self.kind, &self.namespace, &self.name]
+    }
+
+    /// The version that it applied last, and why `wanted` may not follow it.
+    pub fn objection(&self, wanted: &AppliedVersion) -> Option<(Version, String)> {
+        let applied = self.applied.as_ref()?;
+        let kind = Component::ALL.into_iter().find(|component| component.kind() == self.kind)?.kind();
+        Some((applied.version.clone(), applied.objection(wanted, kind)?))
     }
 
     /// Whether the hub with the uid `hub` was replaced.
@@ -126,7 +174,8 @@ impl InstallationOwner {
         let others = former.replaced.iter().filter(|other| **other != last).cloned();
         let mut replaced: Vec<_> = others.chain([last.clone()]).collect();
         replaced.drain(..replaced.len().saturating_sub(MAX_REPLACED));
-        Self { confirmed: former.confirmed, adopted: former.adopted, replaced, ..self.clone() }
+        let Self { confirmed, adopted, applied, .. } = former.clone();
+        Self { confirmed, adopted, applied, replaced, ..self.clone() }
     }
 
     /// The record to store.
@@ -150,6 +199,7 @@ impl InstallationOwner {
         let are_uids = [&owner.hub, &owner.uid]
             .into_iter()
             .chain(owner.replaced.iter().flat_map(|former| [&former.hub, &former.mark]))
+            .chain(owner.applied.iter().map(|applied| &applied.uid))
             .all(is_uid);
         let are_names = is_name(&owner.namespace) && is_name(&owner.name);
         (is_time && is_kind && are_uids && are_names && owner.replaced.len() <= MAX_REPLACED).then_some(owner)
@@ -184,6 +234,7 @@ mod tests {
             confirmed: true,
             adopted: false,
             released: false,
+            applied: None,
             replaced: Vec::new(),
         }
     }
@@ -200,7 +251,8 @@ mod tests {
 
     #[test]
     fn record_is_read_again_and_shown() {
-        let owner = owner("1", "team-a", "knative-serving");
+        let applied = AppliedVersion { version: "1.22.1".parse().unwrap(), uid: "7".to_owned(), generation: 2 };
+        let owner = InstallationOwner { applied: Some(applied), ..owner("1", "team-a", "knative-serving") };
         assert_eq!(InstallationOwner::decode(&owner.encode()).unwrap(), owner);
         let shown = "KnativeServing team-a/knative-serving of hub \"prod-eu\" (uid 1), since 2026-01-01T00:00:00Z";
         assert_eq!(owner.to_string(), shown);
@@ -221,6 +273,36 @@ mod tests {
             assert_eq!(InstallationOwner::decode(&invalid.encode()), None, "{invalid:?}");
         }
         assert_eq!(InstallationOwner::decode("{}"), None);
+    }
+
+    #[test]
+    fn older_version_needs_a_newer_resource() {
+        let applied = |version: &str, uid: &str, generation| AppliedVersion {
+            version: version.parse().unwrap(),
+            uid: uid.to_owned(),
+            generation,
+        };
+        let before = applied("1.23.0", "1", 4);
+        for (wanted, expected) in [
+            (applied("1.23.0", "1", 4), None),
+            (applied("1.23.1", "1", 4), None),
+            (applied("1.24.0", "2", 1), None),
+            (applied("1.22.1", "1", 5), None),
+            // Restored from a backup: to an older time, or without the uid.
+            (applied("1.22.1", "1", 4), Some("which is newer than the 1.22.1 of this resource")),
+            (applied("1.22.1", "1", 2), Some("set spec.version to 1.23.0")),
+            (applied("1.22.1", "2", 9), Some("Nothing is changed there")),
+            (applied("1.23.0", "2", 1), None),
+            (applied("1.25.0", "1", 5), Some("across multiple MINOR versions")),
+            (applied("1.21.0", "1", 5), Some("across multiple MINOR versions")),
+        ] {
+            let objection = before.objection(&wanted, "KnativeServing");
+            let is_expected = match expected {
+                None => objection.is_none(),
+                Some(part) => objection.as_ref().is_some_and(|text| text.contains(part)),
+            };
+            assert!(is_expected, "{wanted:?}: {objection:?}");
+        }
     }
 
     #[test]

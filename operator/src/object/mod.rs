@@ -13,7 +13,7 @@ mod resource_key;
 pub use compact::CompactObject;
 pub use digest::Digest;
 pub use identity::{Id, ObjectId, gvk, text, version};
-pub use installation_owner::{Hub, InstallationOwner};
+pub use installation_owner::{AppliedVersion, Hub, InstallationOwner};
 pub use kind::Kind;
 pub use kinds::Kinds;
 pub use owner::Owner;

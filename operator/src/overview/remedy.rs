@@ -140,6 +140,12 @@ pub const REMEDIES: &[Remedy] = &[
     ),
     permanent(
         INSTALLED,
+        "Protected",
+        &[],
+        "Remove the annotation `operator.knative.dev/protected` to uninstall. See [Uninstall, restore and move](../operate/lifecycle.md).",
+    ),
+    permanent(
+        INSTALLED,
         "NotPermitted",
         &[],
         "Bind the ClusterRole that the message names, or run its command as a user who has it. See [Security](../operate/security.md).",

@@ -54,7 +54,11 @@ impl Library {
         let mut release = Release::default();
         if manifests.is_empty() {
             let directory = self.bundle.release(resource.component(), version);
-            release.parts.push(self.objects(&directory)?);
+            let objects = self.objects(&directory).map_err(|error| match error {
+                ReleaseError::Directory { .. } => self.lacking(resource, version).unwrap_or(error),
+                other => other,
+            })?;
+            release.parts.push(objects);
             release.manifests.push(directory.display().to_string());
         } else {
             self.add_sources(&mut release, "spec.manifests", manifests, version).await?;
@@ -87,6 +91,17 @@ impl Library {
             release.manifests.push(names.join(","));
         }
         Ok(release)
+    }
+
+    /// Why there is no release of `version` although the bundle has others; `None` if it has none.
+    fn lacking(&self, resource: &Knative, version: &Version) -> Option<ReleaseError> {
+        let component = resource.component();
+        let mut all = self.bundle.versions(component).ok().filter(|all| !all.is_empty())?;
+        all.sort();
+        let next = all.iter().filter(|next| next.may_follow(Some(version), component.kind()).is_ok());
+        let next: Vec<String> = next.map(ToString::to_string).collect();
+        let available = if next.is_empty() { "none".to_owned() } else { next.join(", ") };
+        Some(ReleaseError::Lacking { version: version.clone(), available })
     }
 
     fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {

@@ -22,6 +22,17 @@ pub enum ReleaseError {
         /// Its error.
         source: std::io::Error,
     },
+    /// It lacks an installed version.
+    #[error(
+        "the operator's release bundle lacks the installed version {version}: the installation stays as it is, and what changes there is not \
+         repaired; install an operator whose bundle has {version}, or set spec.version to one of: {available}"
+    )]
+    Lacking {
+        /// The installed version.
+        version: Version,
+        /// Versions that may follow it, separated by commas.
+        available: String,
+    },
     /// A file can't be read.
     #[error("cannot read {path}: {source}")]
     File {

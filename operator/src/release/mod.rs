@@ -16,7 +16,7 @@ mod source;
 
 pub use assemble::{Library, Release};
 pub use bundle::{Bundle, Objects, ReleaseError};
-pub use choose::{VersionSelectionError, select_version};
+pub use choose::{VersionSelectionError, select_version, select_version_after};
 pub use download::{DownloadError, Downloads, DownloadsError};
 pub use host_policy::{AllowedHost, HostPolicy};
 pub use parse::objects as parse;

@@ -5,7 +5,7 @@ use knative_operator_shared::name;
 use kube::core::ApiResource;
 
 use super::permissions::Permissions;
-use crate::apply::{contents, remove};
+use crate::apply::{contents, remove, users};
 use crate::cluster::identity;
 use crate::render::plan::{CRD, Plan};
 
@@ -52,6 +52,9 @@ pub fn add(permissions: &mut Permissions, resource: &Knative, plan: &Plan) -> Ve
         permissions.add_named(group, &plural, &item.id.name, &["get", "create", "patch"]);
         if !remove::is_retained(&item.id) {
             permissions.add_named(group, &plural, &item.id.name, &["delete"]);
+        }
+        if let Some((plural, group)) = users::of_definition(&item.id) {
+            permissions.add(group, plural, &["list"]);
         }
         if item.phase().is_custom() {
             // Read while the kind is not served yet.

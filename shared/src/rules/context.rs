@@ -106,7 +106,9 @@ impl<'a> RuleContext<'a> {
     pub fn version(&self, resource: &Knative) -> Option<Version> {
         let common = resource.common();
         let available = self.catalog?.versions(resource.component());
-        if common.manifests.is_empty() { Version::resolve(common.version.as_deref(), available).ok() } else { None }
+        let installed = resource.status().and_then(|status| status.version.as_deref()?.parse().ok());
+        let version = Version::resolve_after(common.version.as_deref(), installed.as_ref(), available);
+        version.ok().filter(|_| common.manifests.is_empty())
     }
 
     /// Names in the release that `resource` asks for, if known, and if it has no manifests of its

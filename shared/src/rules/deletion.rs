@@ -3,7 +3,7 @@
 
 use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::Knative;
-use crate::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN};
+use crate::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, WAIT};
 
 /// Value of the annotation about unreachable clusters.
 pub static UNREACHABLE: Rule = Rule {
@@ -22,7 +22,7 @@ pub static UNREACHABLE: Rule = Rule {
 pub static DELETE: Rule = Rule {
     id: "on-delete",
     severity: Severity::Error,
-    requirement: "The annotation `operator.knative.dev/on-delete` has the value `orphan`.",
+    requirement: "The annotation `operator.knative.dev/on-delete` has the value `orphan` or `wait`.",
     valid: Example::serving(
         r#"{"metadata": {"annotations": {"operator.knative.dev/on-delete": "orphan"}}, "spec": {}}"#,
     ),
@@ -46,15 +46,15 @@ pub static ORPHANED: Rule = Rule {
 pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let value = |name: &str| resource.meta().annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     let otherwise = [
-        (&UNREACHABLE, ON_UNREACHABLE, "make a deletion wait until the cluster is reachable"),
-        (&DELETE, ON_DELETE, "uninstall Knative with the resource"),
+        (&UNREACHABLE, ON_UNREACHABLE, &[ORPHAN][..], "make a deletion wait until the cluster is reachable"),
+        (&DELETE, ON_DELETE, &[ORPHAN, WAIT], "uninstall Knative with the resource"),
     ];
-    for (rule, name, effect) in otherwise {
-        if let Some(value) = value(name).filter(|value| *value != ORPHAN) {
+    for (rule, name, known, effect) in otherwise {
+        if let Some(value) = value(name).filter(|value| !known.contains(value)) {
             violations.push(rule.at(
                 format!("metadata.annotations[{name}]"),
                 format!("has the unknown value \"{value}\""),
-                format!("set it to \"{ORPHAN}\", or remove it to {effect}"),
+                format!("set it to \"{}\", or remove it to {effect}", known.join("\" or \"")),
             ));
         }
     }

@@ -48,8 +48,8 @@ pub static DOWNGRADE: Rule = Rule {
         r#"{"spec": {"version": "1.22"}, "status": {"version": "1.22.0"}}"#,
     ),
     invalid: Example::change(
-        r#"{"spec": {"version": "latest"}, "status": {"version": "1.22.99"}}"#,
-        r#"{"spec": {"version": "1.22"}, "status": {"version": "1.22.99"}}"#,
+        r#"{"spec": {"version": "1.23"}, "status": {"version": "1.23.0"}}"#,
+        r#"{"spec": {"version": "1.22"}, "status": {"version": "1.23.0"}}"#,
     ),
 };
 
@@ -68,14 +68,14 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
     }
     let Some(catalog) = context.catalog.filter(|_| common.manifests.is_empty()) else { return };
     let available = catalog.versions(resource.component());
-    let version = match Version::resolve(common.version.as_deref(), available) {
+    let installed: Option<Version> = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
+    let version = match Version::resolve_after(common.version.as_deref(), installed.as_ref(), available) {
         Ok(version) => version,
         Err(error) => {
             violations.push(from_version_error(&AVAILABLE, &error));
             return;
         }
     };
-    let installed: Option<Version> = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
     if let Err(error) = version.may_follow(installed.as_ref(), kind) {
         violations.push(from_version_error(&NEIGHBOUR, &error));
     } else if let Some(installed) = installed.filter(|installed| version < *installed) {

@@ -33,6 +33,7 @@ mod knative_fleet;
 mod knative_fleet_clusters;
 mod knative_fleet_crash;
 mod knative_fleet_guide;
+mod lifecycle;
 mod lives;
 mod load;
 mod local;

@@ -1,0 +1,172 @@
+//! Finds the objects of an installation whose inventory is lost: looks at all kinds for what shows
+//! that it belongs to the owner.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_runtime::error_text;
+use knative_operator_shared::label::{APP_NAME, OWNER_DIGEST};
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Status};
+use kube::discovery::{self, Scope, verbs};
+use kube::{Api, Client};
+
+use super::inventory::{Entry, Inventory};
+use super::managed_fields::owned_fields;
+use super::proof::Proof;
+use crate::object::ObjectId;
+
+/// Number of objects in a page of a list.
+const PAGE: u32 = 500;
+/// Kinds that are looked at in parallel.
+const CONCURRENCY: usize = 8;
+/// What control planes and nodes write: none is part of a release, and there are many.
+const OTHERS: [&str; 9] = [
+    "componentstatuses",
+    "controllerrevisions",
+    "endpoints",
+    "endpointslices",
+    "events",
+    "leases",
+    "nodes",
+    "pods",
+    "replicasets",
+];
+
+/// What a sweep found.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// The objects of the installation.
+    pub inventory: Inventory,
+    /// What the operator can't look at, as `plural.group` or the group: kinds that its account may
+    /// not list, and those of others whose API doesn't work.
+    pub unknown: BTreeSet<String>,
+}
+
+/// The objects on the cluster that show `proof`. The error is for people: what can't be looked at
+/// now may have some.
+pub async fn sweep(client: &Client, proof: &Proof) -> Result<Swept, String> {
+    let mut swept = Swept::default();
+    let kinds = listable(client, &mut swept.unknown).await?;
+    let lists = kinds.into_iter().map(|resource| async move {
+        let found = list(client, proof, &resource).await;
+        (resource, found)
+    });
+    let mut lists = std::pin::pin!(futures::stream::iter(lists).buffer_unordered(CONCURRENCY));
+    while let Some((resource, found)) = lists.next().await {
+        match found {
+            Ok(found) => swept.inventory.0.extend(found),
+            // Its definition is gone meanwhile, or it allows no list.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
+            Err(kube::Error::Api(status)) if status.code == 403 || is_broken(&resource.group, &status) => {
+                swept.unknown.insert(name(&resource));
+            }
+            Err(error) => return Err(format!("cannot list {}: {}", name(&resource), error_text(&error))),
+        }
+    }
+    Ok(swept)
+}
+
+/// Whether `status` is that of an API of others which doesn't work: an aggregated API server, or a
+/// conversion webhook, may be gone for good.
+fn is_broken(group: &str, status: &Status) -> bool {
+    let is_of_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
+    status.code >= 500 && (!is_of_kubernetes || group.ends_with("metrics.k8s.io"))
+}
+
+fn name(resource: &ApiResource) -> String {
+    let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
+    format!("{}{group}", resource.plural)
+}
+
+/// The kinds that the cluster serves, each in one version.
+async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec<ApiResource>, String> {
+    let failed = |error: kube::Error| format!("cannot list the API groups of the cluster: {}", error_text(&error));
+    let groups = client.list_api_groups().await.map_err(failed)?;
+    let mut kinds = Vec::new();
+    for group in groups.groups.into_iter().map(|group| group.name).chain([String::new()]) {
+        let found = match discovery::group(client, &group).await {
+            Ok(found) => found,
+            Err(kube::Error::Api(status)) if status.code == 404 => continue,
+            Err(kube::Error::Api(status)) if is_broken(&group, &status) => {
+                unknown.insert(group);
+                continue;
+            }
+            Err(error) => return Err(format!("cannot look at API group {group}: {}", error_text(&error))),
+        };
+        kinds.extend(found.recommended_resources().into_iter().filter_map(|(resource, capabilities)| {
+            let is_own = !OTHERS.contains(&resource.plural.as_str());
+            let is_known = matches!(capabilities.scope, Scope::Cluster | Scope::Namespaced);
+            (is_own && is_known && capabilities.supports_operation(verbs::LIST)).then_some(resource)
+        }));
+    }
+    Ok(kinds)
+}
+
+/// The objects of `resource` that show `proof`.
+async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<Vec<(ObjectId, Entry)>> {
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
+    let (mut parameters, mut found) = (ListParams::default().limit(PAGE), Vec::new());
+    loop {
+        let page = api.list_metadata(&parameters).await?;
+        let own = page.items.into_iter().map(|object| object.metadata).filter(|meta| is_own(proof, resource, meta));
+        found.extend(own.map(|meta| {
+            // What the operator applied, by field.
+            let aggregated = owned_fields(&meta).is_some_and(|fields| fields.get("f:aggregationRule").is_some());
+            let (namespace, name) = (meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
+            let id = ObjectId::new(&resource.group, &resource.kind, &namespace, &name);
+            (id, Entry { version: resource.version.clone(), aggregated, ..Entry::default() })
+        }));
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => parameters = parameters.continue_token(&next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Whether the object with `meta` is part of the installation. Without an inventory, one without a
+/// mark is only if it has the label of the component.
+fn is_own(proof: &Proof, resource: &ApiResource, meta: &ObjectMeta) -> bool {
+    let has_mark = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OWNER_DIGEST));
+    let label = meta.labels.as_ref().and_then(|labels| labels.get(APP_NAME));
+    let is_labelled = label.is_some_and(|label| label == proof.component.canonical());
+    (has_mark || is_labelled) && proof.objection(&resource.kind, meta).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::Component;
+    use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
+    use kube::core::GroupVersionKind;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn only_objects_of_the_owner_are_found() {
+        let proof = |unmarked| Proof {
+            marks: vec!["mine".to_owned()],
+            former: Vec::new(),
+            component: Component::Serving,
+            owner: String::new(),
+            unmarked,
+        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let found = |unmarked: bool, patch: &Value| {
+            let mut meta = json!({"name": "a", "annotations": {DIGEST: "x"}, "managedFields": [
+                {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {}}}]});
+            json_patch::merge(&mut meta, patch);
+            is_own(&proof(unmarked), &resource, &serde_json::from_value(meta).unwrap())
+        };
+        let marked = |mark: &str| json!({"annotations": {OWNER_DIGEST: mark}});
+        let labelled = |name: &str| json!({"labels": {APP_NAME: name}});
+        assert!(found(false, &marked("mine")) && !found(true, &marked("another")));
+        assert!(!found(false, &labelled("knative-serving")) && found(true, &labelled("knative-serving")));
+        assert!(!found(true, &labelled("knative-eventing")) && !found(true, &json!({})));
+        // A copy with the mark, by somebody else.
+        let mut copied = marked("mine");
+        copied["managedFields"] = json!([]);
+        assert!(!found(true, &copied));
+    }
+}

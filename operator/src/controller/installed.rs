@@ -1,0 +1,105 @@
+//! What a deletion has to remove: the recorded objects, or, if the record is gone, those that show
+//! that they belong to the installation.
+
+use knative_operator_runtime::error_text;
+use knative_operator_shared::api::Knative;
+use kube::Client;
+
+use super::context::Context;
+use super::desired::Desired;
+use super::go_inventory::go_operator_inventory;
+use super::state::OwnedAnchor;
+use crate::apply::anchor::{InventoryStore, Stored};
+use crate::apply::claim::Record;
+use crate::apply::inventory::Inventory;
+use crate::apply::proof::Proof;
+use crate::apply::remove;
+use crate::apply::sweep::{Swept, sweep};
+use crate::object::InstallationOwner;
+
+/// What the objects of the installation of `resource`, which is `me`, show.
+pub fn proof(
+    resource: &Knative,
+    store: &InventoryStore,
+    stored: Option<&Stored>,
+    me: InstallationOwner,
+    has_installed: bool,
+) -> Proof {
+    match stored.map(|stored| (&stored.anchor, &stored.anchor.record)) {
+        Some((anchor, record)) => {
+            let owner = if let Record::Owner(recorded) = record { recorded.clone() } else { me };
+            let owned = OwnedAnchor { anchor: anchor.clone(), owner, inventory: Inventory::default() };
+            // One without a record names this resource: an earlier version began to install.
+            Proof { unmarked: has_installed || *record == Record::Absent, ..owned.proof(resource) }
+        }
+        None => Proof {
+            marks: vec![me.mark()],
+            former: Vec::new(),
+            component: resource.component(),
+            owner: if store.is_remote() { String::new() } else { me.uid },
+            unmarked: has_installed,
+        },
+    }
+}
+
+/// Finds out what is installed.
+pub struct Lookup<'a> {
+    /// Shared by all actors.
+    pub cx: &'a Context,
+    /// The resource.
+    pub desired: &'a Desired,
+    /// Client of its cluster.
+    pub client: &'a Client,
+    /// Its anchor.
+    pub store: &'a InventoryStore,
+    /// The anchor as it was read.
+    pub stored: Option<&'a Stored>,
+    /// What its objects show.
+    pub proof: &'a Proof,
+}
+
+impl Lookup<'_> {
+    /// What is installed. The error is for people.
+    pub async fn inventory(&self) -> Result<Inventory, String> {
+        let Some(stored) = self.stored else { return self.found().await };
+        let inventory = stored.inventory().map_err(|error| error_text(&error))?;
+        if !inventory.0.is_empty() || self.store.is_remote() {
+            return Ok(inventory);
+        }
+        // Nothing was installed, or everything is deleted, or the Go operator, which keeps no
+        // inventory, installed it: its objects follow from the spec.
+        match &self.desired.unreadable {
+            Some(unreadable) => Err(unreadable.message.clone()),
+            None => go_operator_inventory(self.cx, &self.desired.resource).await.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The objects that show the proof. The record of the installation is gone: somebody deleted
+    /// it, or the namespace with it.
+    async fn found(&self) -> Result<Inventory, String> {
+        let Self { cx, desired, client, store, .. } = *self;
+        let (resource, me) = (&*desired.resource, cx.owner(&desired.resource));
+        // What has no mark may be of another owner.
+        let (others, _) = store.others(client, &me).await.map_err(|error| error_text(&error))?;
+        let proof = Proof { unmarked: self.proof.unmarked && others.is_empty(), ..self.proof.clone() };
+        let Swept { mut inventory, unknown } = sweep(client, &proof).await?;
+        if !store.is_remote()
+            && desired.unreadable.is_none()
+            && let Ok(of_go_operator) = go_operator_inventory(cx, resource).await
+        {
+            inventory.0.extend(of_go_operator.0);
+        }
+        if resource.has_installed() || !inventory.0.is_empty() {
+            let count = inventory.0.keys().filter(|id| !remove::is_retained(id)).count();
+            let unknown = unknown.into_iter().collect::<Vec<_>>().join(", ");
+            let unknown = if unknown.is_empty() { unknown } else { format!("; it could not look at {unknown}") };
+            let note = format!(
+                "{} with the list of the installed objects is gone. The operator looked for objects that this resource installed, and found \
+                 {count}{unknown}",
+                store.id()
+            );
+            cx.events.warning(resource, "InventoryMissing", note);
+        }
+        Ok(inventory)
+    }
+}

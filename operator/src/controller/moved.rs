@@ -1,0 +1,183 @@
+//! A ClusterProfile that refers to another cluster than before: what is installed on the former one
+//! stays there, and is remembered in the status. On the new one, the resource starts from the
+//! beginning.
+
+use std::time::Duration;
+
+use jiff::{Timestamp, Unit};
+use knative_operator_shared::api::{Knative, KnativeStatus};
+use knative_operator_shared::label::{CLUSTER_UID, FORMER_CLUSTERS};
+use serde::{Deserialize, Serialize};
+
+use super::conditions::{InstallationReport, ReconcileResult};
+use super::context::Context;
+use super::outcome::{Outcome, Requeue};
+use super::state::{Cluster, ReconcilerState};
+use super::status;
+
+/// Maximum number of former clusters that are remembered, the last ones.
+const MAX_FORMER: usize = 8;
+/// Interval of checks until the watch has the new status.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A cluster where an installation was left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerCluster {
+    /// Uid of its namespace `kube-system`.
+    pub uid: String,
+    /// The version that was installed there.
+    pub version: String,
+    /// The namespace of the installation.
+    pub namespace: String,
+    /// Time at which the operator noticed that the ClusterProfile refers to another one (RFC 3339).
+    pub left: String,
+}
+
+/// The former clusters in `status`.
+fn recorded(status: &KnativeStatus) -> Vec<FormerCluster> {
+    let text = status.annotations.get(FORMER_CLUSTERS);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The uid of another cluster than the one with the uid `now`, on which `resource` has installed a
+/// version, as its `status` says.
+fn left<'s>(status: &'s KnativeStatus, now: Option<&str>) -> Option<(&'s str, &'s str)> {
+    let (uid, now) = (status.annotations.get(CLUSTER_UID)?, now?);
+    let version = status.version.as_deref()?;
+    (uid != now).then_some((uid.as_str(), version))
+}
+
+/// Whether `resource` has installed something on this cluster, as its status says.
+pub fn has_installed(resource: &Knative, cluster: &Cluster) -> bool {
+    let is_elsewhere = resource.status().is_some_and(|status| left(status, cluster.uid.as_deref()).is_some());
+    resource.has_installed() && !is_elsewhere
+}
+
+/// Where installations of `resource` are left, besides the cluster with the uid `now`.
+fn former(resource: &Knative, status: &KnativeStatus, now: Option<&str>) -> Vec<FormerCluster> {
+    let mut all = recorded(status);
+    if let Some((uid, version)) = left(status, now) {
+        let time = Timestamp::now();
+        all.push(FormerCluster {
+            uid: uid.to_owned(),
+            version: version.to_owned(),
+            namespace: resource.target_namespace().to_owned(),
+            left: time.round(Unit::Second).unwrap_or(time).to_string(),
+        });
+    }
+    all.retain(|cluster| Some(cluster.uid.as_str()) != now);
+    all.drain(..all.len().saturating_sub(MAX_FORMER));
+    all
+}
+
+/// What is left on former clusters when `resource` is deleted, for people; `None` if nothing is.
+pub fn left_behind(resource: &Knative, cluster: &Cluster) -> Option<String> {
+    let left = former(resource, resource.status()?, cluster.uid.as_deref());
+    let all: Vec<String> = left.iter().map(|cluster| describe(resource, cluster)).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "Left on clusters that the ClusterProfile referred to before: {}. To uninstall there, create a {} with the same name and \
+             namespace for a ClusterProfile of that cluster, and delete it",
+            all.join(", "),
+            resource.component()
+        )
+    })
+}
+
+fn describe(resource: &Knative, cluster: &FormerCluster) -> String {
+    let FormerCluster { uid, version, namespace, .. } = cluster;
+    format!("{} {version} in namespace {namespace} of the cluster with the uid {uid}", resource.component())
+}
+
+/// The status of a resource that starts on the cluster with the uid `now`.
+fn started(resource: &Knative, status: &KnativeStatus, now: &str) -> KnativeStatus {
+    let former = former(resource, status, Some(now));
+    let mut new = KnativeStatus { observed_generation: status.observed_generation, ..KnativeStatus::default() };
+    new.annotations.insert(CLUSTER_UID.to_owned(), now.to_owned());
+    // Strings always serialize.
+    new.annotations.insert(FORMER_CLUSTERS.to_owned(), serde_json::to_string(&former).unwrap_or_default());
+    new
+}
+
+/// If `cluster` is another one than that of the status: records what is left there, so that the
+/// resource starts from the beginning, and returns the outcome of this reconcile.
+pub async fn start_over(
+    cx: &Context,
+    resource: &Knative,
+    state: &mut ReconcilerState,
+    cluster: &Cluster,
+) -> Option<Outcome> {
+    let (stored, now) = (resource.status()?, cluster.uid.as_deref()?);
+    let (uid, version) = left(stored, Some(now))?;
+    let pending = vec![format!("the cluster of the ClusterProfile has another uid: {now}, not {uid}")];
+    let report = InstallationReport { pending, ..InstallationReport::of(resource.component()) };
+    let outcome = Outcome::of(ReconcileResult::Installation(report), Requeue::After(CHECK_INTERVAL));
+    // The watch has not reported the status yet that was written for it.
+    let effective = state.status(resource);
+    if left(&effective, Some(now)).is_none() {
+        return Some(outcome);
+    }
+    let new = started(resource, &effective, now);
+    state.forget_cluster();
+    if status::replace(cx, resource, state, new).await {
+        state.cluster_uid.clone_from(&cluster.uid);
+        let profile = resource.common().cluster_profile_ref.as_ref();
+        let profile = profile.map_or_else(|| "The hub".to_owned(), |profile| format!("ClusterProfile {profile}"));
+        let note = format!(
+            "{profile} is another cluster now: its uid was {uid}, and is {now}. {} {version} was left on the former one, in namespace {}, \
+             and nothing there is watched or repaired any more",
+            resource.component(),
+            resource.target_namespace()
+        );
+        cx.events.warning(resource, "ClusterChanged", note);
+        cx.metrics.orphaned(resource);
+    }
+    Some(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::KnativeServing;
+
+    use super::*;
+
+    fn status(uid: &str, version: Option<&str>) -> KnativeStatus {
+        let mut status = KnativeStatus { version: version.map(str::to_owned), ..KnativeStatus::default() };
+        status.annotations.insert(CLUSTER_UID.to_owned(), uid.to_owned());
+        status
+    }
+
+    fn uids(status: &KnativeStatus) -> Vec<String> {
+        recorded(status).into_iter().map(|cluster| cluster.uid).collect()
+    }
+
+    #[test]
+    fn installation_on_another_cluster_is_left() {
+        let installed = status("a", Some("1.22.1"));
+        assert_eq!(left(&installed, Some("b")), Some(("a", "1.22.1")));
+        for (status, now) in [
+            (&installed, Some("a")),
+            (&installed, None),
+            (&status("a", None), Some("b")),
+            (&KnativeStatus { version: Some("1.22.1".to_owned()), ..KnativeStatus::default() }, Some("b")),
+        ] {
+            assert_eq!(left(status, now), None, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn former_clusters_are_remembered_until_they_are_back() {
+        let resource = Knative::Serving(KnativeServing::default());
+        let mut current = status("0", Some("1.22.1"));
+        for number in 1..=12 {
+            current = started(&resource, &current, &number.to_string());
+            assert_eq!((current.version.clone(), &current.annotations[CLUSTER_UID]), (None, &number.to_string()));
+            current.version = Some("1.22.1".to_owned());
+        }
+        assert_eq!(uids(&current), ["4", "5", "6", "7", "8", "9", "10", "11"]);
+        let back = started(&resource, &current, "9");
+        assert_eq!(uids(&back), ["4", "5", "6", "7", "8", "10", "11", "12"]);
+        // Nothing was installed there.
+        assert_eq!(uids(&started(&resource, &back, "13")), ["4", "5", "6", "7", "8", "10", "11", "12"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! Upgrades that the chart refuses because of what `lookup` finds on the cluster.
+
+use std::collections::HashMap;
+
+use knative_operator_tests::https::{Answer, Server};
+use knative_operator_tests::kubeconfig::{User, kubeconfig};
+use knative_operator_tests::pki::Authority;
+use serde_json::{Value, json};
+
+use super::{helm, output};
+
+/// Kinds that the chart looks up: paths of their groups, and plurals.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("/api/v1", "secrets", "Secret"),
+    ("/apis/apps/v1", "deployments", "Deployment"),
+    ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition"),
+    ("/apis/operator.knative.dev/v1alpha1", "knativefleets", "KnativeFleet"),
+];
+const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/knativefleets.operator.knative.dev";
+const FLEETS: &str = "/apis/operator.knative.dev/v1alpha1/knativefleets";
+const SECRET: &str = "/api/v1/namespaces/knative-operator/secrets/operator-webhook-certs";
+
+/// The response of an API server with `objects`, which have their paths as keys.
+fn answer(objects: &HashMap<&str, Value>, path: &str) -> Answer {
+    let path = path.split('?').next().unwrap_or_default();
+    let group = KINDS.iter().find(|(group, ..)| *group == path).map(|(group, plural, kind)| {
+        let version = group.trim_start_matches("/apis/").trim_start_matches("/api/");
+        let resource = json!({"name": plural, "singularName": "", "kind": kind, "namespaced": *kind != "CustomResourceDefinition", "verbs": ["get", "list"]});
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [resource]})
+    });
+    // Without its definition, there is no such kind.
+    let group = group.filter(|_| !FLEETS.starts_with(path) || objects.contains_key(DEFINITION));
+    let (status, body) = match group.as_ref().or_else(|| objects.get(path)) {
+        Some(found) => ("200 OK", found.clone()),
+        None => (
+            "404 Not Found",
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
+        ),
+    };
+    Answer::With(status, vec!["Content-Type: application/json".to_owned()], body.to_string().into_bytes())
+}
+
+/// Renders the chart with `arguments` for a cluster that has `objects`.
+fn on_cluster(objects: HashMap<&'static str, Value>, arguments: &[&str]) -> Result<String, String> {
+    let (authority, folder) = (Authority::new("hub").unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(&authority, move |request, _| answer(&objects, &request.path)).unwrap();
+    let file = folder.path().join("kubeconfig");
+    let access = kubeconfig("hub", &server.url(""), &authority.pem(), "default", &User::Token("token"));
+    std::fs::write(&file, access).unwrap();
+    // Helm remembers what clusters have, in the home folder.
+    output(helm(arguments).arg("--dry-run=server").env("KUBECONFIG", &file).env("HOME", folder.path()))
+}
+
+/// A hub with this number of fleets.
+fn fleets(number: usize) -> HashMap<&'static str, Value> {
+    let fleet = |number: usize| json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": format!("f{number}"), "namespace": "n"}});
+    let all: Vec<_> = (0..number).map(fleet).collect();
+    HashMap::from([
+        (
+            DEFINITION,
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "knativefleets.operator.knative.dev"}}),
+        ),
+        (
+            FLEETS,
+            json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleetList", "metadata": {}, "items": all}),
+        ),
+    ])
+}
+
+#[test]
+fn upgrade_keeps_the_controller_while_there_are_fleets() {
+    let refused = on_cluster(fleets(2), &["--is-upgrade"]).unwrap_err();
+    for part in ["KnativeFleets: 2", "knative_operator.fleet.enabled=true", "kubectl get knativefleets"] {
+        assert!(refused.contains(part), "{part} is missing in: {refused}");
+    }
+    let enabled = [
+        "--is-upgrade",
+        "--set",
+        "knative_operator.fleet.enabled=true,knative_operator.multicluster.enabled=true",
+        "--set-json",
+        r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"p","builtin":"secretreader"}]}"#,
+    ];
+    on_cluster(fleets(2), &enabled).unwrap();
+    on_cluster(fleets(0), &["--is-upgrade"]).unwrap();
+    // An install is never refused, nor an upgrade on a cluster that doesn't know fleets.
+    on_cluster(fleets(2), &[]).unwrap();
+    on_cluster(HashMap::new(), &["--is-upgrade"]).unwrap();
+}
+
+#[test]
+fn own_secret_of_the_webhook_is_not_the_users() {
+    let cluster = |release: &str| {
+        let metadata = json!({"name": "operator-webhook-certs", "namespace": "knative-operator", "annotations": {"meta.helm.sh/release-name": release}});
+        HashMap::from([(SECRET, json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata}))])
+    };
+    let values = |name: &str| {
+        let certificates = "knative_operator.operator_webhook.certificates";
+        format!("{certificates}.source=secret,{certificates}.secretName={name}")
+    };
+    let (own, other) = (values("operator-webhook-certs"), values("other"));
+    let refused = on_cluster(cluster("release"), &["--is-upgrade", "--set", &own]).unwrap_err();
+    assert!(refused.contains("give your Secret another name"), "{refused}");
+    on_cluster(cluster("release"), &["--is-upgrade", "--set", &other]).unwrap();
+    // A Secret that this release doesn't have stays.
+    on_cluster(cluster("another"), &["--is-upgrade", "--set", &own]).unwrap();
+    on_cluster(HashMap::new(), &["--is-upgrade", "--set", &own]).unwrap();
+}

@@ -1,0 +1,129 @@
+//! Deletions of the CustomResourceDefinitions of the operator: the API server deletes all resources
+//! with their definition, without a review, and the operator would uninstall Knative everywhere.
+
+use std::time::Duration;
+
+use knative_operator_runtime::error_text;
+use knative_operator_shared::label::GROUP;
+use knative_operator_shared::rules::{self, Example, Rule, Severity, Violation};
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+
+use crate::approval::UNAVAILABLE;
+use crate::request::Request;
+
+/// Time limit of a request. The API server waits 5 s for the webhook.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A definition has no resources when it is deleted.
+static UNUSED: Rule = Rule {
+    id: "definition-in-use",
+    severity: Severity::Error,
+    requirement: "A CustomResourceDefinition of the operator is deleted only if it has no resources.",
+    valid: Example::serving("{}"),
+    invalid: Example::serving("{}"),
+};
+
+/// Counts the resources of definitions.
+#[derive(Clone)]
+pub struct Definitions(Option<Client>);
+
+impl Definitions {
+    /// Counts them with `client`.
+    pub fn new(client: Client) -> Self {
+        Self(Some(client))
+    }
+
+    /// There is no API server.
+    #[cfg(test)]
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// The violation if `request` deletes a definition that has resources.
+    pub async fn check(&self, request: &Request) -> Option<Violation> {
+        let kind = deleted(request)?;
+        let name = format!("{}.{GROUP}", kind.plural());
+        match self.count(kind).await {
+            Ok(0) => None,
+            Ok(count) => {
+                let noun = if count == 1 { "resource" } else { "resources" };
+                let message = format!(
+                    "{name} has {count} {noun}, which would be deleted with it, and Knative would be uninstalled from their clusters"
+                );
+                let fix = format!("delete the resources first: kubectl delete {name} --all --all-namespaces");
+                Some(UNUSED.at("metadata.name", message, fix))
+            }
+            Err(why) => Some(UNAVAILABLE.at("metadata.name", format!("cannot count {name}: {why}"), "try again")),
+        }
+    }
+
+    /// The number of resources of `kind`.
+    async fn count(&self, kind: rules::Kind) -> Result<u64, String> {
+        let Some(client) = &self.0 else { return Err("there is no API server".to_owned()) };
+        let gvk = GroupVersionKind::gvk(GROUP, kind.version(), kind.name());
+        let api: Api<DynamicObject> =
+            Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, kind.plural()));
+        match tokio::time::timeout(TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await {
+            Ok(Ok(list)) => {
+                let more = list.metadata.remaining_item_count.unwrap_or_default();
+                Ok(list.items.len() as u64 + u64::try_from(more).unwrap_or_default())
+            }
+            // It is not served.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(0),
+            Ok(Err(error)) => Err(error_text(&error)),
+            Err(_) => Err("the API server did not answer".to_owned()),
+        }
+    }
+}
+
+/// The kind that the definition in `request` defines, if it is one of the operator's.
+fn kind(request: &Request) -> Option<rules::Kind> {
+    let is_definition = request.kind.group == "apiextensions.k8s.io" && request.kind.kind == "CustomResourceDefinition";
+    let plural = request.old_object["metadata"]["name"].as_str()?.strip_suffix(GROUP)?.strip_suffix('.')?;
+    rules::Kind::ALL.into_iter().find(|kind| kind.plural() == plural).filter(|_| is_definition)
+}
+
+/// Whether `request` is about a definition of the operator.
+pub fn is_own(request: &Request) -> bool {
+    kind(request).is_some()
+}
+
+/// The kind whose definition `request` deletes.
+fn deleted(request: &Request) -> Option<rules::Kind> {
+    kind(request).filter(|_| request.operation == "DELETE")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::request;
+
+    #[test]
+    fn only_own_definitions_are_looked_at() {
+        let found = |kind: &str, operation: &str, name: &str| {
+            deleted(&Request {
+                kind: request::Kind { group: "apiextensions.k8s.io".into(), version: "v1".into(), kind: kind.into() },
+                operation: operation.into(),
+                old_object: json!({"metadata": {"name": name}}),
+                ..Request::default()
+            })
+            .map(rules::Kind::name)
+        };
+        let definition = "CustomResourceDefinition";
+        assert_eq!(found(definition, "DELETE", "knativeservings.operator.knative.dev"), Some("KnativeServing"));
+        assert_eq!(found(definition, "DELETE", "knativefleets.operator.knative.dev"), Some("KnativeFleet"));
+        for (kind, operation, name) in [
+            (definition, "UPDATE", "knativeservings.operator.knative.dev"),
+            ("Other", "DELETE", "knativeservings.operator.knative.dev"),
+            (definition, "DELETE", "services.serving.knative.dev"),
+            (definition, "DELETE", "knativeservingsoperator.knative.dev"),
+            (definition, "DELETE", "operator.knative.dev"),
+        ] {
+            assert_eq!(found(kind, operation, name), None, "{operation} of {kind} {name}");
+        }
+    }
+}
