@@ -166,7 +166,7 @@ impl Version {
     }
 
     /// Whether it is one that `asked` (`spec.version`) means.
-    fn satisfies(&self, asked: Option<&str>) -> bool {
+    pub fn satisfies(&self, asked: Option<&str>) -> bool {
         let asked = asked.unwrap_or_default();
         if asked.is_empty() || asked.eq_ignore_ascii_case("latest") {
             return true;
@@ -175,6 +175,11 @@ impl Version {
             Some(minor) => (self.number.major, self.number.minor) == minor,
             None => asked.parse::<Self>().is_ok_and(|exact| exact == *self),
         }
+    }
+
+    /// Whether `asked` (`spec.version`) names a version, and not the newest one.
+    pub fn is_explicit(asked: &str) -> bool {
+        !asked.is_empty() && !asked.eq_ignore_ascii_case("latest")
     }
 
     /// The version that `asked` (`spec.version`) means with own manifests: as given, but `latest`

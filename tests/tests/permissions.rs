@@ -20,7 +20,7 @@ const EVERYTHING: [&str; 6] = [
 ];
 
 /// Permissions of the operator that the tests don't use: resources, verbs (empty for all), reason.
-const UNUSED: [(&[&str], &[&str], &str); 8] = [
+const UNUSED: [(&[&str], &[&str], &str); 9] = [
     (
         &[
             "bundles.trust.cert-manager.io",
@@ -30,6 +30,19 @@ const UNUSED: [(&[&str], &[&str], &str); 8] = [
         ],
         &[],
         "the hubs of the tests have neither cert-manager nor trust-manager",
+    ),
+    (
+        &[
+            "*.bindings.knative.dev",
+            "*.eventing.knative.dev",
+            "*.flows.knative.dev",
+            "*.messaging.knative.dev",
+            "*.serving.knative.dev",
+            "*.sinks.knative.dev",
+            "*.sources.knative.dev",
+        ],
+        &["list"],
+        "for the kinds of all releases; requests name one",
     ),
     (&["daemonsets.apps"], &[], "for DaemonSets in additionalManifests"),
     (

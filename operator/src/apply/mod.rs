@@ -10,6 +10,7 @@ pub mod anchor;
 pub mod claim;
 pub mod contents;
 pub mod differ;
+mod discover;
 pub mod disown;
 pub mod engine;
 pub mod inventory;
@@ -35,7 +36,6 @@ use knative_operator_runtime::error_text;
 use kube::Api;
 use kube::Client;
 use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
-use kube::discovery::Scope;
 
 use crate::object::Kinds;
 use crate::object::{Kind, ObjectId};
@@ -49,14 +49,7 @@ pub async fn resolve_kind(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind
     if let Some(kind) = kinds.get(gvk) {
         return Ok(Some(kind));
     }
-    match kube::discovery::pinned_kind(client, gvk).await {
-        Ok((resource, capabilities)) => {
-            Ok(Some(Kind { resource, namespaced: capabilities.scope == Scope::Namespaced }))
-        }
-        Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
+    discover::kind(client, gvk).await
 }
 
 /// Why it is not known whether the cluster has a kind.
@@ -67,14 +60,10 @@ fn undiscovered(kind: &str, group: &str, why: &str) -> String {
 
 /// A kind in any version that the cluster serves; `None` if it serves none.
 async fn resolve_any_version(client: &Client, gvk: &GroupVersionKind) -> kube::Result<Option<Kind>> {
-    match kube::discovery::group(client, &gvk.group).await {
-        Ok(group) => Ok(group
-            .recommended_kind(&gvk.kind)
-            .map(|(resource, capabilities)| Kind { resource, namespaced: capabilities.scope == Scope::Namespaced })),
-        Err(kube::Error::Discovery(_)) => Ok(None),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
+    let groups = discover::groups(client).await?;
+    let Some(group) = groups.into_iter().find(|(name, _)| *name == gvk.group) else { return Ok(None) };
+    let served = discover::kinds(client, &group).await?;
+    Ok(served.into_iter().map(|served| served.kind).find(|kind| kind.resource.kind == gvk.kind))
 }
 
 /// The kind of the object `id`, which was applied in `version`, or in another version if the

@@ -13,6 +13,8 @@ use crate::object::Kinds;
 use crate::object::ObjectId;
 use crate::render::plan::Phase;
 
+/// API groups whose objects are never part of an installation: those of the operator, on a hub.
+pub const NEVER: [&str; 2] = ["operator.knative.dev", "multicluster.x-k8s.io"];
 /// Attempts to delete an object that changes all the time.
 const ATTEMPTS: usize = 5;
 
@@ -110,6 +112,9 @@ async fn delete_object(
     id: &ObjectId,
     entry: &Entry,
 ) -> Result<Deletion, String> {
+    if NEVER.contains(&id.group.as_str()) {
+        return Ok(Deletion::Left("no installation has such objects"));
+    }
     // No such kind, so no such object.
     let Some(kind) = resolve_applied(client, kinds, id, &entry.version).await? else { return Ok(Deletion::Gone) };
     let api = api(client, &kind, id);

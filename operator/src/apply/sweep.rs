@@ -2,6 +2,7 @@
 //! that it belongs to the owner.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,12 +10,13 @@ use knative_operator_runtime::error_text;
 use knative_operator_shared::label::{APP_NAME, OWNER_DIGEST};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Status};
-use kube::discovery::{self, Scope, verbs};
 use kube::{Api, Client};
 
+use super::discover::{self, Served};
 use super::inventory::{Entry, Inventory};
 use super::managed_fields::owned_fields;
 use super::proof::Proof;
+use super::remove::NEVER;
 use crate::object::ObjectId;
 
 /// Number of objects in a page of a list.
@@ -34,6 +36,13 @@ const OTHERS: [&str; 9] = [
     "replicasets",
 ];
 
+/// Maximum number of pages of a list, and of objects of an installation. A hostile API server may
+/// answer without end.
+const MAX_PAGES: usize = 400;
+const MAX_OBJECTS: usize = 5000;
+/// Time limit of a sweep.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
 /// What a sweep found.
 #[derive(Debug, Default)]
 pub struct Swept {
@@ -47,6 +56,11 @@ pub struct Swept {
 /// The objects on the cluster that show `proof`. The error is for people: what can't be looked at
 /// now may have some.
 pub async fn sweep(client: &Client, proof: &Proof) -> Result<Swept, String> {
+    let limited = tokio::time::timeout(TIMEOUT, sweep_all(client, proof)).await;
+    limited.unwrap_or_else(|_| Err(format!("looking for its objects takes longer than {TIMEOUT:?}")))
+}
+
+async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
     let mut swept = Swept::default();
     let kinds = listable(client, &mut swept.unknown).await?;
     let lists = kinds.into_iter().map(|resource| async move {
@@ -56,23 +70,29 @@ pub async fn sweep(client: &Client, proof: &Proof) -> Result<Swept, String> {
     let mut lists = std::pin::pin!(futures::stream::iter(lists).buffer_unordered(CONCURRENCY));
     while let Some((resource, found)) = lists.next().await {
         match found {
-            Ok(found) => swept.inventory.0.extend(found),
+            Ok(Some(found)) => swept.inventory.0.extend(found),
+            Ok(None) => return Err(format!("the cluster has too many {}", name(&resource))),
             // Its definition is gone meanwhile, or it allows no list.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
-            Err(kube::Error::Api(status)) if status.code == 403 || is_broken(&resource.group, &status) => {
+            Err(kube::Error::Api(status)) if is_broken(&resource.group, &status) => {
                 swept.unknown.insert(name(&resource));
             }
             Err(error) => return Err(format!("cannot list {}: {}", name(&resource), error_text(&error))),
+        }
+        if swept.inventory.0.len() > MAX_OBJECTS {
+            return Err(format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource"));
         }
     }
     Ok(swept)
 }
 
-/// Whether `status` is that of an API of others which doesn't work: an aggregated API server, or a
-/// conversion webhook, may be gone for good.
+/// Whether `status` is that of an API which doesn't work: one of others may be gone for good, such
+/// as an aggregated API server or a conversion webhook, and one that refuses to list has no
+/// objects.
 fn is_broken(group: &str, status: &Status) -> bool {
     let is_of_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
-    status.code >= 500 && (!is_of_kubernetes || group.ends_with("metrics.k8s.io"))
+    let is_failing = status.code >= 500 && (!is_of_kubernetes || group.ends_with("metrics.k8s.io"));
+    is_failing || matches!(status.code, 400 | 403 | 406 | 415 | 422)
 }
 
 fn name(resource: &ApiResource) -> String {
@@ -83,32 +103,30 @@ fn name(resource: &ApiResource) -> String {
 /// The kinds that the cluster serves, each in one version.
 async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec<ApiResource>, String> {
     let failed = |error: kube::Error| format!("cannot list the API groups of the cluster: {}", error_text(&error));
-    let groups = client.list_api_groups().await.map_err(failed)?;
+    let mut groups = discover::groups(client).await.map_err(failed)?;
+    groups.push((String::new(), vec!["v1".to_owned()]));
+    groups.retain(|(group, _)| !NEVER.contains(&group.as_str()));
     let mut kinds = Vec::new();
-    for group in groups.groups.into_iter().map(|group| group.name).chain([String::new()]) {
-        let found = match discovery::group(client, &group).await {
+    for group in groups {
+        let found = match discover::kinds(client, &group).await {
             Ok(found) => found,
-            Err(kube::Error::Api(status)) if status.code == 404 => continue,
-            Err(kube::Error::Api(status)) if is_broken(&group, &status) => {
-                unknown.insert(group);
+            Err(kube::Error::Api(status)) if is_broken(&group.0, &status) => {
+                unknown.insert(group.0);
                 continue;
             }
-            Err(error) => return Err(format!("cannot look at API group {group}: {}", error_text(&error))),
+            Err(error) => return Err(format!("cannot look at API group {}: {}", group.0, error_text(&error))),
         };
-        kinds.extend(found.recommended_resources().into_iter().filter_map(|(resource, capabilities)| {
-            let is_own = !OTHERS.contains(&resource.plural.as_str());
-            let is_known = matches!(capabilities.scope, Scope::Cluster | Scope::Namespaced);
-            (is_own && is_known && capabilities.supports_operation(verbs::LIST)).then_some(resource)
-        }));
+        let is_looked_at = |served: &Served| served.listable && !OTHERS.contains(&served.kind.resource.plural.as_str());
+        kinds.extend(found.into_iter().filter(is_looked_at).map(|served| served.kind.resource));
     }
     Ok(kinds)
 }
 
-/// The objects of `resource` that show `proof`.
-async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<Vec<(ObjectId, Entry)>> {
+/// The objects of `resource` that show `proof`; `None` if there are too many.
+async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<Option<Vec<(ObjectId, Entry)>>> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
     let (mut parameters, mut found) = (ListParams::default().limit(PAGE), Vec::new());
-    loop {
+    for _ in 0..MAX_PAGES {
         let page = api.list_metadata(&parameters).await?;
         let own = page.items.into_iter().map(|object| object.metadata).filter(|meta| is_own(proof, resource, meta));
         found.extend(own.map(|meta| {
@@ -120,9 +138,13 @@ async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::R
         }));
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => parameters = parameters.continue_token(&next),
-            None => return Ok(found),
+            None => return Ok(Some(found)),
+        }
+        if found.len() > MAX_OBJECTS {
+            break;
         }
     }
+    Ok(None)
 }
 
 /// Whether the object with `meta` is part of the installation. Without an inventory, one without a

@@ -3,18 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use knative_operator_runtime::error_text;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
-use kube::{Api, Client, discovery};
+use kube::{Api, Client};
 
+use super::discover::{self, Group};
 use super::inventory::Inventory;
 use crate::object::Id;
 
 /// Kinds that are counted in parallel.
 const CONCURRENCY: usize = 8;
+/// Time limit of the counts.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of kinds that a message names.
 const MAX_NAMED: usize = 5;
 
@@ -54,43 +58,53 @@ pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, St
     for (plural, group) in inventory.0.keys().filter_map(|id| of_definition(id)) {
         plurals.entry(group.to_owned()).or_default().push(plural.to_owned());
     }
-    let counts = plurals.into_iter().map(|(group, plurals)| async move { count_group(client, &group, &plurals).await });
-    let found: Vec<Counted> = futures::stream::iter(counts).buffer_unordered(CONCURRENCY).try_collect().await?;
+    if plurals.is_empty() {
+        return Ok(Counted::default());
+    }
+    let counted = tokio::time::timeout(TIMEOUT, count_all(client, &plurals)).await;
+    counted.unwrap_or_else(|_| Err(format!("counting the objects of users takes longer than {TIMEOUT:?}")))
+}
+
+async fn count_all(client: &Client, plurals: &BTreeMap<String, Vec<String>>) -> Result<Counted, String> {
+    let groups = discover::groups(client).await;
+    let groups = groups.map_err(|error| format!("cannot list the API groups: {}", error_text(&error)))?;
     let mut all = Counted::default();
-    for Counted { objects, unknown } in found {
-        all.objects.0.extend(objects.0);
-        all.unknown.extend(unknown);
+    for group in groups {
+        if let Some(plurals) = plurals.get(&group.0) {
+            count_group(client, &group, plurals, &mut all).await?;
+        }
     }
     Ok(all)
 }
 
-/// Plural and group of the kind that the object `id` defines, if users create objects of it: not of
-/// internal kinds.
+/// Plural and group of the kind that the object `id` defines, if users create objects of it:
+/// Knative's, and not internal ones.
 pub fn of_definition(id: &Id) -> Option<(&str, &str)> {
     let names = id.name.split_once('.').filter(|_| id.kind == "CustomResourceDefinition");
-    names.filter(|(_, group)| !group.contains(".internal."))
+    names.filter(|(_, group)| !group.contains(".internal.") && group.ends_with("knative.dev"))
 }
 
 /// Counts the objects of the kinds `plurals` in `group`.
-async fn count_group(client: &Client, group: &str, plurals: &[String]) -> Result<Counted, String> {
-    let failed = |error: &kube::Error| format!("cannot count objects of {group}: {}", error_text(error));
-    let served = match discovery::group(client, group).await {
+async fn count_group(client: &Client, group: &Group, plurals: &[String], counted: &mut Counted) -> Result<(), String> {
+    let name = &group.0;
+    let failed = |error: &kube::Error| format!("cannot count objects of {name}: {}", error_text(error));
+    let served = match discover::kinds(client, group).await {
         Ok(served) => served,
-        // The definitions are gone.
-        Err(kube::Error::Discovery(_)) => return Ok(Counted::default()),
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Counted::default()),
         Err(kube::Error::Api(_)) => {
-            return Ok(Counted { unknown: BTreeSet::from([group.to_owned()]), ..Counted::default() });
+            counted.unknown.insert(name.clone());
+            return Ok(());
         }
         Err(error) => return Err(failed(&error)),
     };
-    let mut counted = Counted::default();
-    for (resource, _) in served.recommended_resources() {
-        if !plurals.contains(&resource.plural) {
-            continue;
-        }
-        let kind = format!("{}.{group}", resource.plural);
-        match count_kind(client, &resource).await {
+    let resources = served.into_iter().filter(|served| served.listable).map(|served| served.kind.resource);
+    let resources = resources.filter(|resource| plurals.contains(&resource.plural));
+    let counts = resources.map(|resource| async move {
+        let count = count_kind(client, &resource).await;
+        (format!("{}.{}", resource.plural, resource.group), count)
+    });
+    let mut counts = std::pin::pin!(futures::stream::iter(counts).buffer_unordered(CONCURRENCY));
+    while let Some((kind, count)) = counts.next().await {
+        match count {
             Ok(0) => {}
             Ok(count) => drop(counted.objects.0.insert(kind, count)),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -98,7 +112,7 @@ async fn count_group(client: &Client, group: &str, plurals: &[String]) -> Result
             Err(error) => return Err(failed(&error)),
         }
     }
-    Ok(counted)
+    Ok(())
 }
 
 async fn count_kind(client: &Client, resource: &ApiResource) -> kube::Result<u64> {

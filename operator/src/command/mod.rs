@@ -23,6 +23,7 @@ mod take_over;
 mod terminal;
 mod ui;
 mod unified;
+mod upgrade;
 mod versions;
 mod wait;
 
@@ -43,6 +44,7 @@ use self::spoke_role::SpokeRoleArgs;
 use self::status::StatusArgs;
 use self::take_over::TakeOverArgs;
 use self::ui::UiArgs;
+use self::upgrade::UpgradeArgs;
 use self::versions::VersionsArgs;
 use self::wait::WaitArgs;
 
@@ -84,6 +86,8 @@ enum Command {
     /// they were created now, and who lacks which permission. Exit status: 0 nothing, 1 there is
     /// something, 2 error.
     Audit(AuditArgs),
+    /// Shows what an upgrade or a roll back of the operator does to installations.
+    Upgrade(UpgradeArgs),
     /// Serves a local, read-only web page with the state of a hub.
     Ui(UiArgs),
     /// Plans, observes and controls rollouts of KnativeFleets.
@@ -135,6 +139,7 @@ impl Args {
             Some(Command::Status(args)) => status::run(&args),
             Some(Command::Audit(args)) => audit::run(&args),
             Some(Command::TakeOver(args)) => take_over::run(&args),
+            Some(Command::Upgrade(args)) => upgrade::run(&args),
             Some(Command::Ui(args)) => ui::run(args),
             Some(Command::Wait(args)) => wait::run(&args),
             Some(Command::Check(args)) => check::run(&args),

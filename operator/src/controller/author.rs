@@ -9,7 +9,7 @@ use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::label::{AUTHOR, SHARED_TARGET};
 use kube::Client;
 
-use super::conditions::OCCUPIED;
+use super::conditions::{NOT_PERMITTED, OCCUPIED};
 
 /// Name of the operator's ServiceAccount in the chart.
 const SERVICE_ACCOUNT: &str = "knative-operator";
@@ -65,7 +65,7 @@ fn has_waited(resource: &Knative) -> bool {
     let annotations = resource.meta().annotations.as_ref();
     let mut conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
     annotations.is_some_and(|all| all.contains_key(SHARED_TARGET))
-        || conditions.any(|condition| condition.reason.as_deref() == Some(OCCUPIED))
+        || conditions.any(|condition| matches!(condition.reason.as_deref(), Some(OCCUPIED | NOT_PERMITTED)))
 }
 
 /// The user that the operator in `namespace` is.
@@ -102,6 +102,8 @@ mod tests {
             of(serde_json::json!({"status": {"conditions": [condition]}}))
         };
         assert!(has_waited(&condition(OCCUPIED)) && !has_waited(&condition("Error")));
+        // The refusal itself replaces the reason.
+        assert!(has_waited(&condition(NOT_PERMITTED)));
         assert!(has_waited(&of(serde_json::json!({"metadata": {"annotations": {SHARED_TARGET: "true"}}}))));
         assert!(!has_waited(&of(serde_json::json!({}))));
     }

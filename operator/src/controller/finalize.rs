@@ -61,6 +61,9 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             };
             remove_finalizer(cx, resource, publish_event).await
         }
+        Ok(Deleted::Found(note)) => {
+            remove_finalizer(cx, resource, || cx.events.warning(resource, "Uninstalled", note)).await
+        }
         Ok(Deleted::Nothing) => remove_finalizer(cx, resource, || {}).await,
         Ok(Deleted::All) => {
             let publish_event = || {
@@ -176,6 +179,8 @@ fn may_own_objects(stored: Option<&Stored>, has_installed: bool) -> bool {
 enum Deleted {
     /// Nothing is left of the installation.
     All,
+    /// Nothing is left of what was found; for people.
+    Found(String),
     /// Objects are left to delete.
     Some,
     /// Nothing is deleted before the objects of users are gone.
@@ -197,15 +202,20 @@ async fn delete_installation(
         .await
         .map_err(DeletionError::Unresolved)?;
     state.suspect = false;
+    if let Some(unresolved) = moved::unidentified(resource, &cluster) {
+        return Err(DeletionError::Failed(unresolved.message));
+    }
+    // The rest of a deletion on another cluster.
+    if state.remaining_on != cluster.uid {
+        (state.remaining, state.idle_checks) = (None, 0);
+        state.remaining_on.clone_from(&cluster.uid);
+    }
     let _permit = cx.reconcile_permits.acquire(&cx.metrics).await;
     let failed = |error| DeletionError::Failed(knative_operator_runtime::error_text(&error));
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
     let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await.map_err(failed)?);
     let has_installed = moved::has_installed(resource, &cluster);
-    if let Some(note) = moved::left_behind(resource, &cluster).filter(|_| state.remaining.is_none()) {
-        cx.events.warning(resource, "Orphaned", note);
-    }
     match stored.as_ref().map(|stored| &stored.anchor.record) {
         Some(Record::Owner(other)) if !other.is_same(&me) => {
             let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
@@ -217,7 +227,10 @@ async fn delete_installation(
             return Err(DeletionError::Failed(why));
         }
         // Somebody else created it, or another hub with the same names.
-        Some(Record::Absent) if !has_installed && stored.as_ref().is_some_and(|stored| !stored.names(resource)) => {
+        Some(Record::Absent)
+            if !has_installed
+                && (moved::has_former(resource) || stored.as_ref().is_some_and(|stored| !stored.names(resource))) =>
+        {
             let note =
                 format!("Nothing is deleted on the cluster: nothing shows that {} is of this resource", store.id());
             cx.events.normal(resource, "LeftToOwner", note);
@@ -232,7 +245,7 @@ async fn delete_installation(
     let lookup = Lookup { cx, desired, client: &cluster.client, store: &store, stored: stored.as_ref(), proof: &proof };
     let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
     if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)? {
-        let inventory = lookup.inventory().await.map_err(DeletionError::Failed)?;
+        let (inventory, _) = lookup.inventory().await.map_err(DeletionError::Failed)?;
         let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
         released.map_err(DeletionError::Failed)?;
         let left = describe_installation(state, resource);
@@ -241,7 +254,8 @@ async fn delete_installation(
         )));
     }
     if state.remaining.is_none() {
-        let mut inventory = lookup.inventory().await.map_err(DeletionError::Failed)?;
+        let (mut inventory, unseen) = lookup.inventory().await.map_err(DeletionError::Failed)?;
+        state.unseen = unseen;
         let counted = users::count(&cluster.client, &inventory).await.map_err(DeletionError::Failed)?;
         let (of_users, unknown) = (counted.objects, counted.unknown.into_iter().collect::<Vec<_>>().join(", "));
         if orphan::waits(resource) && !unknown.is_empty() {
@@ -297,7 +311,15 @@ async fn delete_installation(
             deleted => deleted.map_err(failed)?,
         }
     }
-    Ok(Deleted::All)
+    Ok(match (moved::left_behind(resource, &cluster), std::mem::take(&mut state.unseen)) {
+        (Some(note), _) => Deleted::Released(note),
+        (None, unseen) if unseen.is_empty() => Deleted::All,
+        (None, unseen) => Deleted::Found(format!(
+            "Deleted the installed objects that were found, except for CustomResourceDefinitions. The operator could not look at {unseen}: look there \
+             for objects with the label app.kubernetes.io/name={}",
+            resource.component().canonical()
+        )),
+    })
 }
 
 /// Publishes which objects are left.

@@ -114,7 +114,7 @@ impl Install<'_> {
         drop_lost_anchor(state, &self.store, observed);
         // Taken out of the state: after a failure it is loaded from the cluster again.
         if let Some(owned) = state.anchor.take() {
-            if let Some((recorded, why)) = owned.owner.objection(&self.applied()) {
+            if let Some((recorded, why)) = owned.owner.objection(&self.applied(), self.resource.has_installed()) {
                 state.anchor = Some(owned);
                 return Err(NotStored::Ineligible(recorded, why));
             }

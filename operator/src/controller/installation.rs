@@ -135,8 +135,10 @@ impl Installation<'_> {
     /// Stores inventory and version, unless the anchor has them: `stored` is the inventory in it.
     async fn store(&mut self, stored: &Inventory) -> Result<(), StoreError> {
         let OwnedAnchor { anchor, owner, inventory } = &mut self.owned;
-        let is_recorded =
-            |applied: &AppliedVersion| (&applied.version, &applied.uid) == (&self.applied.version, &self.applied.uid);
+        let is_recorded = |applied: &AppliedVersion| {
+            (&applied.version, &applied.uid, &applied.asked)
+                == (&self.applied.version, &self.applied.uid, &self.applied.asked)
+        };
         let has_version = owner.applied.as_ref().is_some_and(is_recorded);
         if !has_version {
             owner.applied = Some(self.applied.clone());

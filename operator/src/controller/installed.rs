@@ -59,24 +59,29 @@ pub struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// What is installed. The error is for people.
-    pub async fn inventory(&self) -> Result<Inventory, String> {
+    /// What is installed, and the kinds that could not be looked at. The error is for people.
+    pub async fn inventory(&self) -> Result<(Inventory, String), String> {
         let Some(stored) = self.stored else { return self.found().await };
         let inventory = stored.inventory().map_err(|error| error_text(&error))?;
-        if !inventory.0.is_empty() || self.store.is_remote() {
-            return Ok(inventory);
+        if !inventory.0.is_empty() {
+            return Ok((inventory, String::new()));
         }
-        // Nothing was installed, or everything is deleted, or the Go operator, which keeps no
-        // inventory, installed it: its objects follow from the spec.
-        match &self.desired.unreadable {
-            Some(unreadable) => Err(unreadable.message.clone()),
-            None => go_operator_inventory(self.cx, &self.desired.resource).await.map_err(|error| error.to_string()),
+        if self.store.is_remote() {
+            // Nothing was installed, or somebody emptied it.
+            return self.found().await;
         }
+        // The same, or the Go operator, which keeps no inventory, installed it: its objects follow
+        // from the spec.
+        if let Some(unreadable) = &self.desired.unreadable {
+            return Err(unreadable.message.clone());
+        }
+        let found = go_operator_inventory(self.cx, &self.desired.resource).await;
+        found.map(|found| (found, String::new())).map_err(|error| error.to_string())
     }
 
     /// The objects that show the proof. The record of the installation is gone: somebody deleted
     /// it, or the namespace with it.
-    async fn found(&self) -> Result<Inventory, String> {
+    async fn found(&self) -> Result<(Inventory, String), String> {
         let Self { cx, desired, client, store, .. } = *self;
         let (resource, me) = (&*desired.resource, cx.owner(&desired.resource));
         // What has no mark may be of another owner.
@@ -89,17 +94,17 @@ impl Lookup<'_> {
         {
             inventory.0.extend(of_go_operator.0);
         }
-        if resource.has_installed() || !inventory.0.is_empty() {
+        let unknown = unknown.into_iter().collect::<Vec<_>>().join(", ");
+        if self.proof.unmarked || !inventory.0.is_empty() || !unknown.is_empty() {
             let count = inventory.0.keys().filter(|id| !remove::is_retained(id)).count();
-            let unknown = unknown.into_iter().collect::<Vec<_>>().join(", ");
-            let unknown = if unknown.is_empty() { unknown } else { format!("; it could not look at {unknown}") };
+            let unseen = if unknown.is_empty() { String::new() } else { format!("; it could not look at {unknown}") };
             let note = format!(
                 "{} with the list of the installed objects is gone. The operator looked for objects that this resource installed, and found \
-                 {count}{unknown}",
+                 {count}{unseen}",
                 store.id()
             );
             cx.events.warning(resource, "InventoryMissing", note);
         }
-        Ok(inventory)
+        Ok((inventory, unknown))
     }
 }

@@ -6,9 +6,10 @@
 //!   [`state`] what they keep.
 //! - [`reconcile`] is one reconcile: [`resolve`] finds the target cluster, [`namespace`] the
 //!   namespace on it, [`install`] makes the cluster equal to the spec in five steps
-//!   ([`installation`] is the last), [`finalize`] deletes everything, or [`orphan`] leaves it, or
-//!   the cluster is [`unreachable`]; [`owner`] sees to it that an installation has one owner;
-//!   [`go_inventory`] is that of the Go operator.
+//!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`], or
+//!   [`orphan`] leaves it, or the cluster is [`unreachable`], or has [`moved`];
+//!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
+//!   who may; [`go_inventory`] is that of the Go operator.
 //! - [`readiness`] and [`rejections`] describe what was found, [`conditions`] turns it into
 //!   conditions (pure), [`outcome`] adds when to reconcile again, [`status`] publishes it;
 //!   [`events`] and [`apply_events`] publish events.

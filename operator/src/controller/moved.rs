@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::{Timestamp, Unit};
 use knative_operator_shared::api::{Knative, KnativeStatus};
 use knative_operator_shared::label::{CLUSTER_UID, FORMER_CLUSTERS};
+use knative_operator_shared::reason::Reason;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::{InstallationReport, ReconcileResult};
@@ -14,9 +15,13 @@ use super::context::Context;
 use super::outcome::{Outcome, Requeue};
 use super::state::{Cluster, ReconcilerState};
 use super::status;
+use crate::cluster::Unresolved;
+use crate::cluster::identity::NAMESPACE;
 
 /// Maximum number of former clusters that are remembered, the last ones.
 const MAX_FORMER: usize = 8;
+/// In place of a version.
+const PARTLY: &str = "(partly installed)";
 /// Interval of checks until the watch has the new status.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -25,8 +30,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub struct FormerCluster {
     /// Uid of its namespace `kube-system`.
     pub uid: String,
-    /// The version that was installed there.
-    pub version: String,
+    /// The version that was installed there; `None` if not all of it was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The namespace of the installation.
     pub namespace: String,
     /// Time at which the operator noticed that the ClusterProfile refers to another one (RFC 3339).
@@ -39,28 +45,45 @@ fn recorded(status: &KnativeStatus) -> Vec<FormerCluster> {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// The uid of another cluster than the one with the uid `now`, on which `resource` has installed a
-/// version, as its `status` says.
-fn left<'s>(status: &'s KnativeStatus, now: Option<&str>) -> Option<(&'s str, &'s str)> {
+/// The uid of another cluster than the one with the uid `now`, on which `resource` has installed
+/// something, or began to, as its `status` says; and the version, if all of it was accepted.
+fn left<'s>(resource: &Knative, status: &'s KnativeStatus, now: Option<&str>) -> Option<(&'s str, Option<&'s str>)> {
     let (uid, now) = (status.annotations.get(CLUSTER_UID)?, now?);
-    let version = status.version.as_deref()?;
-    (uid != now).then_some((uid.as_str(), version))
+    let finalizer = resource.component().finalizer();
+    let has_begun = resource.meta().finalizers.iter().flatten().any(|name| name == finalizer);
+    let version = status.version.as_deref();
+    (uid != now && (has_begun || version.is_some())).then_some((uid.as_str(), version))
+}
+
+/// Whether `resource` has left installations on other clusters.
+pub fn has_former(resource: &Knative) -> bool {
+    resource.status().is_some_and(|status| !recorded(status).is_empty())
+}
+
+/// Why `cluster` may be another one than that of the status: its uid can't be read now.
+pub fn unidentified(resource: &Knative, cluster: &Cluster) -> Option<Unresolved> {
+    let known = resource.status()?.annotations.get(CLUSTER_UID).filter(|_| cluster.uid.is_none())?;
+    let message = format!(
+        "the cluster can't be identified: the operator can't read the uid of its namespace {NAMESPACE}, which was {known}; grant the account \
+         get for this namespace"
+    );
+    Some(Unresolved::new(Reason::RemoteClusterUnreachable, message))
 }
 
 /// Whether `resource` has installed something on this cluster, as its status says.
 pub fn has_installed(resource: &Knative, cluster: &Cluster) -> bool {
-    let is_elsewhere = resource.status().is_some_and(|status| left(status, cluster.uid.as_deref()).is_some());
+    let is_elsewhere = resource.status().is_some_and(|status| left(resource, status, cluster.uid.as_deref()).is_some());
     resource.has_installed() && !is_elsewhere
 }
 
 /// Where installations of `resource` are left, besides the cluster with the uid `now`.
 fn former(resource: &Knative, status: &KnativeStatus, now: Option<&str>) -> Vec<FormerCluster> {
     let mut all = recorded(status);
-    if let Some((uid, version)) = left(status, now) {
+    if let Some((uid, version)) = left(resource, status, now) {
         let time = Timestamp::now();
         all.push(FormerCluster {
             uid: uid.to_owned(),
-            version: version.to_owned(),
+            version: version.map(str::to_owned),
             namespace: resource.target_namespace().to_owned(),
             left: time.round(Unit::Second).unwrap_or(time).to_string(),
         });
@@ -86,6 +109,7 @@ pub fn left_behind(resource: &Knative, cluster: &Cluster) -> Option<String> {
 
 fn describe(resource: &Knative, cluster: &FormerCluster) -> String {
     let FormerCluster { uid, version, namespace, .. } = cluster;
+    let version = version.as_deref().unwrap_or(PARTLY);
     format!("{} {version} in namespace {namespace} of the cluster with the uid {uid}", resource.component())
 }
 
@@ -108,13 +132,13 @@ pub async fn start_over(
     cluster: &Cluster,
 ) -> Option<Outcome> {
     let (stored, now) = (resource.status()?, cluster.uid.as_deref()?);
-    let (uid, version) = left(stored, Some(now))?;
+    let (uid, version) = left(resource, stored, Some(now))?;
     let pending = vec![format!("the cluster of the ClusterProfile has another uid: {now}, not {uid}")];
     let report = InstallationReport { pending, ..InstallationReport::of(resource.component()) };
     let outcome = Outcome::of(ReconcileResult::Installation(report), Requeue::After(CHECK_INTERVAL));
     // The watch has not reported the status yet that was written for it.
     let effective = state.status(resource);
-    if left(&effective, Some(now)).is_none() {
+    if left(resource, &effective, Some(now)).is_none() {
         return Some(outcome);
     }
     let new = started(resource, &effective, now);
@@ -124,9 +148,10 @@ pub async fn start_over(
         let profile = resource.common().cluster_profile_ref.as_ref();
         let profile = profile.map_or_else(|| "The hub".to_owned(), |profile| format!("ClusterProfile {profile}"));
         let note = format!(
-            "{profile} is another cluster now: its uid was {uid}, and is {now}. {} {version} was left on the former one, in namespace {}, \
+            "{profile} is another cluster now: its uid was {uid}, and is {now}. {} {} was left on the former one, in namespace {}, \
              and nothing there is watched or repaired any more",
             resource.component(),
+            version.unwrap_or(PARTLY),
             resource.target_namespace()
         );
         cx.events.warning(resource, "ClusterChanged", note);
@@ -153,15 +178,19 @@ mod tests {
 
     #[test]
     fn installation_on_another_cluster_is_left() {
-        let installed = status("a", Some("1.22.1"));
-        assert_eq!(left(&installed, Some("b")), Some(("a", "1.22.1")));
+        let new = Knative::Serving(KnativeServing::default());
+        let mut begun = KnativeServing::default();
+        begun.metadata.finalizers = Some(vec![new.component().finalizer().to_owned()]);
+        let (begun, installed) = (Knative::Serving(begun), status("a", Some("1.22.1")));
+        assert_eq!(left(&new, &installed, Some("b")), Some(("a", Some("1.22.1"))));
+        assert_eq!(left(&begun, &status("a", None), Some("b")), Some(("a", None)));
         for (status, now) in [
             (&installed, Some("a")),
             (&installed, None),
             (&status("a", None), Some("b")),
             (&KnativeStatus { version: Some("1.22.1".to_owned()), ..KnativeStatus::default() }, Some("b")),
         ] {
-            assert_eq!(left(status, now), None, "{now:?}");
+            assert_eq!(left(&new, status, now), None, "{now:?}");
         }
     }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::finalize::add_finalizer;
 use super::go_inventory::Intended;
+use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
 use crate::apply::anchor::{InventoryStore, StoreError, Stored};
 use crate::apply::claim::{Anchor, Claimant, Record, Step};
@@ -97,6 +98,8 @@ impl Ownership<'_> {
         let client = &self.cluster.client;
         let (mut own, mut looked) = self.look().await?;
         let (mut is_created, mut has_finalizer) = (false, false);
+        // Also on another cluster of the same ClusterProfile.
+        let has_installed = self.resource.has_installed() || moved::has_former(self.resource);
         for _ in 0..MAX_STEPS {
             let claimant = self.claimant(own.as_ref());
             // Also of a confirmed owner, once: its record may be forged.
@@ -106,11 +109,14 @@ impl Ownership<'_> {
                 None => self.store.others(client, &claimant.me).await?.0,
             };
             let step = claimant.step(own.as_ref().map(|own| &own.anchor), &others);
-            if let Some((version, why)) = own.as_ref().and_then(|own| self.objection(&own.anchor)) {
+            if matches!(step, Step::Record(_) | Step::Proceed)
+                && let Some((version, why)) = own.as_ref().and_then(|own| self.objection(&own.anchor))
+            {
                 return Err(Unclaimed::Ineligible(version, why));
             }
-            if matches!(step, Step::Create(_) | Step::Record(_)) && !has_finalizer {
-                if let Some(authors) = self.cx.authors.as_ref().filter(|_| !self.resource.has_installed())
+            // A record alone shows nothing: others may write it.
+            if matches!(step, Step::Create(_) | Step::Record(_) | Step::Proceed) && !has_finalizer {
+                if let Some(authors) = self.cx.authors.as_ref().filter(|_| !has_installed)
                     && let Some(why) = authors.objection(self.resource).await.map_err(Unclaimed::Failed)?
                 {
                     return Err(Unclaimed::NotPermitted(why));
@@ -174,7 +180,7 @@ impl Ownership<'_> {
     /// not follow it: the hub may be older, restored from a backup.
     fn objection(&self, anchor: &Anchor) -> Option<(Version, String)> {
         let Record::Owner(owner) = &anchor.record else { return None };
-        owner.objection(&self.applied).filter(|_| anchor.is_of(&self.cx.owner(self.resource)))
+        owner.objection(&self.applied, self.resource.has_installed())
     }
 
     /// The own anchor, and those of others. A resource that has installed nothing has no anchor, so
@@ -229,7 +235,9 @@ impl Ownership<'_> {
     fn claimant(&self, own: Option<&Stored>) -> Claimant {
         let take_over = self.resource.meta().annotations.as_ref().and_then(|all| all.get(TAKE_OVER)).cloned();
         let has_installed = self.resource.has_installed();
-        let has_begun = self.has_finalizer() && own.is_some_and(|own| own.names(self.resource));
+        // The finalizer may be of the installation on another cluster.
+        let is_first = !moved::has_former(self.resource);
+        let has_begun = is_first && self.has_finalizer() && own.is_some_and(|own| own.names(self.resource));
         let is_abandoned = own.is_some_and(|own| match &own.anchor.record {
             Record::Owner(recorded) => is_abandoned(self.cx, recorded),
             Record::Absent | Record::Unreadable => false,

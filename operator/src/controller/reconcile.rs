@@ -171,6 +171,10 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
         Err(failure) => return unresolved(state, failure),
     };
     state.suspect = false;
+    if let Some(unresolved) = moved::unidentified(resource, &cluster) {
+        (state.observer, state.suspect) = (None, true);
+        return Outcome::of(ReconcileResult::Unresolved(unresolved), Requeue::Retry);
+    }
     if let Some(outcome) = moved::start_over(cx, resource, state, &cluster).await {
         return outcome;
     }

@@ -122,6 +122,10 @@ pub struct ReconcilerState {
     pub namespace_contents: Option<String>,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
+    /// The uid of the cluster that they are on.
+    pub remaining_on: Option<Arc<str>>,
+    /// Kinds that could not be looked at, for people.
+    pub unseen: String,
     /// Number of checks of the deletion since an object was gone.
     pub idle_checks: u32,
     /// The generation and version whose installation was announced.
@@ -152,6 +156,8 @@ impl ReconcilerState {
             created_namespace_at: None,
             namespace_contents: None,
             remaining: None,
+            remaining_on: None,
+            unseen: String::new(),
             idle_checks: 0,
             announced: None,
             warned: None,

@@ -71,6 +71,9 @@ pub struct InstallationOwner {
 pub struct AppliedVersion {
     /// The version.
     pub version: Version,
+    /// `spec.version` of the resource.
+    #[serde(default)]
+    pub asked: String,
     /// Uid of the resource.
     pub uid: String,
     /// Generation of the resource.
@@ -82,20 +85,32 @@ impl AppliedVersion {
     pub fn of(resource: &Knative, version: &Version) -> Self {
         let meta = resource.meta();
         let (uid, generation) = (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default());
-        Self { version: version.clone(), uid, generation }
+        let asked = resource.common().version.clone().unwrap_or_default();
+        Self { version: version.clone(), asked, uid, generation }
     }
 
     /// Why `wanted`, for the same installation, may not follow; `None` if it may. A newer version
     /// follows as in any upgrade, an older one only if the resource was changed to ask for it.
-    pub fn objection(&self, wanted: &Self, kind: &'static str) -> Option<String> {
+    /// `is_accepted`: whether the status of the resource has a version, with which `wanted` was
+    /// compared.
+    pub fn objection(&self, wanted: &Self, is_accepted: bool, kind: &'static str) -> Option<String> {
+        let is_changed = wanted.uid == self.uid && wanted.generation > self.generation;
+        let is_asked = is_changed
+            && Version::is_explicit(&wanted.asked)
+            && wanted.asked != self.asked
+            && wanted.version.satisfies(Some(&wanted.asked));
+        // The hub is not older than the record. What the record has may have been tried only.
+        if is_asked || (is_changed && is_accepted && wanted.version >= self.version) {
+            return None;
+        }
         if let Err(why) = wanted.version.may_follow(Some(&self.version), kind) {
             return Some(why.to_string());
         }
-        let is_asked = wanted.uid == self.uid && wanted.generation > self.generation;
         let (installed, wanted) = (&self.version, &wanted.version);
-        (wanted < installed && !is_asked).then(|| {
+        (wanted < installed).then(|| {
             format!(
-                "the cluster has version {installed}, which is newer than the {wanted} of this resource, as after a restore from a backup.                  Nothing is changed there; set spec.version to {installed}. To install {wanted} on purpose, set spec.version to it afterwards"
+                "the cluster has version {installed}, which is newer than the {wanted} of this resource, as after a restore from a backup. \
+                 Nothing is changed there; set spec.version to {installed}. To install {wanted} on purpose, set spec.version to it afterwards"
             )
         })
     }
@@ -140,10 +155,10 @@ impl InstallationOwner {
     }
 
     /// The version that it applied last, and why `wanted` may not follow it.
-    pub fn objection(&self, wanted: &AppliedVersion) -> Option<(Version, String)> {
+    pub fn objection(&self, wanted: &AppliedVersion, is_accepted: bool) -> Option<(Version, String)> {
         let applied = self.applied.as_ref()?;
         let kind = Component::ALL.into_iter().find(|component| component.kind() == self.kind)?.kind();
-        Some((applied.version.clone(), applied.objection(wanted, kind)?))
+        Some((applied.version.clone(), applied.objection(wanted, is_accepted, kind)?))
     }
 
     /// Whether the hub with the uid `hub` was replaced.
@@ -251,7 +266,8 @@ mod tests {
 
     #[test]
     fn record_is_read_again_and_shown() {
-        let applied = AppliedVersion { version: "1.22.1".parse().unwrap(), uid: "7".to_owned(), generation: 2 };
+        let (uid, asked) = ("7".to_owned(), "1.22".to_owned());
+        let applied = AppliedVersion { version: "1.22.1".parse().unwrap(), asked, uid, generation: 2 };
         let owner = InstallationOwner { applied: Some(applied), ..owner("1", "team-a", "knative-serving") };
         assert_eq!(InstallationOwner::decode(&owner.encode()).unwrap(), owner);
         let shown = "KnativeServing team-a/knative-serving of hub \"prod-eu\" (uid 1), since 2026-01-01T00:00:00Z";
@@ -276,27 +292,37 @@ mod tests {
     }
 
     #[test]
-    fn older_version_needs_a_newer_resource() {
-        let applied = |version: &str, uid: &str, generation| AppliedVersion {
+    fn older_version_needs_a_resource_that_was_changed_to_ask_for_it() {
+        let applied = |version: &str, asked: &str, uid: &str, generation| AppliedVersion {
             version: version.parse().unwrap(),
+            asked: asked.to_owned(),
             uid: uid.to_owned(),
             generation,
         };
-        let before = applied("1.23.0", "1", 4);
-        for (wanted, expected) in [
-            (applied("1.23.0", "1", 4), None),
-            (applied("1.23.1", "1", 4), None),
-            (applied("1.24.0", "2", 1), None),
-            (applied("1.22.1", "1", 5), None),
+        let before = applied("1.23.0", "latest", "1", 4);
+        let newer = Some("which is newer than the 1.22.1 of this resource");
+        let minors = Some("across multiple MINOR versions");
+        for (wanted, is_accepted, expected) in [
+            (applied("1.23.0", "latest", "1", 4), true, None),
+            (applied("1.23.1", "latest", "1", 4), true, None),
+            (applied("1.24.0", "1.24", "2", 1), true, None),
+            (applied("1.22.1", "1.22", "1", 5), true, None),
             // Restored from a backup: to an older time, or without the uid.
-            (applied("1.22.1", "1", 4), Some("which is newer than the 1.22.1 of this resource")),
-            (applied("1.22.1", "1", 2), Some("set spec.version to 1.23.0")),
-            (applied("1.22.1", "2", 9), Some("Nothing is changed there")),
-            (applied("1.23.0", "2", 1), None),
-            (applied("1.25.0", "1", 5), Some("across multiple MINOR versions")),
-            (applied("1.21.0", "1", 5), Some("across multiple MINOR versions")),
+            (applied("1.22.1", "1.22", "1", 4), true, newer),
+            (applied("1.22.1", "1.22", "1", 2), true, newer),
+            (applied("1.22.1", "1.22", "2", 9), true, newer),
+            (applied("1.23.0", "latest", "2", 1), false, None),
+            // Changed afterwards, but not to ask for the older version.
+            (applied("1.22.1", "latest", "1", 5), true, newer),
+            (applied("1.22.1", "", "1", 9), false, newer),
+            (applied("1.22.1", "1.24", "1", 5), true, newer),
+            (applied("1.25.0", "1.25", "2", 5), false, minors),
+            (applied("1.25.0", "latest", "1", 5), false, minors),
+            // It was tried only: the status has no version, or an older one.
+            (applied("1.21.0", "1.21", "1", 5), false, None),
+            (applied("1.21.0", "1.21", "1", 5), true, None),
         ] {
-            let objection = before.objection(&wanted, "KnativeServing");
+            let objection = before.objection(&wanted, is_accepted, "KnativeServing");
             let is_expected = match expected {
                 None => objection.is_none(),
                 Some(part) => objection.as_ref().is_some_and(|text| text.contains(part)),

@@ -15,6 +15,18 @@ use crate::label::AUTHOR;
 /// Maximum size of a recorded author, in bytes. All annotations of an object may have 256 KiB.
 const MAX_SIZE: usize = 32 << 10;
 
+/// Parts of the keys of extra fields that identify a credential or a session, or are one, by the
+/// API server, GKE and EKS. No other field is left out: it may limit what the user may do.
+const OF_CREDENTIALS: [&str; 7] = [
+    "authentication.kubernetes.io/",
+    "user-assertion",
+    "iam.gke.io/",
+    "accessKeyId",
+    "sessionName",
+    "arn",
+    "principalId",
+];
+
 /// A user, as the API server authenticated them (`authentication.k8s.io/v1` `UserInfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -51,12 +63,14 @@ impl User {
         }
     }
 
-    /// The value of the annotation [`AUTHOR`] for the user. One with too many groups is recorded
-    /// without a name: half of what the API server knows could permit more than all of it.
-    fn encode(&self) -> String {
-        let recorded = if self.size() > MAX_SIZE { &Self::default() } else { self };
+    /// The value of the annotation [`AUTHOR`] for the user, without what identifies a credential.
+    /// One with too many groups is recorded without a name: half of what the API server knows could
+    /// permit more than all of it.
+    pub fn encode(&self) -> String {
+        let mut recorded = if self.size() > MAX_SIZE { Self::default() } else { self.clone() };
+        recorded.extra.retain(|key, _| !OF_CREDENTIALS.iter().any(|part| key.contains(part)));
         // Strings always serialize.
-        serde_json::to_string(recorded).unwrap_or_default()
+        serde_json::to_string(&recorded).unwrap_or_default()
     }
 
     /// The user in the annotation [`AUTHOR`] with this `value`; `None` if it names nobody.
@@ -73,7 +87,7 @@ pub fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>
 }
 
 /// The annotation [`AUTHOR`] of `object`.
-fn recorded(object: &Value) -> &Value {
+pub fn recorded(object: &Value) -> &Value {
     &object["metadata"]["annotations"][AUTHOR]
 }
 
@@ -146,6 +160,11 @@ mod tests {
         let scopes = BTreeMap::from([("scopes".to_owned(), vec!["user:info".to_owned()])]);
         let jane = User { uid: "7".to_owned(), extra: scopes, ..user("jane") };
         assert_eq!(User::decode(&jane.encode()), Some(jane.clone()));
+        let mut known = jane.clone();
+        for key in ["authentication.kubernetes.io/credential-id", "user-assertion.cloud.google.com", "accessKeyId"] {
+            known.extra.insert(key.to_owned(), vec!["x".to_owned()]);
+        }
+        assert_eq!(User::decode(&known.encode()), Some(jane.clone()));
         let many = User { groups: (0..2000).map(|number| format!("group {number}")).collect(), ..jane };
         assert_eq!(User::decode(&many.encode()), None);
         for unknown in ["", "{}", "7", "me", r#"{"username": ""}"#, r#"{"groups": ["system:masters"]}"#] {

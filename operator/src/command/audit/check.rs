@@ -104,8 +104,6 @@ impl Auditor {
         if let Some(author) = &resource.author
             && !bindings.operators.iter().any(|operator| operator.user == author.user)
         {
-            // The groups of a binding's user are not known.
-            found.retain(|subject| subject.user != author.user);
             found.insert(author);
         }
         Ok(found)

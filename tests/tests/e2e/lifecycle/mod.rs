@@ -1,6 +1,7 @@
 //! The life of an installation: what hubs, spokes and operators go through, and nothing is lost,
 //! left behind or changed unasked.
 
+mod chart;
 mod clusters;
 mod definitions;
 mod records;

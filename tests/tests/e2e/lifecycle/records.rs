@@ -35,6 +35,7 @@ fn lost_record_leaves_nothing_behind() {
         for lose in [
             vec!["delete", "namespace", PLACE, "--timeout=120s"],
             vec!["delete", "configmap", ANCHOR, "-n", PLACE, "--cascade=orphan"],
+            vec!["patch", "configmap", ANCHOR, "-n", PLACE, "--type=merge", "-p", r#"{"data":null}"#],
         ] {
             apply(&hub, &remote).await?;
             ready(&hub, &remote).await?;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::{TEAM, hub};
 use crate::owners::{ANCHOR, PLACE, state};
+use crate::status::command;
 use crate::support::{INSTALL, apply, condition, delete, has_condition, jobs_done, ready, resource, run, status};
 
 /// Time in which nothing is written to a spoke.
@@ -72,6 +73,15 @@ async fn nothing_is_written(audit: &mut Audit, spoke: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Checks what `upgrade plan` says about the bundle in `folder`.
+async fn planned(hub: &Cluster, folder: &Path, status: i32, part: &str) -> Result<()> {
+    let folder = folder.display().to_string();
+    let (code, text, error) = command(&hub.kubeconfig(), &["upgrade", "plan", "--releases", &folder]).await?;
+    assert_eq!(code, Some(status), "{text}{error}");
+    assert!(text.contains(part), "{text}");
+    Ok(())
+}
+
 /// Recreates the resource of `asked` as a backup tool does, while no operator runs.
 async fn restore(hub: &Cluster, asked: &Value, status: Option<&str>) -> Result<()> {
     let line = ["patch", "knativeserving", "knative-serving", "-n", TEAM, "--type=merge", "-p"];
@@ -100,6 +110,7 @@ fn version_moves_only_when_asked() {
 
         // The operator is rolled back: its bundle lacks the installed version.
         bundle(&folder, &[])?;
+        planned(&hub, &folder, 1, "NOT REPAIRED").await?;
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
         product.restart_operator(&hub, Signal::TERM).await?;
         has_condition(&hub, &asking("1.1"), "InstallSucceeded", "Error", "1.1.1").await?;
@@ -107,6 +118,7 @@ fn version_moves_only_when_asked() {
         assert_eq!(state(&spoke, PLACE).await?, installed);
         // It is upgraded again, and to a newer one, to which a version without a patch moves.
         bundle(&folder, &["1.1.1", "1.2.0"])?;
+        planned(&hub, &folder, 0, "stays").await?;
         product.restart_operator(&hub, Signal::TERM).await?;
         has_version(&hub, "1.1.1").await?;
         nothing_is_written(&mut audit, &spoke).await?;

@@ -1,0 +1,164 @@
+//! `knative-operator upgrade plan`: what an operator with another release bundle does to the
+//! installations of a hub.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use knative_operator_runtime::error_text;
+use knative_operator_runtime::user::UserArgs;
+use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::rules;
+use knative_operator_shared::version::Version;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::output::{self, PROGRAM};
+use super::table::{row, table};
+use crate::release::{self, Bundle};
+
+/// Flags of `upgrade`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct UpgradeArgs {
+    #[command(subcommand)]
+    command: UpgradeCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum UpgradeCommand {
+    /// Shows, for each resource of a hub, the installed version of Knative and the one that an
+    /// operator with this release bundle installs. Changes nothing. Exit status: 0 all are
+    /// supported, 1 a version is not, 2 error.
+    Plan(PlanArgs),
+}
+
+/// Flags of `upgrade plan`.
+#[derive(Clone, Debug, clap::Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    user: UserArgs,
+    /// Path of the release bundle of the operator to upgrade to, or to roll back to.
+    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
+    releases: std::path::PathBuf,
+}
+
+/// What an operator does to an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Effect {
+    /// It installs this version.
+    Installs(Version),
+    /// It changes nothing.
+    Stays,
+    /// The bundle lacks the installed version, which is neither changed nor repaired.
+    Lacking,
+    /// The version can't be installed, for this reason.
+    Refused(String),
+}
+
+impl Effect {
+    /// Whether somebody should act first.
+    fn is_problem(&self) -> bool {
+        matches!(self, Self::Lacking | Self::Refused(_))
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Installs(version) => write!(f, "installs {version}"),
+            Self::Stays => f.write_str("stays"),
+            Self::Lacking => f.write_str("NOT REPAIRED: the bundle lacks the installed version"),
+            Self::Refused(why) => write!(f, "REFUSED: {why}"),
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &UpgradeArgs) -> ExitCode {
+    let UpgradeCommand::Plan(plan) = &args.command;
+    output::run(execute(plan))
+}
+
+async fn execute(args: &PlanArgs) -> Result<ExitCode, String> {
+    let (client, namespace) = args.user.client(PROGRAM).await?;
+    let namespace = Some(namespace.as_str()).filter(|_| args.user.has_namespace());
+    let bundle = Bundle::open(args.releases.clone());
+    let mut rows = vec![row(["KIND", "NAMESPACE", "NAME", "SPEC", "INSTALLED", "EFFECT"])];
+    let mut problems = 0;
+    for component in Component::ALL {
+        for resource in list(&client, component, namespace).await? {
+            let effect = effect(&bundle, &resource)?;
+            problems += usize::from(effect.is_problem());
+            let installed = resource.status().and_then(|status| status.version.as_deref()).unwrap_or("-");
+            let asked = resource.common().version.as_deref().filter(|asked| !asked.is_empty()).unwrap_or("latest");
+            let kind = component.kind();
+            rows.push(row([kind, resource.namespace(), resource.name(), asked, installed, &effect.to_string()]));
+        }
+    }
+    output::print(&if rows.len() == 1 { "There are no resources.\n".to_owned() } else { table(&rows) });
+    Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The resources of `component`, in `namespace` or in all.
+async fn list(client: &Client, component: Component, namespace: Option<&str>) -> Result<Vec<Knative>, String> {
+    let kind = GroupVersionKind::gvk(GROUP, VERSION, component.kind());
+    let kind = ApiResource::from_gvk_with_plural(&kind, component.plural());
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+        None => Api::all_with(client.clone(), &kind),
+    };
+    let failed = |error| format!("cannot list {}.{GROUP}: {}", component.plural(), error_text(&error));
+    let found = api.list(&ListParams::default()).await.map_err(failed)?;
+    let parse = |object: &DynamicObject| {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        rules::parse(component, &json!(object)).map_err(|why| format!("{} {name}: {why}", component.kind()))
+    };
+    found.items.iter().map(parse).collect()
+}
+
+/// What an operator with `bundle` does to the installation of `resource`.
+fn effect(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
+    let installed = resource.status().and_then(|status| status.version.as_deref()?.parse::<Version>().ok());
+    let available = bundle.versions(resource.component()).map_err(|error| error.to_string())?;
+    Ok(match release::select_version(bundle, resource) {
+        Ok(version) if installed.as_ref() != Some(&version) => Effect::Installs(version),
+        Ok(version) if available.contains(&version) || !resource.common().manifests.is_empty() => Effect::Stays,
+        Ok(_) => Effect::Lacking,
+        Err(why) => Effect::Refused(why.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effect_of_a_bundle_on_installed_versions() {
+        let root = tempfile::tempdir().unwrap();
+        for version in ["1.21.3", "1.22.1", "1.23.0"] {
+            std::fs::create_dir_all(root.path().join("knative-serving").join(version)).unwrap();
+        }
+        let bundle = Bundle::open(root.path().to_owned());
+        let of = |asked: Option<&str>, installed: &str| {
+            let object = json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {"version": asked},
+                "status": {"version": installed}});
+            let mut object = object;
+            rules::drop_nulls(&mut object);
+            let effect = effect(&bundle, &rules::parse(Component::Serving, &object).unwrap()).unwrap();
+            (effect.is_problem(), effect.to_string())
+        };
+        for (asked, installed, is_problem, expected) in [
+            (None, "1.22.1", false, "installs 1.23.0"),
+            (Some("1.22"), "1.22.0", false, "installs 1.22.1"),
+            (Some("1.22.1"), "1.22.1", false, "stays"),
+            (Some("1.22"), "1.22.4", true, "NOT REPAIRED: the bundle lacks the installed version"),
+            (None, "1.20.0", true, "REFUSED: not supported to upgrade"),
+            (Some("1.22.7"), "1.22.1", true, "REFUSED: the manifests of the target version 1.22.7 are not available"),
+        ] {
+            let (found, text) = of(asked, installed);
+            assert!(found == is_problem && text.starts_with(expected), "{asked:?} {installed}: {text}");
+        }
+    }
+}

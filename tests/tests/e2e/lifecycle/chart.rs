@@ -1,0 +1,93 @@
+//! `helm uninstall` with live resources, and an installation under another name afterwards.
+
+use knative_operator_shared::api::KnativeStatus;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, Product};
+use knative_operator_tests::remaining::objects;
+use knative_operator_tests::{Result, kubelet, project, releases};
+use serde_json::json;
+
+use super::TEAM;
+use crate::knative_fleet;
+use crate::owners::{PLACE, state};
+use crate::support::{INSTALL, apply, condition, delete, eventing, namespace, nothing_left, ready, run, status};
+
+#[test]
+fn chart_is_uninstalled_and_another_release_continues() {
+    run(async {
+        let (single, member) = tokio::try_join!(Cluster::spoke("single"), Cluster::spoke("member"))?;
+        let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
+        let hub = Cluster::hub("reinstalled").await?;
+        let mut values = product::values(&[]);
+        values["knative_operator"]["fleet"] = json!({"enabled": true});
+        let first = Product::install(&hub, &releases, values, plugins.path()).await?;
+        for (name, spoke) in [("single", &single), ("member", &member)] {
+            product::register(&hub, spoke, name).await?;
+        }
+        hub.kubectl(&["label", "clusterprofile", "member", "-n", product::FLEET, "env=prod"], "").await?;
+        for place in [TEAM, knative_fleet::PLACE] {
+            namespace(&hub, place).await?;
+        }
+        let before = [objects(&single.client()).await?, objects(&member.client()).await?];
+        let resource = eventing(TEAM, "knative-eventing", Some("single"), &releases);
+        let mut fleet =
+            knative_fleet::fleet(&json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}));
+        fleet["spec"]["rollout"] = json!({});
+        apply(&hub, &resource).await?;
+        apply(&hub, &fleet).await?;
+        ready(&hub, &resource).await?;
+        knative_fleet::status(&hub, "ready", |status| status.ready == 1).await?;
+        let installed = [state(&single, "knative-eventing").await?, state(&member, PLACE).await?];
+
+        // Disabling fleets would leave nobody to delete them.
+        let chart = project().join("charts/knative-operator").display().to_string();
+        let file = hub.dir().join("values.json").display().to_string();
+        let place = ["--namespace", product::NAMESPACE];
+        let disable =
+            ["upgrade", "knative-operator", &chart, "--values", &file, "--set", "knative_operator.fleet.enabled=false"];
+        let refused = hub.helm(&[&disable[..], &place].concat()).await.unwrap_err().to_string();
+        assert!(refused.contains("KnativeFleet"), "{refused}");
+
+        let line = ["delete", "crd", "knativefleets.operator.knative.dev", "--wait=false"];
+        let (is_deleted, output) = hub.kubectl_output(&line, "").await;
+        assert!(!is_deleted && output.contains("has 1 resource"), "{output}");
+        let uninstalled = hub.helm(&[&["uninstall", "knative-operator", "--wait"][..], &place].concat()).await?;
+        eprintln!("helm uninstall: {uninstalled}");
+        assert!(uninstalled.contains("kept due to the resource policy"), "{uninstalled}");
+        drop(first);
+        // Nothing hangs, and nothing of Knative is touched.
+        assert_eq!(state(&single, "knative-eventing").await?, installed[0]);
+        apply(
+            &hub,
+            &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "works", "namespace": TEAM}}),
+        )
+        .await?;
+
+        let own = [(kubelet::OWN_PLUGIN_IMAGE.to_owned(), plugins.path().to_owned())];
+        let install =
+            ["install", "another-name", &chart, "--values", &file, "--take-ownership", "--wait", "--timeout", "2m"];
+        hub.helm(&[&install[..], &place].concat()).await?;
+        let _second = Product::start(&hub, &releases, own.into()).await?;
+        let mut changed = resource.clone();
+        changed["spec"]["config"] = json!({"features": {"new-trigger-filters": "enabled"}});
+        apply(&hub, &changed).await?;
+        let generation = generation(&hub).await?;
+        let is_current = |s: &KnativeStatus| {
+            s.observed_generation == Some(generation) && condition(s, "Ready").is_some_and(|c| c.status == "True")
+        };
+        status(&hub, &resource, INSTALL, "Ready again", is_current).await?;
+        knative_fleet::status(&hub, "ready", |status| status.ready == 1).await?;
+        assert_eq!(state(&single, "knative-eventing").await?, installed[0], "restarted");
+        assert_eq!(state(&member, PLACE).await?, installed[1], "restarted");
+
+        delete(&hub, &resource).await?;
+        delete(&hub, &fleet).await?;
+        nothing_left(&single, &before[0]).await?;
+        nothing_left(&member, &before[1]).await
+    });
+}
+
+async fn generation(hub: &Cluster) -> Result<i64> {
+    let line = ["get", "knativeeventing", "knative-eventing", "-n", TEAM, "-o", "jsonpath={.metadata.generation}"];
+    Ok(hub.kubectl(&line, "").await?.trim().parse()?)
+}
