@@ -54,6 +54,9 @@ pub const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
 /// Annotation of the status: uid of the namespace `kube-system` of the target cluster, which
 /// identifies it, regardless of the names of its ClusterProfiles.
 pub const CLUSTER_UID: &str = "operator.knative.dev/cluster-uid";
+/// Annotation of the status: uid of the cluster that the author of the resource was permitted to
+/// use.
+pub const PERMITTED_ON: &str = "operator.knative.dev/permitted-on";
 /// Annotation of the status: clusters that the ClusterProfile referred to before, where
 /// installations may be left, as JSON.
 pub const FORMER_CLUSTERS: &str = "operator.knative.dev/former-clusters";

@@ -99,6 +99,11 @@ impl Version {
         format!("{}.{}", self.number.major, self.number.minor)
     }
 
+    /// Whether it has no patch number, and is the minor version of `other`.
+    pub fn is_of(&self, other: &Self) -> bool {
+        self.short && self.same_minor(other)
+    }
+
     /// Whether `self` and `other` have the same major and minor number.
     pub fn same_minor(&self, other: &Self) -> bool {
         (self.number.major, self.number.minor) == (other.number.major, other.number.minor)

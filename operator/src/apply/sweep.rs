@@ -41,7 +41,7 @@ const OTHERS: [&str; 9] = [
 const MAX_PAGES: usize = 400;
 const MAX_OBJECTS: usize = 5000;
 /// Time limit of a sweep.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What a sweep found.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
     while let Some((resource, found)) = lists.next().await {
         match found {
             Ok(Some(found)) => swept.inventory.0.extend(found),
-            Ok(None) => return Err(format!("the cluster has too many {}", name(&resource))),
+            Ok(None) => drop(swept.unknown.insert(format!("all {}", name(&resource)))),
             // Its definition is gone meanwhile, or it allows no list.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
             Err(kube::Error::Api(status)) if is_broken(&resource.group, &status) => {
@@ -106,15 +106,20 @@ async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec
     let mut groups = discover::groups(client).await.map_err(failed)?;
     groups.push((String::new(), vec!["v1".to_owned()]));
     groups.retain(|(group, _)| !NEVER.contains(&group.as_str()));
+    let lookups = groups.into_iter().map(|group| async move {
+        let found = discover::kinds(client, &group).await;
+        (group.0, found)
+    });
+    let mut lookups = std::pin::pin!(futures::stream::iter(lookups).buffer_unordered(CONCURRENCY));
     let mut kinds = Vec::new();
-    for group in groups {
-        let found = match discover::kinds(client, &group).await {
+    while let Some((group, found)) = lookups.next().await {
+        let found = match found {
             Ok(found) => found,
-            Err(kube::Error::Api(status)) if is_broken(&group.0, &status) => {
-                unknown.insert(group.0);
+            Err(kube::Error::Api(status)) if is_broken(&group, &status) => {
+                unknown.insert(group);
                 continue;
             }
-            Err(error) => return Err(format!("cannot look at API group {}: {}", group.0, error_text(&error))),
+            Err(error) => return Err(format!("cannot look at API group {group}: {}", error_text(&error))),
         };
         let is_looked_at = |served: &Served| served.listable && !OTHERS.contains(&served.kind.resource.plural.as_str());
         kinds.extend(found.into_iter().filter(is_looked_at).map(|served| served.kind.resource));

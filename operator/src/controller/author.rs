@@ -6,7 +6,7 @@ use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::permission::Permission;
-use knative_operator_shared::label::{AUTHOR, SHARED_TARGET};
+use knative_operator_shared::label::{AUTHOR, PERMITTED_ON, SHARED_TARGET};
 use kube::Client;
 
 use super::conditions::{NOT_PERMITTED, OCCUPIED};
@@ -68,6 +68,13 @@ fn has_waited(resource: &Knative) -> bool {
         || conditions.any(|condition| matches!(condition.reason.as_deref(), Some(OCCUPIED | NOT_PERMITTED)))
 }
 
+/// Whether the author of `resource` was permitted to use the cluster with this `uid` before, as its
+/// status says, which only the operator writes.
+pub fn was_permitted(resource: &Knative, uid: Option<&str>) -> bool {
+    let permitted = resource.status().and_then(|status| status.annotations.get(PERMITTED_ON));
+    permitted.is_some_and(|permitted| Some(permitted.as_str()) == uid)
+}
+
 /// The user that the operator in `namespace` is.
 fn operator(namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}")
@@ -104,6 +111,9 @@ mod tests {
         assert!(has_waited(&condition(OCCUPIED)) && !has_waited(&condition("Error")));
         // The refusal itself replaces the reason.
         assert!(has_waited(&condition(NOT_PERMITTED)));
+        let permitted = of(serde_json::json!({"status": {"annotations": {PERMITTED_ON: "1"}}}));
+        assert!(was_permitted(&permitted, Some("1")) && !was_permitted(&permitted, Some("2")));
+        assert!(!was_permitted(&permitted, None) && !was_permitted(&of(serde_json::json!({})), None));
         assert!(has_waited(&of(serde_json::json!({"metadata": {"annotations": {SHARED_TARGET: "true"}}}))));
         assert!(!has_waited(&of(serde_json::json!({}))));
     }

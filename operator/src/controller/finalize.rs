@@ -16,7 +16,7 @@ use super::context::Context;
 use super::desired::Desired;
 use super::installed::{self, Lookup};
 use super::outcome::{Outcome, Requeue};
-use super::state::ReconcilerState;
+use super::state::{Cluster, ReconcilerState};
 use super::status::{self, StatusUpdate};
 use super::unreachable::{
     ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
@@ -24,6 +24,7 @@ use super::unreachable::{
 use super::{apply_events, conditions, moved, namespace, orphan, resolve};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
+use crate::apply::inventory::Inventory;
 use crate::apply::{remove, users};
 use crate::object::Kinds;
 
@@ -203,7 +204,7 @@ async fn delete_installation(
         .map_err(DeletionError::Unresolved)?;
     state.suspect = false;
     if let Some(unresolved) = moved::unidentified(resource, &cluster) {
-        return Err(DeletionError::Failed(unresolved.message));
+        return Err(DeletionError::Unresolved(resolve::ResolveFailure::retry(unresolved)));
     }
     // The rest of a deletion on another cluster.
     if state.remaining_on != cluster.uid {
@@ -220,6 +221,7 @@ async fn delete_installation(
         Some(Record::Owner(other)) if !other.is_same(&me) => {
             let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
             cx.events.normal(resource, "LeftToOwner", note);
+            report_former(cx, resource, &cluster);
             return Ok(Deleted::Nothing);
         }
         Some(Record::Unreadable) => {
@@ -234,6 +236,7 @@ async fn delete_installation(
             let note =
                 format!("Nothing is deleted on the cluster: nothing shows that {} is of this resource", store.id());
             cx.events.normal(resource, "LeftToOwner", note);
+            report_former(cx, resource, &cluster);
             return Ok(Deleted::Nothing);
         }
         Some(Record::Owner(_) | Record::Absent) | None => {}
@@ -245,10 +248,16 @@ async fn delete_installation(
     let lookup = Lookup { cx, desired, client: &cluster.client, store: &store, stored: stored.as_ref(), proof: &proof };
     let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
     if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)? {
-        let (inventory, _) = lookup.inventory().await.map_err(DeletionError::Failed)?;
+        // On a spoke, the objects belong to the anchor, which stays.
+        let inventory = if store.is_remote() {
+            Inventory::default()
+        } else {
+            lookup.inventory().await.map_err(DeletionError::Failed)?.0
+        };
         let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
         released.map_err(DeletionError::Failed)?;
         let left = describe_installation(state, resource);
+        report_former(cx, resource, &cluster);
         return Ok(Deleted::Released(format!(
             "Uninstalled nothing, as {ON_DELETE}={ORPHAN} asks. Left on the cluster: {left}"
         )));
@@ -311,15 +320,23 @@ async fn delete_installation(
             deleted => deleted.map_err(failed)?,
         }
     }
-    Ok(match (moved::left_behind(resource, &cluster), std::mem::take(&mut state.unseen)) {
-        (Some(note), _) => Deleted::Released(note),
-        (None, unseen) if unseen.is_empty() => Deleted::All,
-        (None, unseen) => Deleted::Found(format!(
+    report_former(cx, resource, &cluster);
+    Ok(match std::mem::take(&mut state.unseen) {
+        unseen if unseen.is_empty() => Deleted::All,
+        unseen => Deleted::Found(format!(
             "Deleted the installed objects that were found, except for CustomResourceDefinitions. The operator could not look at {unseen}: look there \
              for objects with the label app.kubernetes.io/name={}",
             resource.component().canonical()
         )),
     })
+}
+
+/// Reports what stays on clusters that the ClusterProfile referred to before.
+fn report_former(cx: &Context, resource: &Knative, cluster: &Cluster) {
+    if let Some(note) = moved::left_behind(resource, cluster) {
+        cx.metrics.orphaned(resource);
+        cx.events.warning(resource, "Orphaned", note);
+    }
 }
 
 /// Publishes which objects are left.

@@ -9,6 +9,7 @@ use knative_operator_shared::version::Version;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
+use super::author;
 use super::context::Context;
 use super::finalize::add_finalizer;
 use super::go_inventory::Intended;
@@ -115,12 +116,15 @@ impl Ownership<'_> {
                 return Err(Unclaimed::Ineligible(version, why));
             }
             // A record alone shows nothing: others may write it.
-            if matches!(step, Step::Create(_) | Step::Record(_) | Step::Proceed) && !has_finalizer {
+            let uid = self.cluster.uid.as_deref();
+            let is_proven = matches!(step, Step::Proceed) && author::was_permitted(self.resource, uid);
+            if matches!(step, Step::Create(_) | Step::Record(_) | Step::Proceed) && !has_finalizer && !is_proven {
                 if let Some(authors) = self.cx.authors.as_ref().filter(|_| !has_installed)
                     && let Some(why) = authors.objection(self.resource).await.map_err(Unclaimed::Failed)?
                 {
                     return Err(Unclaimed::NotPermitted(why));
                 }
+                state.permitted_on.clone_from(&self.cluster.uid);
                 // The finalizer comes with the first object, so that a resource without
                 // installation is deleted immediately.
                 let added = add_finalizer(self.cx, self.resource).await;
@@ -180,7 +184,9 @@ impl Ownership<'_> {
     /// not follow it: the hub may be older, restored from a backup.
     fn objection(&self, anchor: &Anchor) -> Option<(Version, String)> {
         let Record::Owner(owner) = &anchor.record else { return None };
-        owner.objection(&self.applied, self.resource.has_installed())
+        let objection = owner.objection(&self.applied, self.resource.has_installed());
+        // That of a former owner is looked at after the take-over.
+        objection.filter(|_| anchor.is_of(&self.cx.owner(self.resource)))
     }
 
     /// The own anchor, and those of others. A resource that has installed nothing has no anchor, so

@@ -13,6 +13,9 @@ use crate::cluster::Unresolved;
 use crate::cluster::connections::{Connection, Failure};
 use crate::cluster::profile::{self, Access};
 
+/// Delay before the next look at a cluster that responds.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
 /// Why the target cluster can't be used.
 pub struct ResolveFailure {
     /// The reason.
@@ -22,6 +25,11 @@ pub struct ResolveFailure {
 }
 
 impl ResolveFailure {
+    /// Another attempt may help.
+    pub fn retry(unresolved: Unresolved) -> Self {
+        Self { unresolved, due: Some(Instant::now() + RETRY_DELAY) }
+    }
+
     /// When to reconcile again.
     pub fn requeue(&self) -> Requeue {
         self.due.map_or(Requeue::AwaitChange, |due| {

@@ -116,6 +116,8 @@ pub struct ReconcilerState {
     pub stays_in_own_namespace: Option<bool>,
     /// Uid of the target cluster, once it is known.
     pub cluster_uid: Option<Arc<str>>,
+    /// Uid of the cluster that the author of the resource was permitted to use.
+    pub permitted_on: Option<Arc<str>>,
     /// When this actor created the namespace on the spoke.
     pub created_namespace_at: Option<Instant>,
     /// What others had put into the namespace on the spoke before, if the operator looked.
@@ -153,6 +155,7 @@ impl ReconcilerState {
             go_operator_reported_at: None,
             stays_in_own_namespace: None,
             cluster_uid: None,
+            permitted_on: None,
             created_namespace_at: None,
             namespace_contents: None,
             remaining: None,

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
-use knative_operator_shared::label::{CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS};
+use knative_operator_shared::label::{CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON};
 use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
@@ -99,6 +99,9 @@ pub async fn publish(
     let mut new = status(&old, resource.meta().generation, update, Timestamp::now());
     if let Some(uid) = &state.cluster_uid {
         new.annotations.insert(CLUSTER_UID.to_owned(), uid.to_string());
+    }
+    if let Some(uid) = state.permitted_on.as_ref().filter(|_| cx.authors.is_some()) {
+        new.annotations.insert(PERMITTED_ON.to_owned(), uid.to_string());
     }
     match &state.namespace_contents {
         Some(contents) if contents.is_empty() => drop(new.annotations.remove(NAMESPACE_CONTENTS)),

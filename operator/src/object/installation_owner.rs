@@ -107,7 +107,8 @@ impl AppliedVersion {
             return Some(why.to_string());
         }
         let (installed, wanted) = (&self.version, &wanted.version);
-        (wanted < installed).then(|| {
+        // Own manifests may name the minor version only.
+        (wanted < installed && !wanted.is_of(installed)).then(|| {
             format!(
                 "the cluster has version {installed}, which is newer than the {wanted} of this resource, as after a restore from a backup. \
                  Nothing is changed there; set spec.version to {installed}. To install {wanted} on purpose, set spec.version to it afterwards"
@@ -307,6 +308,7 @@ mod tests {
             (applied("1.23.1", "latest", "1", 4), true, None),
             (applied("1.24.0", "1.24", "2", 1), true, None),
             (applied("1.22.1", "1.22", "1", 5), true, None),
+            (applied("1.23", "latest", "1", 4), true, None),
             // Restored from a backup: to an older time, or without the uid.
             (applied("1.22.1", "1.22", "1", 4), true, newer),
             (applied("1.22.1", "1.22", "1", 2), true, newer),
