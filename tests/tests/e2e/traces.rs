@@ -168,17 +168,17 @@ fn reconciles_and_reviews_are_traced() {
         let mut shape = String::new();
         tree(&received, &root.1, 0, &mut shape);
         println!("{shape}");
-        for line in [
-            "\n  resolve",
-            "\n  install",
-            "\n    render",
-            "\n    apply",
-            "\n      write",
-            "\n        request",
-            "\n  write_status",
-        ] {
+        for line in ["\n  resolve", "\n  install", "\n    render", "\n    apply", "\n      write", "\n        request"]
+        {
             assert!(shape.contains(line), "{line}: {shape}");
         }
+        // This reconcile writes the status, or the next one if 250 ms haven't passed since the spec changed.
+        let writer = until(&spans, "write_status", |spans| {
+            let write = spans.iter().map(|(_, span)| span).find(|span| span.name == "write_status")?;
+            spans.iter().map(|(_, span)| span).find(|span| span.span_id == write.parent_span_id).cloned()
+        })
+        .await?;
+        assert_eq!(writer.name, "reconcile", "{:?}", attributes(&writer));
         let plugin = received.iter().find(|(_, span)| span.name == "credential_plugin").ok_or("no plugin")?;
         assert_eq!(attributes(&plugin.1).get("provider").map(String::as_str), Some("secretreader"));
         let all = received.iter().map(|(_, span)| format!("{:?}", attributes(span))).collect::<String>();
