@@ -6,6 +6,8 @@ pub const GROUP: &str = "operator.knative.dev";
 pub const VERSION: &str = "v1beta1";
 /// Version of the custom resources of fleets.
 pub const FLEET_VERSION: &str = "v1alpha1";
+/// Name of the operator's ServiceAccount in the chart.
+pub const SERVICE_ACCOUNT: &str = "knative-operator";
 /// Field manager of the operator. Never change it: applied fields would be orphaned.
 pub const FIELD_MANAGER: &str = "knative-operator";
 /// Field manager of the webhook.

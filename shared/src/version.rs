@@ -130,7 +130,7 @@ impl Version {
 
     /// Whether `asked` (`spec.version`) can be a version: exact, `major.minor`, `latest` or empty.
     pub fn is_well_formed(asked: &str) -> bool {
-        asked.is_empty() || asked.eq_ignore_ascii_case("latest") || asked.parse::<Self>().is_ok()
+        !Self::is_explicit(asked) || asked.parse::<Self>().is_ok()
     }
 
     /// The version among `available` that `asked` (`spec.version`) means: exact, `major.minor` (its
@@ -143,7 +143,7 @@ impl Version {
             let wanted = if asked.is_empty() { "latest" } else { asked }.to_owned();
             VersionError::Unavailable { wanted, available }
         };
-        if asked.is_empty() || asked.eq_ignore_ascii_case("latest") {
+        if !Self::is_explicit(asked) {
             return available.iter().max().cloned().ok_or_else(unavailable);
         }
         if let Some((major, minor)) = major_minor(asked) {
@@ -173,7 +173,7 @@ impl Version {
     /// Whether it is one that `asked` (`spec.version`) means.
     pub fn satisfies(&self, asked: Option<&str>) -> bool {
         let asked = asked.unwrap_or_default();
-        if asked.is_empty() || asked.eq_ignore_ascii_case("latest") {
+        if !Self::is_explicit(asked) {
             return true;
         }
         match major_minor(asked) {

@@ -25,9 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::authorization::{Authorizer, Mode};
 use crate::cluster_facts::ClusterFacts;
-use crate::definition::Definitions;
+use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::stored_fleets::StoredFleets;
 use crate::{informers, routes};
 
 /// Admission webhook for KnativeServing and KnativeEventing.
@@ -204,8 +203,7 @@ impl Args {
             "system:kube-controller-manager".to_owned(),
         ];
         let authorizer = Authorizer::new(authorization, local_installation, exempt, client.clone(), metrics.clone());
-        let stored_fleets = StoredFleets::new(client.clone());
-        let definitions = Definitions::new(client.clone());
+        let live = Live::new(client.clone());
         let informers = informers::run(client.clone(), namespace, facts.clone());
 
         let (draining, drained) = (stop.child_token(), CancellationToken::new());
@@ -218,7 +216,7 @@ impl Args {
             listener,
             Arc::new(resolver),
             clients,
-            routes::router(metrics, facts, authorizer, stored_fleets, definitions, draining),
+            routes::router(metrics, facts, authorizer, live, draining),
             delayed.clone(),
         );
         let drain = async {

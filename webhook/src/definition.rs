@@ -1,20 +1,14 @@
 //! Deletions of the CustomResourceDefinitions of the operator: the API server deletes all resources
 //! with their definition, without a review, and the operator would uninstall Knative everywhere.
 
-use std::time::Duration;
-
-use knative_operator_runtime::error_text;
+use knative_operator_runtime::untyped::{api_resource, count};
 use knative_operator_shared::label::GROUP;
 use knative_operator_shared::rules::{self, Example, Rule, Severity, Violation};
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use kube::Api;
 
 use crate::approval::UNAVAILABLE;
+use crate::live::Live;
 use crate::request::Request;
-
-/// Time limit of a request. The API server waits 5 s for the webhook.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A definition has no resources when it is deleted.
 static UNUSED: Rule = Rule {
@@ -25,56 +19,23 @@ static UNUSED: Rule = Rule {
     invalid: Example::serving("{}"),
 };
 
-/// Counts the resources of definitions.
-#[derive(Clone)]
-pub struct Definitions(Option<Client>);
-
-impl Definitions {
-    /// Counts them with `client`.
-    pub fn new(client: Client) -> Self {
-        Self(Some(client))
-    }
-
-    /// There is no API server.
-    #[cfg(test)]
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// The violation if `request` deletes a definition that has resources.
-    pub async fn check(&self, request: &Request) -> Option<Violation> {
-        let kind = deleted(request)?;
-        let name = format!("{}.{GROUP}", kind.plural());
-        match self.count(kind).await {
-            Ok(0) => None,
-            Ok(count) => {
-                let noun = if count == 1 { "resource" } else { "resources" };
-                let message = format!(
-                    "{name} has {count} {noun}, which would be deleted with it, and Knative would be uninstalled from their clusters"
-                );
-                let fix = format!("delete the resources first: kubectl delete {name} --all --all-namespaces");
-                Some(UNUSED.at("metadata.name", message, fix))
-            }
-            Err(why) => Some(UNAVAILABLE.at("metadata.name", format!("cannot count {name}: {why}"), "try again")),
+/// The violation if `request` deletes a definition that has resources.
+pub async fn check(live: &Live, request: &Request) -> Option<Violation> {
+    let kind = deleted(request)?;
+    let name = format!("{}.{GROUP}", kind.plural());
+    // One that is not served has none.
+    let counted = live.read(async |client| count(&Api::all_with(client, &api_resource(kind))).await).await;
+    match counted.map(Option::unwrap_or_default) {
+        Ok(0) => None,
+        Ok(count) => {
+            let noun = if count == 1 { "resource" } else { "resources" };
+            let message = format!(
+                "{name} has {count} {noun}, which would be deleted with it, and Knative would be uninstalled from their clusters"
+            );
+            let fix = format!("delete the resources first: kubectl delete {name} --all --all-namespaces");
+            Some(UNUSED.at("metadata.name", message, fix))
         }
-    }
-
-    /// The number of resources of `kind`.
-    async fn count(&self, kind: rules::Kind) -> Result<u64, String> {
-        let Some(client) = &self.0 else { return Err("there is no API server".to_owned()) };
-        let gvk = GroupVersionKind::gvk(GROUP, kind.version(), kind.name());
-        let api: Api<DynamicObject> =
-            Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, kind.plural()));
-        match tokio::time::timeout(TIMEOUT, api.list_metadata(&ListParams::default().limit(1))).await {
-            Ok(Ok(list)) => {
-                let more = list.metadata.remaining_item_count.unwrap_or_default();
-                Ok(list.items.len() as u64 + u64::try_from(more).unwrap_or_default())
-            }
-            // It is not served.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(0),
-            Ok(Err(error)) => Err(error_text(&error)),
-            Err(_) => Err("the API server did not answer".to_owned()),
-        }
+        Err(why) => Some(UNAVAILABLE.at("metadata.name", format!("cannot count {name}: {why}"), "try again")),
     }
 }
 

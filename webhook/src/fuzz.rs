@@ -5,12 +5,11 @@ use serde_json::{Map, Value, json};
 
 use crate::authorization::Authorizer;
 use crate::cluster_facts::ClusterFacts;
-use crate::definition::Definitions;
+use crate::live::Live;
 use crate::metrics::{Metrics, Webhook};
 use crate::request::{self, ReviewError};
 use crate::review::Review;
 use crate::routes;
-use crate::stored_fleets::StoredFleets;
 use futures::FutureExt;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::defaults;
@@ -64,8 +63,7 @@ fn update(kind: &str, new: &Value, old: &Value) -> Vec<u8> {
 }
 
 fn app(metrics: Metrics) -> routes::App {
-    let (facts, fleets, definitions) = (ClusterFacts::default(), StoredFleets::none(), Definitions::none());
-    routes::App::new(metrics, facts, Authorizer::off(), fleets, definitions, CancellationToken::new())
+    routes::App::new(metrics, ClusterFacts::default(), Authorizer::off(), Live::none(), CancellationToken::new())
 }
 
 /// The answer, which needs no other process.

@@ -7,11 +7,12 @@ use std::future::ready;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
-use knative_operator_shared::label::{CLUSTER_UID, GROUP, RELEASES_CONFIG_MAP, VERSION};
+use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP};
 use knative_operator_shared::strict;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -25,9 +26,7 @@ pub async fn run(client: Client, namespace: String, facts: ClusterFacts) {
 }
 
 async fn resources(client: &Client, component: Component, facts: &ClusterFacts) {
-    let kind =
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &api_resource(component));
     let name = |resource: &DynamicObject| -> Name { (resource.namespace().unwrap_or_default(), resource.name_any()) };
     // Untyped: an invalid resource must not fail the whole list.
     let target = |resource: &DynamicObject| {

@@ -15,6 +15,7 @@ mod fleet;
 mod fuzz;
 mod informers;
 mod lifetime;
+mod live;
 mod metrics;
 mod request;
 mod review;

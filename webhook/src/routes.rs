@@ -23,14 +23,15 @@ use crate::approval;
 use crate::authorization::{self, Authorizer, refusal};
 use crate::body;
 use crate::cluster_facts::ClusterFacts;
-use crate::definition::Definitions;
+use crate::definition;
 use crate::fleet;
 use crate::lifetime::{foreground, missing_owner, new_owners};
+use crate::live::Live;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
 use crate::review::Review;
 use crate::schema;
-use crate::stored_fleets::StoredFleets;
+use crate::stored_fleets;
 use crate::turns::Turns;
 
 /// Maximum number of reviews in progress. Each takes a fraction of a millisecond, so another
@@ -43,8 +44,7 @@ pub struct App {
     metrics: Metrics,
     facts: ClusterFacts,
     authorizer: Authorizer,
-    stored_fleets: StoredFleets,
-    definitions: Definitions,
+    live: Live,
     reviews: Arc<Semaphore>,
     /// The turn of a large body.
     large: Arc<Semaphore>,
@@ -57,11 +57,10 @@ pub fn router(
     metrics: Metrics,
     facts: ClusterFacts,
     authorizer: Authorizer,
-    stored_fleets: StoredFleets,
-    definitions: Definitions,
+    live: Live,
     draining: CancellationToken,
 ) -> Router {
-    let app = App::new(metrics, facts, authorizer, stored_fleets, definitions, draining);
+    let app = App::new(metrics, facts, authorizer, live, draining);
     let of = |webhook| {
         post(move |State(app): State<App>, request: HttpRequest| async move { app.answer(webhook, request).await })
     };
@@ -74,16 +73,14 @@ impl App {
         metrics: Metrics,
         facts: ClusterFacts,
         authorizer: Authorizer,
-        stored_fleets: StoredFleets,
-        definitions: Definitions,
+        live: Live,
         draining: CancellationToken,
     ) -> Self {
         Self {
             metrics,
             facts,
             authorizer,
-            stored_fleets,
-            definitions,
+            live,
             reviews: Arc::new(Semaphore::new(MAX_REVIEWS)),
             large: Arc::new(Semaphore::new(1)),
             fleets: Turns::new(),
@@ -142,7 +139,7 @@ impl App {
                 let (request, mut violations) = self.violations(request, validate).await?;
                 violations.extend(self.authorizer.check(&request).await);
                 violations.extend(foreground(&request));
-                violations.extend(self.definitions.check(&request).await);
+                violations.extend(definition::check(&self.live, &request).await);
                 if !violations.iter().any(Violation::is_error) && !self.authorizer.is_exempt(&request) {
                     violations.extend(self.check_owner(&request).await);
                 }
@@ -199,7 +196,7 @@ impl App {
     async fn check_owner(&self, request: &Request) -> Option<Violation> {
         match *new_owners(request) {
             [] => None,
-            [(name, uid)] => self.stored_fleets.check_owner(&request.namespace, name, uid).await,
+            [(name, uid)] => stored_fleets::check_owner(&self.live, &request.namespace, name, uid).await,
             // At most one fleet owns a resource.
             [.., (name, uid)] => Some(missing_owner(name, uid)),
         }
@@ -208,7 +205,7 @@ impl App {
     /// The patch that binds a new approval in `request` to its fleet; none for other requests.
     async fn bind(&self, request: &Request) -> Result<Option<Patch>, Violation> {
         let Some(name) = approval::fleet_of(request) else { return Ok(None) };
-        let fleet = self.stored_fleets.get(&request.namespace, name).await?;
+        let fleet = stored_fleets::get(&self.live, &request.namespace, name).await?;
         approval::bind(request, &fleet).map(Some)
     }
 

@@ -1,86 +1,54 @@
-//! Reads KnativeFleets from the API server at the time of a review: what an informer has reported
-//! may be old.
+//! KnativeFleets, as the API server has them at the time of a review.
 
-use std::time::Duration;
-
-use knative_operator_runtime::error_text;
+use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::KnativeFleet;
-use knative_operator_shared::label::{FLEET_VERSION, GROUP};
-use knative_operator_shared::rules::{self, Violation};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use knative_operator_shared::rules::{self, Kind, Violation};
+use kube::Api;
+use kube::core::DynamicObject;
 use serde_json::json;
 
 use crate::approval::{CURRENT, UNAVAILABLE};
 use crate::lifetime::missing_owner;
+use crate::live::Live;
 
-/// Time limit of a request. The API server waits 5 s for the webhook.
-const TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Reads KnativeFleets.
-#[derive(Clone)]
-pub struct StoredFleets(Option<Client>);
-
-impl StoredFleets {
-    /// Reads them with `client`.
-    pub fn new(client: Client) -> Self {
-        Self(Some(client))
-    }
-
-    /// There is no API server.
-    #[cfg(test)]
-    pub fn none() -> Self {
-        Self(None)
-    }
-
-    /// The fleet called `name` in `namespace`.
-    ///
-    /// # Errors
-    ///
-    /// The violation of an approval whose fleet does not exist or can't be read.
-    pub async fn get(&self, namespace: &str, name: &str) -> Result<KnativeFleet, Violation> {
-        let missing = || {
+/// The fleet called `name` in `namespace`.
+///
+/// # Errors
+///
+/// The violation of an approval whose fleet does not exist or can't be read.
+pub async fn get(live: &Live, namespace: &str, name: &str) -> Result<KnativeFleet, Violation> {
+    match read(live, namespace, name).await {
+        Ok(Some(fleet)) => rules::parse_fleet(&json!(fleet)),
+        Ok(None) => {
             let message = format!("KnativeFleet {namespace}/{name} does not exist");
-            CURRENT.at("spec.fleet", message, "name a KnativeFleet in the namespace of the approval")
-        };
-        let unavailable = |why: &str| {
-            UNAVAILABLE.at("spec.fleet", format!("cannot read KnativeFleet {namespace}/{name}: {why}"), "try again")
-        };
-        if !is_name(name) {
-            return Err(missing());
+            Err(CURRENT.at("spec.fleet", message, "name a KnativeFleet in the namespace of the approval"))
         }
-        match self.read(namespace, name).await {
-            Ok(Some(fleet)) => rules::parse_fleet(&json!(fleet)),
-            Ok(None) => Err(missing()),
-            Err(why) => Err(unavailable(&why)),
-        }
+        Err(why) => Err(unavailable("spec.fleet", namespace, name, &why)),
     }
+}
 
-    /// The violation if the fleet called `name` in `namespace` doesn't exist with `uid`, or can't
-    /// be read.
-    pub async fn check_owner(&self, namespace: &str, name: &str, uid: &str) -> Option<Violation> {
-        let found = if is_name(name) { self.read(namespace, name).await } else { Ok(None) };
-        match found {
-            Ok(Some(fleet)) if fleet.metadata.uid.as_deref() == Some(uid) => None,
-            Ok(_) => Some(missing_owner(name, uid)),
-            Err(why) => Some(UNAVAILABLE.at(
-                "metadata.ownerReferences",
-                format!("cannot read KnativeFleet {namespace}/{name}: {why}"),
-                "try again",
-            )),
-        }
+/// The violation if the fleet called `name` in `namespace` doesn't exist with `uid`, or can't be
+/// read.
+pub async fn check_owner(live: &Live, namespace: &str, name: &str, uid: &str) -> Option<Violation> {
+    match read(live, namespace, name).await {
+        Ok(Some(fleet)) if fleet.metadata.uid.as_deref() == Some(uid) => None,
+        Ok(_) => Some(missing_owner(name, uid)),
+        Err(why) => Some(unavailable("metadata.ownerReferences", namespace, name, &why)),
     }
+}
 
-    async fn read(&self, namespace: &str, name: &str) -> Result<Option<DynamicObject>, String> {
-        let Some(client) = &self.0 else { return Err("there is no API server".to_owned()) };
-        let gvk = GroupVersionKind::gvk(GROUP, FLEET_VERSION, "KnativeFleet");
-        let resource = ApiResource::from_gvk_with_plural(&gvk, "knativefleets");
-        let fleets = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
-        match tokio::time::timeout(TIMEOUT, fleets.get_opt(name)).await {
-            Ok(found) => found.map_err(|error| error_text(&error)),
-            Err(_) => Err("the API server did not answer".to_owned()),
-        }
+fn unavailable(field: &str, namespace: &str, name: &str, why: &str) -> Violation {
+    UNAVAILABLE.at(field, format!("cannot read KnativeFleet {namespace}/{name}: {why}"), "try again")
+}
+
+async fn read(live: &Live, namespace: &str, name: &str) -> Result<Option<DynamicObject>, String> {
+    if !is_name(name) {
+        return Ok(None);
     }
+    let read = async |client| {
+        Api::<DynamicObject>::namespaced_with(client, namespace, &api_resource(Kind::Fleet)).get(name).await
+    };
+    live.read(read).await
 }
 
 /// Whether `name` is one of an object, and no path.

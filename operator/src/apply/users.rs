@@ -6,9 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::StreamExt;
-use knative_operator_runtime::error_text;
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject};
+use knative_operator_runtime::{error_text, untyped};
 use kube::{Api, Client};
 
 use super::discover::{self, Group};
@@ -100,7 +98,7 @@ async fn count_group(client: &Client, group: &Group, plurals: &[String], counted
     let resources = served.into_iter().filter(|served| served.listable).map(|served| served.kind.resource);
     let resources = resources.filter(|resource| plurals.contains(&resource.plural));
     let counts = resources.map(|resource| async move {
-        let count = count_kind(client, &resource).await;
+        let count = untyped::count(&Api::all_with(client.clone(), &resource)).await;
         (format!("{}.{}", resource.plural, resource.group), count)
     });
     let mut counts = std::pin::pin!(futures::stream::iter(counts).buffer_unordered(CONCURRENCY));
@@ -114,13 +112,6 @@ async fn count_group(client: &Client, group: &Group, plurals: &[String], counted
         }
     }
     Ok(())
-}
-
-async fn count_kind(client: &Client, resource: &ApiResource) -> kube::Result<u64> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let list = api.list_metadata(&ListParams::default().limit(1)).await?;
-    let more = list.metadata.remaining_item_count.unwrap_or_default();
-    Ok(list.items.len() as u64 + u64::try_from(more).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod diff;
 mod fleet;
 mod input;
 mod lint;
+mod list;
 mod manual;
 mod output;
 mod permissions;

@@ -4,17 +4,15 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use knative_operator_runtime::error_text;
 use knative_operator_runtime::user::UserArgs;
 use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::label::{GROUP, VERSION};
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use kube::Client;
+use kube::core::DynamicObject;
 use serde_json::json;
 
+use super::list;
 use super::output::{self, PROGRAM};
 use super::table::{row, table};
 use crate::release::{self, Bundle};
@@ -103,24 +101,18 @@ async fn execute(args: &PlanArgs) -> Result<ExitCode, String> {
 
 /// The resources of `component`, in `namespace` or in all.
 async fn list(client: &Client, component: Component, namespace: Option<&str>) -> Result<Vec<Knative>, String> {
-    let kind = GroupVersionKind::gvk(GROUP, VERSION, component.kind());
-    let kind = ApiResource::from_gvk_with_plural(&kind, component.plural());
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
-        None => Api::all_with(client.clone(), &kind),
-    };
-    let failed = |error| format!("cannot list {}.{GROUP}: {}", component.plural(), error_text(&error));
-    let found = api.list(&ListParams::default()).await.map_err(failed)?;
+    let found = list::objects(client, component.into(), namespace).await?;
+    let found = found.ok_or_else(|| list::not_installed(component.into()))?;
     let parse = |object: &DynamicObject| {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         rules::parse(component, &json!(object)).map_err(|why| format!("{} {name}: {why}", component.kind()))
     };
-    found.items.iter().map(parse).collect()
+    found.iter().map(parse).collect()
 }
 
 /// What an operator with `bundle` does to the installation of `resource`.
 fn effect(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
-    let installed = resource.status().and_then(|status| status.version.as_deref()?.parse::<Version>().ok());
+    let installed = resource.installed_version();
     let available = bundle.versions(resource.component()).map_err(|error| error.to_string())?;
     Ok(match release::select_version(bundle, resource) {
         Ok(version) if installed.as_ref() != Some(&version) => Effect::Installs(version),

@@ -6,13 +6,10 @@ use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::permission::Permission;
-use knative_operator_shared::label::{AUTHOR, PERMITTED_ON, SHARED_TARGET};
+use knative_operator_shared::label::{AUTHOR, PERMITTED_ON, SERVICE_ACCOUNT, SHARED_TARGET};
 use kube::Client;
 
 use super::conditions::{NOT_PERMITTED, OCCUPIED};
-
-/// Name of the operator's ServiceAccount in the chart.
-const SERVICE_ACCOUNT: &str = "knative-operator";
 
 /// Asks about authors.
 #[derive(Clone)]
@@ -36,8 +33,7 @@ impl Authors {
     /// If the API server can't be asked.
     pub async fn objection(&self, resource: &Knative) -> Result<Option<String>, String> {
         let permission = Permission::to_target(resource.common().cluster_profile_ref.as_ref());
-        let value = resource.meta().annotations.as_ref().and_then(|all| all.get(AUTHOR));
-        let Some(author) = value.and_then(|value| User::decode(value)) else {
+        let Some(author) = resource.annotation(AUTHOR).and_then(User::decode) else {
             // Stored before a webhook recorded authors: what `audit` lists. One that waited for the
             // cluster of another resource must not get it unasked.
             if !has_waited(resource) {
@@ -62,9 +58,8 @@ impl Authors {
 
 /// Whether `resource` waited for another one to give up its cluster, or wanted to.
 fn has_waited(resource: &Knative) -> bool {
-    let annotations = resource.meta().annotations.as_ref();
     let mut conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
-    annotations.is_some_and(|all| all.contains_key(SHARED_TARGET))
+    resource.annotation(SHARED_TARGET).is_some()
         || conditions.any(|condition| matches!(condition.reason.as_deref(), Some(OCCUPIED | NOT_PERMITTED)))
 }
 

@@ -8,6 +8,7 @@ use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
 use knative_operator_shared::label::{FIELD_MANAGER, ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, PROTECTED, WAIT};
+use knative_operator_shared::rules::is_protected;
 use kube::api::Patch;
 use serde_json::json;
 
@@ -85,11 +86,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
         Err(DeletionError::Unresolved(failure)) => {
             state.suspect = true;
             let since = unreachable_since(state, resource);
-            let orphan_requested = resource
-                .meta()
-                .annotations
-                .as_ref()
-                .is_some_and(|a| a.get(ON_UNREACHABLE).is_some_and(|v| v == ORPHAN));
+            let orphan_requested = resource.annotation(ON_UNREACHABLE) == Some(ORPHAN);
             let is_unreachable = counts_as_unreachable(cx, resource, failure.unresolved.reason);
             if orphan_requested && is_unreachable && Timestamp::now().duration_since(since) >= ORPHAN_DELAY {
                 let note = format!(
@@ -128,10 +125,8 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
 /// Why `resource` is not uninstalled: its deletion was not asked about, since the webhook was away,
 /// or the CustomResourceDefinition was deleted.
 fn protection(resource: &Knative) -> Option<String> {
-    let is_protected =
-        resource.meta().annotations.as_ref().is_some_and(|a| a.get(PROTECTED).is_some_and(|v| v == "true"));
     let (plural, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
-    is_protected.then(|| {
+    is_protected(resource.meta()).then(|| {
         format!(
             "the resource is being deleted, but the annotation {PROTECTED} protects it: nothing is uninstalled. To uninstall: \
              kubectl annotate {plural} {name} -n {namespace} {PROTECTED}-. To keep the installation: annotate it with {ON_DELETE}={ORPHAN} \

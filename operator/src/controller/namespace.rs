@@ -31,7 +31,7 @@ pub async fn resolve_namespace<'r>(
         // none in the canonical namespace.
         let own_store = InventoryStore::of(&resource.clone().installed_in(own));
         let has_installed = resource.has_installed();
-        let takes_over = resource.meta().annotations.as_ref().is_some_and(|all| all.contains_key(TAKE_OVER));
+        let takes_over = resource.annotation(TAKE_OVER).is_some();
         let stays_in_own_namespace = (has_installed || (takes_over && own_store.has_own_namespace(client).await?))
             && own_store.exists(client).await?
             && !InventoryStore::of(resource).exists(client).await?;

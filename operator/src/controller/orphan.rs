@@ -23,14 +23,12 @@ const CONCURRENCY: usize = 16;
 
 /// Whether the deletion of `resource` leaves its installation on the cluster.
 pub fn is_requested(resource: &Knative) -> bool {
-    let annotations = resource.meta().annotations.as_ref();
-    annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == ORPHAN)
+    resource.annotation(ON_DELETE) == Some(ORPHAN)
 }
 
 /// Whether the deletion of `resource` waits for the users' objects of Knative.
 pub fn waits(resource: &Knative) -> bool {
-    let annotations = resource.meta().annotations.as_ref();
-    annotations.and_then(|all| all.get(ON_DELETE)).is_some_and(|value| value == WAIT)
+    resource.annotation(ON_DELETE) == Some(WAIT)
 }
 
 /// Whether the installation goes with the namespace of the resource: what stayed would give rights

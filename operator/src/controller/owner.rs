@@ -239,7 +239,7 @@ impl Ownership<'_> {
     }
 
     fn claimant(&self, own: Option<&Stored>) -> Claimant {
-        let take_over = self.resource.meta().annotations.as_ref().and_then(|all| all.get(TAKE_OVER)).cloned();
+        let take_over = self.resource.annotation(TAKE_OVER).map(str::to_owned);
         let has_installed = self.resource.has_installed();
         // The finalizer may be of the installation on another cluster.
         let is_first = !moved::has_former(self.resource);

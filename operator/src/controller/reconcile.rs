@@ -145,8 +145,7 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
         Ok(target) => install_target(cx, resource, state, target).await,
         // The installed version stays, and is repaired.
         Err(why) => {
-            let installed = resource.status().and_then(|s| s.version.as_deref()?.parse().ok());
-            let Some(version) = installed else {
+            let Some(version) = resource.installed_version() else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
             let Outcome { result, requeue, .. } = install_target(cx, resource, state, Target::Version(version)).await;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
 use knative_operator_runtime::ready::Readiness;
+use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{ClusterProfile, Component};
-use knative_operator_shared::label::{GROUP, VERSION};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, utils::Backoff};
 use kube::{Api, Client};
@@ -215,9 +215,7 @@ fn parsed(event: Event<DynamicObject>) -> Event<ClusterProfile> {
 
 fn resources(client: &Client, component: Component) -> BoxStream<'static, HubEvent> {
     // Untyped: an invalid resource must not fail the whole list.
-    let kind =
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, VERSION, component.kind()), component.plural());
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &api_resource(component));
     let mut keys = HashSet::new();
     let key = move |meta: &kube::core::ObjectMeta| ResourceKey {
         component,

@@ -18,7 +18,7 @@ const EARLIER_CONTENT: usize = 16;
 
 /// What `resource` records about its rollout.
 pub fn record(resource: &Knative) -> Record {
-    let annotation = |name: &str| resource.meta().annotations.as_ref().and_then(|all| all.get(name)).cloned();
+    let annotation = |name: &str| resource.annotation(name).map(str::to_owned);
     Record {
         revision: annotation(FLEET_REVISION).unwrap_or_default(),
         previous: annotation(FLEET_PREVIOUS),
@@ -30,7 +30,6 @@ pub fn record(resource: &Knative) -> Record {
 /// The state of `resource`; `manifest` is what was applied, if its revision is known.
 pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Version]) -> Applied {
     let Record { revision, previous, updated_at, version } = record(resource);
-    let status = resource.status();
     Applied {
         revision,
         previous,
@@ -39,7 +38,7 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Versio
         content: content(resource, manifest)
             .and_then(|digits| u128::from_str_radix(digits, 16).ok())
             .unwrap_or_default(),
-        installed: status.and_then(|status| status.version.as_deref()).and_then(|version| version.parse().ok()),
+        installed: resource.installed_version(),
         ready: ready(resource, available),
         has_drifted: manifest
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
@@ -62,7 +61,7 @@ fn ready(resource: &Knative, available: &[Version]) -> Result<Timestamp, (String
             condition.map(|c| (text(c.reason.as_ref()), text(c.message.as_ref()))).unwrap_or_default();
         return Err((if reason.is_empty() { "NotReady".to_owned() } else { reason }, message));
     };
-    let installed = status.version.as_deref().and_then(|version| version.parse().ok());
+    let installed = resource.installed_version();
     let asked = Version::resolve_after(resource.common().version.as_deref(), installed.as_ref(), available).ok();
     if asked.is_some_and(|asked| status.version != Some(asked.to_string())) && resource.common().manifests.is_empty() {
         return waiting("the version is not installed yet");
@@ -84,7 +83,7 @@ pub fn unreachable(resource: &Knative) -> Option<String> {
 
 /// The digest of the content that `resource` records.
 fn recorded_content(resource: &Knative) -> Option<&str> {
-    resource.meta().annotations.as_ref()?.get(FLEET_CONTENT).map(String::as_str)
+    resource.annotation(FLEET_CONTENT)
 }
 
 /// The digest of the content of `resource`. That of an earlier version is the start of the one in

@@ -158,8 +158,7 @@ fn planned(
         return is_own.then_some(planned);
     };
     let owner = present.meta().owner_references.iter().flatten().find(|owner| owner.kind == "KnativeFleet");
-    let adopts = present.meta().namespace == fleet.metadata.namespace
-        && present.meta().annotations.as_ref().is_some_and(|all| all.get(ADOPT).is_some_and(|adopt| adopt == "true"));
+    let adopts = present.meta().namespace == fleet.metadata.namespace && present.annotation(ADOPT) == Some("true");
     if !is_own && (owner.is_some() || !adopts) {
         let of = owner.map(|owner| format!(" of KnativeFleet {}", owner.name)).unwrap_or_default();
         planned.change = Change::Conflict;
@@ -188,7 +187,7 @@ fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
 
 /// The steps from the installed version to `asked`, if there are several.
 fn steps(present: &Knative, asked: Option<&str>) -> Option<String> {
-    let installed: Version = present.status()?.version.as_deref()?.parse().ok()?;
+    let installed = present.installed_version()?;
     let asked = asked?;
     let target: Version = asked.parse().or_else(|_| format!("{asked}.0").parse()).ok()?;
     target.may_follow(Some(&installed), "").err()?;

@@ -2,7 +2,7 @@
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition) and [`user`] that of a user, [`identity`] has
-//! user agent and field manager, [`error_text`] formats errors.
+//! user agent and field manager, [`untyped`] reads objects, [`error_text`] formats errors.
 
 pub mod access;
 pub mod admin;
@@ -19,6 +19,7 @@ pub mod ready;
 pub mod signal;
 pub mod tls_server;
 pub mod trace;
+pub mod untyped;
 pub mod user;
 
 pub use error_text::error_text;

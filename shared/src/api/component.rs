@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{CommonSpec, IngressConfigs, KnativeEventing, KnativeServing, KnativeStatus, SourceConfigs};
 use crate::label::INSTALLED_IN;
+use crate::version::Version;
 
 /// A component of Knative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -158,6 +159,11 @@ impl Knative {
         }
     }
 
+    /// The value of the annotation `name`.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.meta().annotations.as_ref()?.get(name).map(String::as_str)
+    }
+
     /// Whether it is terminating.
     pub fn is_terminating(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
@@ -166,6 +172,11 @@ impl Knative {
     /// Whether it installed a version, as its status tells, which only the operator writes.
     pub fn has_installed(&self) -> bool {
         self.status().is_some_and(|status| status.version.is_some())
+    }
+
+    /// The installed version in the status; `None` if there is none, or if it can't be read.
+    pub fn installed_version(&self) -> Option<Version> {
+        self.status()?.version.as_deref()?.parse().ok()
     }
 
     /// The namespace of the installation: the resource's own on the local cluster, the canonical

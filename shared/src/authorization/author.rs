@@ -66,7 +66,7 @@ impl User {
     /// The value of the annotation [`AUTHOR`] for the user, without what identifies a credential.
     /// One with too many groups is recorded without a name: half of what the API server knows could
     /// permit more than all of it.
-    pub fn encode(&self) -> String {
+    fn encode(&self) -> String {
         let mut recorded = if self.size() > MAX_SIZE { Self::default() } else { self.clone() };
         recorded.extra.retain(|key, _| !OF_CREDENTIALS.iter().any(|part| key.contains(part)));
         // Strings always serialize.
@@ -87,7 +87,7 @@ pub fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>
 }
 
 /// The annotation [`AUTHOR`] of `object`.
-pub fn recorded(object: &Value) -> &Value {
+fn recorded(object: &Value) -> &Value {
     &object["metadata"]["annotations"][AUTHOR]
 }
 

@@ -106,7 +106,7 @@ impl<'a> RuleContext<'a> {
     pub fn version(&self, resource: &Knative) -> Option<Version> {
         let common = resource.common();
         let available = self.catalog?.versions(resource.component());
-        let installed = resource.status().and_then(|status| status.version.as_deref()?.parse().ok());
+        let installed = resource.installed_version();
         let version = Version::resolve_after(common.version.as_deref(), installed.as_ref(), available);
         version.ok().filter(|_| common.manifests.is_empty())
     }

@@ -44,13 +44,12 @@ pub static ORPHANED: Rule = Rule {
 
 /// Checks the annotations: an unknown value would have no effect.
 pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
-    let value = |name: &str| resource.meta().annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     let otherwise = [
         (&UNREACHABLE, ON_UNREACHABLE, &[ORPHAN][..], "make a deletion wait until the cluster is reachable"),
         (&DELETE, ON_DELETE, &[ORPHAN, WAIT], "uninstall Knative with the resource"),
     ];
     for (rule, name, known, effect) in otherwise {
-        if let Some(value) = value(name).filter(|value| !known.contains(value)) {
+        if let Some(value) = resource.annotation(name).filter(|value| !known.contains(value)) {
             violations.push(rule.at(
                 format!("metadata.annotations[{name}]"),
                 format!("has the unknown value \"{value}\""),
@@ -58,7 +57,7 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
             ));
         }
     }
-    if value(ON_DELETE) == Some(ORPHAN) {
+    if resource.annotation(ON_DELETE) == Some(ORPHAN) {
         violations.push(ORPHANED.at(
             format!("metadata.annotations[{ON_DELETE}]"),
             format!("the deletion of this resource leaves {} on its cluster", resource.component()),

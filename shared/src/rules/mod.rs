@@ -46,7 +46,7 @@ pub use fleet::{parse_fleet, validate_fleet, validate_fleet_change, validate_fle
 pub use names::{autoscaler_of, short};
 pub use parse::{READABLE, drop_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;
-pub use protected::validate_deletion;
+pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Kind, Rule, Severity, Violation};
 pub use syntax::{label as namespace_violation, subdomain as name_violation};
 pub use validate::{validate, validate_change};

@@ -24,10 +24,14 @@ pub fn validate_deletion(resource: &Knative) -> Option<Violation> {
     check(resource.component().kind(), resource.meta())
 }
 
+/// Whether the resource with `meta` is protected from deletion.
+pub fn is_protected(meta: &ObjectMeta) -> bool {
+    meta.annotations.as_ref().and_then(|all| all.get(PROTECTED)).is_some_and(|value| value == "true")
+}
+
 /// The violation if the resource of `kind` with `meta` is protected from deletion.
 pub(super) fn check(kind: &str, meta: &ObjectMeta) -> Option<Violation> {
-    let protected = meta.annotations.as_ref().is_some_and(|a| a.get(PROTECTED).is_some_and(|v| v == "true"));
-    protected.then(|| {
+    is_protected(meta).then(|| {
         DELETION.at(
             format!("metadata.annotations[{PROTECTED}]"),
             "protects it from deletion",

@@ -67,6 +67,12 @@ impl Kind {
     }
 }
 
+impl From<Component> for Kind {
+    fn from(component: Component) -> Self {
+        Self::Component(component)
+    }
+}
+
 /// An example for a rule as JSON: a spec, or a whole resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Example {

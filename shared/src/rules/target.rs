@@ -58,7 +58,7 @@ pub fn profile(resource: &Knative, context: &RuleContext<'_>, violations: &mut V
 /// The violation if another resource has the target cluster of the new `resource`.
 pub fn check_competitor(resource: &Knative, context: &RuleContext<'_>) -> Option<Violation> {
     let competitor = context.competitor?;
-    if resource.meta().annotations.as_ref().is_some_and(|a| a.get(SHARED_TARGET).is_some_and(|v| v == "true")) {
+    if resource.annotation(SHARED_TARGET) == Some("true") {
         return None;
     }
     let cluster = resource

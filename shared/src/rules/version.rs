@@ -68,7 +68,7 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
     }
     let Some(catalog) = context.catalog.filter(|_| common.manifests.is_empty()) else { return };
     let available = catalog.versions(resource.component());
-    let installed: Option<Version> = resource.status().and_then(|s| s.version.as_deref()).and_then(|v| v.parse().ok());
+    let installed = resource.installed_version();
     let version = match Version::resolve_after(common.version.as_deref(), installed.as_ref(), available) {
         Ok(version) => version,
         Err(error) => {

@@ -172,7 +172,8 @@ fn reconciles_and_reviews_are_traced() {
         {
             assert!(shape.contains(line), "{line}: {shape}");
         }
-        // This reconcile writes the status, or the next one if 250 ms haven't passed since the spec changed.
+        // This reconcile writes the status; or the next one, if the spec changed less than 250 ms
+        // before.
         let writer = until(&spans, "write_status", |spans| {
             let write = spans.iter().map(|(_, span)| span).find(|span| span.name == "write_status")?;
             spans.iter().map(|(_, span)| span).find(|span| span.span_id == write.parent_span_id).cloned()

@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use knative_operator_shared::label::SERVICE_ACCOUNT;
 use kube::{Api, Client};
 
-use super::list;
+use super::super::list;
 use super::subject::Subject;
 
 /// Label of the bindings that Kubernetes has by itself, with its value. Their subjects are
 /// components of the cluster, and administrators.
 const DEFAULTS: (&str, &str) = ("kubernetes.io/bootstrapping", "rbac-defaults");
-/// Name of the operator's ServiceAccount, which needs no permission.
-const OPERATOR: &str = "knative-operator";
 
 /// The subjects that have roles.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,7 +49,8 @@ impl Bindings {
         let bound = cluster_roles.iter().filter(is_other).flat_map(|binding| binding.subjects.iter().flatten());
         let bound = bound.filter_map(|subject| Subject::of_binding(subject, ""));
         // Only an administrator can bind a ServiceAccount in the whole cluster.
-        let (operators, cluster): (BTreeSet<_>, BTreeSet<_>) = bound.partition(|subject| subject.is_account(OPERATOR));
+        let (operators, cluster): (BTreeSet<_>, BTreeSet<_>) =
+            bound.partition(|subject| subject.is_account(SERVICE_ACCOUNT));
         let mut namespaced: BTreeMap<String, BTreeSet<Subject>> = BTreeMap::new();
         for binding in roles {
             let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
@@ -86,7 +86,7 @@ mod tests {
             let metadata = ObjectMeta { namespace: Some(namespace.into()), ..ObjectMeta::default() };
             RoleBinding { metadata, subjects: Some(subjects), ..RoleBinding::default() }
         };
-        let account = |namespace: &str| subject("ServiceAccount", OPERATOR, Some(namespace));
+        let account = |namespace: &str| subject("ServiceAccount", SERVICE_ACCOUNT, Some(namespace));
         let bindings = Bindings::of(
             &[
                 cluster(&[DEFAULTS], vec![subject("Group", "system:masters", None)]),
@@ -98,13 +98,13 @@ mod tests {
                 role("team", vec![subject("User", "jane", None), account("team")]),
             ],
         );
-        let jane_and_forged = BTreeSet::from([Subject::user("jane", &[]), Subject::account("team", OPERATOR)]);
+        let jane_and_forged = BTreeSet::from([Subject::user("jane", &[]), Subject::account("team", SERVICE_ACCOUNT)]);
         assert_eq!(
             bindings,
             Bindings {
                 cluster: BTreeSet::from([Subject::user("root", &[])]),
                 namespaced: BTreeMap::from([("team".to_owned(), jane_and_forged)]),
-                operators: BTreeSet::from([Subject::account("operator", OPERATOR)]),
+                operators: BTreeSet::from([Subject::account("operator", SERVICE_ACCOUNT)]),
             }
         );
     }

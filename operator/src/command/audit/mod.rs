@@ -5,7 +5,6 @@
 
 mod bindings;
 mod check;
-mod list;
 mod report;
 mod reviewer;
 mod stored;

@@ -9,7 +9,7 @@ use knative_operator_shared::authorization::permission::Permission;
 use kube::Client;
 use tokio::sync::OnceCell;
 
-use super::list::explained;
+use super::super::list::explained;
 use super::subject::Subject;
 
 /// Who asks what.

@@ -6,13 +6,12 @@ use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::authorization::write::Write;
 use knative_operator_shared::authorization::{approvals, questions};
-use knative_operator_shared::label::{AUTHOR, GROUP};
+use knative_operator_shared::label::AUTHOR;
 use knative_operator_shared::rules::Kind;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::Value;
 
-use super::list;
+use super::super::list;
 use super::subject::Subject;
 
 /// Namespace and uid of a fleet.
@@ -37,17 +36,10 @@ pub struct Stored {
 pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Stored>, String> {
     let mut objects: Vec<(Kind, Value)> = Vec::new();
     for kind in Kind::ALL {
-        let gvk = GroupVersionKind::gvk(GROUP, kind.version(), kind.name());
-        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        let plural = format!("{}.{GROUP}", kind.plural());
-        let found = list::list(&api, &plural, namespace).await?;
+        let found = list::objects(client, kind, namespace).await?;
         // A hub without fleets may lack their definition.
         if found.is_none() && kind != Kind::Fleet {
-            return Err(format!("the API server does not serve {plural}: the operator is not installed there"));
+            return Err(list::not_installed(kind));
         }
         for mut object in found.unwrap_or_default() {
             object.metadata.managed_fields = None;

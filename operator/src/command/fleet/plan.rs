@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::placement::{Labels, decided, selected};
-use knative_operator_shared::label::{GROUP, VERSION};
 use knative_operator_shared::rules::{self, FleetContext, Violation};
 use kube::Api;
 use kube::api::ListParams;
@@ -15,6 +14,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::Hub;
+use crate::command::list;
 use crate::command::read;
 use crate::command::table::{row, table};
 use crate::fleet::plan::{Change, PlannedChange, Stored, plan};
@@ -124,10 +124,7 @@ async fn profiles(hub: &Hub) -> Result<HashMap<ClusterProfileReference, ClusterP
 async fn resources(hub: &Hub) -> Result<Vec<Knative>, String> {
     let mut resources = Vec::new();
     for component in Component::ALL {
-        let gvk = GroupVersionKind::gvk(GROUP, VERSION, component.kind());
-        let resource = ApiResource::from_gvk_with_plural(&gvk, component.plural());
-        let all = Api::<DynamicObject>::all_with(hub.client.clone(), &resource).list(&ListParams::default()).await;
-        let all = all.map_err(|error| format!("cannot list {}: {}", component.plural(), error_text(&error)))?;
+        let all = list::objects(&hub.client, component.into(), None).await?.unwrap_or_default();
         resources.extend(all.into_iter().filter_map(|object| rules::parse(component, &json!(object)).ok()));
     }
     Ok(resources)

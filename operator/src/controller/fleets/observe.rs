@@ -172,7 +172,7 @@ impl Observation<'_> {
         let manifest = self.manifest(&key, &record);
         let versions: &[Version] = self.contents.versions(stored.component());
         let mut applied = child::applied(stored, manifest.as_ref(), versions);
-        let has_revision = stored.meta().annotations.as_ref().is_some_and(|all| all.contains_key(FLEET_REVISION));
+        let has_revision = stored.annotation(FLEET_REVISION).is_some();
         if !has_revision || !is_owned(self.fleet, stored) {
             match self.revision_of(cluster, stored.component(), &applied) {
                 // Of another fleet, with the same content: it becomes one of this fleet.

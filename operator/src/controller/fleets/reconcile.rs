@@ -232,9 +232,8 @@ fn owner(fleet: &KnativeFleet) -> Value {
 
 /// Names of the revisions that are used.
 fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -> BTreeSet<&'a str> {
-    let annotations = children.own.values().filter_map(|resource| resource.meta().annotations.as_ref());
     let names = [knative_operator_shared::label::FLEET_REVISION, knative_operator_shared::label::FLEET_PREVIOUS];
-    let of_children = annotations.flat_map(|all| names.iter().filter_map(|name| all.get(*name)).map(String::as_str));
+    let of_children = children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name)));
     of_children.chain([update]).chain(current).collect()
 }
 

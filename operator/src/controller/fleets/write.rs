@@ -3,11 +3,12 @@
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
+use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FAILED, FLEET_FIELD_MANAGER, GROUP, VERSION};
+use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FAILED, FLEET_FIELD_MANAGER};
 use knative_operator_shared::rules;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -32,8 +33,7 @@ impl From<kube::Error> for WriteError {
 }
 
 fn api(client: &Client, component: Component, namespace: &str) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk(GROUP, VERSION, component.kind());
-    Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk_with_plural(&gvk, component.plural()))
+    Api::namespaced_with(client.clone(), namespace, &api_resource(component))
 }
 
 fn name_of(manifest: &Value) -> (&str, &str) {

@@ -3,8 +3,12 @@
 use std::fmt::Debug;
 
 use knative_operator_runtime::error_text;
-use kube::Api;
+use knative_operator_runtime::untyped::api_resource;
+use knative_operator_shared::label::GROUP;
+use knative_operator_shared::rules::Kind;
 use kube::api::ListParams;
+use kube::core::DynamicObject;
+use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 
 /// The objects of `api`, which are called `resource`, in `namespace` or in all; `None` if the API
@@ -22,6 +26,25 @@ where
             Err(format!("cannot list {resource}: {why}"))
         }
     }
+}
+
+/// The objects of `kind` in `namespace` or in all; `None` if the API server doesn't serve them.
+pub async fn objects(
+    client: &Client,
+    kind: Kind,
+    namespace: Option<&str>,
+) -> Result<Option<Vec<DynamicObject>>, String> {
+    let resource = api_resource(kind);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    list(&api, &format!("{}.{GROUP}", kind.plural()), namespace).await
+}
+
+/// That the API server doesn't serve `kind`.
+pub fn not_installed(kind: Kind) -> String {
+    format!("the API server does not serve {}.{GROUP}: the operator is not installed there", kind.plural())
 }
 
 /// `error`, with the permission that the caller needs: `verb` on `what`.

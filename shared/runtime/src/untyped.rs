@@ -1,0 +1,24 @@
+//! Untyped access to objects: one that is invalid must not fail the whole list.
+
+use knative_operator_shared::label::GROUP;
+use knative_operator_shared::rules::Kind;
+use kube::Api;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+
+/// The resource of `kind`, to read its objects untyped.
+pub fn api_resource(kind: impl Into<Kind>) -> ApiResource {
+    let kind = kind.into();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, kind.version(), kind.name()), kind.plural())
+}
+
+/// The number of objects in `api`, which lists one of them.
+///
+/// # Errors
+///
+/// Those of the API server.
+pub async fn count(api: &Api<DynamicObject>) -> kube::Result<u64> {
+    let list = api.list_metadata(&ListParams::default().limit(1)).await?;
+    let more = list.metadata.remaining_item_count.unwrap_or_default();
+    Ok(list.items.len() as u64 + u64::try_from(more).unwrap_or_default())
+}
