@@ -52,7 +52,7 @@ bench: ## Prints time, requests, CPU and memory of releases and installations. T
 	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission --bench admission_fleets
 
 .PHONY: generate
-generate: tools ## Generates the chart's CRDs, docs/user/rules.md, docs/operate/permissions.md, and the table of merge keys.
+generate: tools ## Generates the chart's CRDs and versions, docs/user/rules.md, docs/operate/permissions.md, and the table of merge keys.
 	@cargo run --quiet -p knative-operator-tests --bin patch-schema >target/schema.json
 	@mv target/schema.json shared/src/patch/schema.json
 	@cargo build --quiet -p knative-operator
@@ -60,6 +60,7 @@ generate: tools ## Generates the chart's CRDs, docs/user/rules.md, docs/operate/
 	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/files/crds/knativeeventings.yaml
 	@target/debug/knative-operator crds --kind KnativeFleet >charts/knative-operator/files/crds/knativefleets.yaml
 	@target/debug/knative-operator crds --kind KnativeFleetApproval >charts/knative-operator/files/crds/knativefleetapprovals.yaml
+	@operator/bundle/versions.sh >charts/knative-operator/files/versions.json
 	@target/debug/knative-operator rules >docs/user/rules.md
 	@target/debug/knative-operator permissions >docs/operate/permissions.md
 

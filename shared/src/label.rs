@@ -8,6 +8,9 @@ pub const VERSION: &str = "v1beta1";
 pub const FLEET_VERSION: &str = "v1alpha1";
 /// Name of the operator's ServiceAccount in the chart.
 pub const SERVICE_ACCOUNT: &str = "knative-operator";
+/// Label: the component of a release in the archive of the operator; an annotation with the same
+/// name has the version.
+pub const ARCHIVED_RELEASE: &str = "operator.knative.dev/archived-release";
 /// Field manager of the operator. Never change it: applied fields would be orphaned.
 pub const FIELD_MANAGER: &str = "knative-operator";
 /// Field manager of the webhook.

@@ -149,6 +149,7 @@ impl Bench {
         let library = Library {
             bundle: Bundle::open(self.releases.dir.clone()),
             downloads: Downloads::new(LIMIT, HostPolicy::any())?,
+            archive: None,
         };
         let release = library.release(&read, &version).await?;
         let objects = render::objects(&read, &version, release.objects(), &Settings::default())?;

@@ -77,6 +77,7 @@ fn main() {
     let library = Library {
         bundle: Bundle::open(dir.clone()),
         downloads: Downloads::new(Duration::from_secs(1), HostPolicy::any()).expect("a client is built"),
+        archive: None,
     };
     let load =
         |case: &Case| runtime.block_on(library.release(&case.resource, &case.version)).expect("the release is there");

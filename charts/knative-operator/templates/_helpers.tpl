@@ -133,6 +133,49 @@ lookup fails for kinds that the cluster doesn't have. */}}
 {{- end }}
 {{- end }}
 
+{{/* What an upgrade does to the versions of Knative, one line each: those that the bundle in the
+operator's image lacks ("missing"), and those that it upgrades ("upgrades"). Resources with their own
+manifests, or a bundle of one's own, are not looked at; helm template can't see a cluster. */}}
+{{- define "knative-operator.versions" -}}
+{{- if and .Release.IsUpgrade (not .Values.knative_operator.releases.image) }}
+{{- range $kind, $versions := .Files.Get "files/versions.json" | fromJson }}
+{{- if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (printf "%ss.operator.knative.dev" (lower $kind)) }}
+{{- range (lookup "operator.knative.dev/v1beta1" $kind "" "").items }}
+{{- $installed := dig "status" "version" "" . | toString | trimPrefix "v" }}
+{{- $spec := .spec | default dict }}
+{{- $asked := $spec.version | default "" | toString | lower | trimPrefix "v" }}
+{{- $newest := $installed }}
+{{- if and (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+" $installed) (not $spec.manifests) }}
+{{- range $versions }}
+{{- $isAsked := or (has $asked (list "" "latest" .)) (and (regexMatch "^[0-9]+[.][0-9]+$" $asked) (hasPrefix (printf "%s." $asked) .)) }}
+{{- if and $isAsked (semverCompare (printf ">%s" $newest) .) }}{{- $newest = . }}{{- end }}
+{{- end }}
+{{- $name := printf "%s %s/%s" $kind .metadata.namespace .metadata.name }}
+{{- if ne $newest $installed }}
+upgrades {{ $name }}: {{ $installed }} to {{ $newest }}
+{{- else if not (has $installed $versions) }}
+missing {{ $name }}: {{ $installed }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses an upgrade to an operator that lacks installed versions. */}}
+{{- define "knative-operator.checkVersions" -}}
+{{- if not .Values.knative_operator.releases.allowMissing }}
+{{- $missing := list }}
+{{- range splitList "\n" (include "knative-operator.versions" .) }}
+{{- if hasPrefix "missing " . }}{{- $missing = append $missing (trimPrefix "missing " .) }}{{- end }}
+{{- end }}
+{{- with $missing }}
+{{- fail (printf "the operator of this chart lacks installed versions of Knative: %s. It repairs them only if the operator before has archived them. Set spec.version to one of this chart's versions first, or upgrade with --set knative_operator.releases.allowMissing=true" (join ", " .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Refuses invalid multicluster values. */}}
 {{- define "knative-operator.checkMulticluster" -}}
 {{- $mc := .Values.knative_operator.multicluster | default dict }}

@@ -32,7 +32,7 @@ use crate::controller::render_cache::RenderCache;
 use crate::controller::supervisor;
 use crate::leader::{self, Fence, ShardEvent};
 use crate::metrics::Metrics;
-use crate::release::{AllowedHost, DownloadsError, HostPolicy};
+use crate::release::{AllowedHost, Archive, DownloadsError, HostPolicy};
 use crate::startup::go_operator::GoOperator;
 use crate::startup::{catalog, conversion, hub_identity};
 
@@ -189,7 +189,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     } = args;
     // Fails at the start if the file is unusable, not when the first resource needs it.
     let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
-    let library = releases.library(HostPolicy::public_and(&allowed_manifest_hosts))?;
+    let mut library = releases.library(HostPolicy::public_and(&allowed_manifest_hosts))?;
     let stop = signal::stop().map_err(RunError::Signal)?;
     let (client, fence) = (hub.client(FIELD_MANAGER).await?, Fence::default());
     let writer = hub.client_with(FIELD_MANAGER, RESPONSE_TIMEOUT, Some(fence.gate())).await?;
@@ -239,6 +239,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return };
             readiness.set("custom resources", false);
             let system_namespace = namespace.clone();
+            library.archive = Some(Archive::new(hub.clone(), &system_namespace));
             let fetcher = CredentialFetcher {
                 secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: require_bound_secrets },
                 timeout: exec_timeout,

@@ -324,11 +324,15 @@ impl Install<'_> {
         if self.store.is_remote() { plan.without_namespaces() } else { plan }
     }
 
-    /// Publishes an event for each setting without effect, once per generation and version.
+    /// Publishes an event for each setting without effect, and for a version that the bundle lacks,
+    /// once per generation and version.
     fn warn_of_ignored_overrides(&self, state: &mut ReconcilerState, release: &Release) {
         let key = self.generation_and_version();
         if state.warned.as_ref() != Some(&key) {
             state.warned = Some(key);
+            if let Some(advice) = &release.advice {
+                self.cx.events.warning(self.resource, "VersionNotInBundle", advice.clone());
+            }
             let unmatched = render::names(release.objects()).unmatched(self.resource);
             for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {
                 self.cx.events.warning(self.resource, "OverrideIgnored", warning);

@@ -54,7 +54,20 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
         return finalize::finalize(cx, desired, state).instrument(debug_span!("finalize")).await;
     }
     let outcome = install_selected(cx, resource, state).await;
-    status::publish_outcome(cx, resource, state, outcome).await
+    let requeue = status::publish_outcome(cx, resource, state, outcome).await;
+    keep_release(cx, resource, state);
+    requeue
+}
+
+/// Keeps the release of the installed version, for an operator whose bundle lacks it.
+fn keep_release(cx: &Context, resource: &Knative, state: &ReconcilerState) {
+    let planned = state.planned.as_ref().filter(|planned| planned.release.advice.is_none());
+    let (Some(planned), Some(archive)) = (planned, &cx.library.archive) else { return };
+    let version = planned.version.to_string();
+    if state.status(resource).version.as_ref() == Some(&version) {
+        let is_new = resource.status().and_then(|status| status.version.as_ref()) != Some(&version);
+        archive.keep(cx.library.bundle.root(), resource, &planned.version, is_new);
+    }
 }
 
 /// Only reports, from time to time, that the Go operator is still running: it may overwrite the

@@ -8,12 +8,16 @@ use knative_operator_shared::api::{CommonSpec, Component, Knative, ManifestSourc
 use knative_operator_shared::label::APP_VERSION;
 use knative_operator_shared::version::Version;
 
-use super::bundle::{Bundle, Objects, ReleaseError};
+use super::archive::Archive;
+use super::bundle::{Bundle, Objects, ReleaseError, family};
 use super::download::Downloads;
 use super::guard;
 use super::source::{self, Source};
 use crate::object::CompactObject;
 use crate::object::text;
+
+/// That there are no versions.
+const NONE: &str = "none";
 
 /// Released objects, before rendering.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +28,10 @@ pub struct Release {
     pub manifests: Vec<String>,
     /// Parts that were left out, with the reason.
     pub warnings: Vec<String>,
+    /// Since the bundle lacks the version: where it is from instead.
+    archived: Option<Arc<Bundle>>,
+    /// What to do then.
+    pub advice: Option<String>,
 }
 
 impl Release {
@@ -45,6 +53,8 @@ pub struct Library {
     pub bundle: Bundle,
     /// Manifests from URLs.
     pub downloads: Downloads,
+    /// Releases that the bundle lacks; `None` without a hub.
+    pub archive: Option<Archive>,
 }
 
 impl Library {
@@ -52,24 +62,28 @@ impl Library {
     pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
         let CommonSpec { manifests, additional_manifests, .. } = resource.common();
         let mut release = Release::default();
+        // All parts are from the same bundle: the one that the version was installed from.
+        let archived = if manifests.is_empty() { self.archived(resource.component(), version).await? } else { None };
+        let bundle = archived.as_deref().unwrap_or(&self.bundle);
         if manifests.is_empty() {
-            let directory = self.bundle.release(resource.component(), version);
-            let objects = self.objects(&directory).map_err(|error| match error {
+            let directory = bundle.release(resource.component(), version);
+            let parsed = objects(bundle, &directory).map_err(|error| match error {
                 ReleaseError::Directory { .. } => self.lacking(resource, version).unwrap_or(error),
                 other => other,
             })?;
-            release.parts.push(objects);
+            release.parts.push(parsed);
             release.manifests.push(directory.display().to_string());
+            release.advice = archived.as_ref().map(|archived| self.advice(resource, version, archived));
         } else {
             self.add_sources(&mut release, "spec.manifests", manifests, version).await?;
         }
         let mut names = Vec::new();
-        for (field, directory) in optional(&self.bundle, resource, version) {
+        for (field, directory) in optional(bundle, resource, version) {
             let missing =
                 || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
-            match self.objects(&directory) {
-                Ok(objects) => {
-                    release.parts.push(objects);
+            match objects(bundle, &directory) {
+                Ok(found) => {
+                    release.parts.push(found);
                     names.push(directory.display().to_string());
                 }
                 // Own manifests of a version that the bundle lacks are expected to include the
@@ -81,8 +95,8 @@ impl Library {
                 Err(error) => return Err(error),
             }
         }
-        if let Some(directory) = guard::directory(&self.bundle, resource, version)? {
-            release.parts.push(self.objects(&directory)?);
+        if let Some(directory) = guard::directory(bundle, resource, version)? {
+            release.parts.push(objects(bundle, &directory)?);
         }
         if !additional_manifests.is_empty() {
             self.add_sources(&mut release, "spec.additionalManifests", additional_manifests, version).await?;
@@ -90,23 +104,45 @@ impl Library {
         if !names.is_empty() {
             release.manifests.push(names.join(","));
         }
+        release.archived = archived;
         Ok(release)
     }
 
     /// Why there is no release of `version` although the bundle has others; `None` if it has none.
     fn lacking(&self, resource: &Knative, version: &Version) -> Option<ReleaseError> {
+        let available = self.next(resource, version)?;
+        Some(ReleaseError::Lacking { version: version.clone(), available })
+    }
+
+    /// The versions of the bundle that may follow `version`, for people; `None` if it has none.
+    fn next(&self, resource: &Knative, version: &Version) -> Option<String> {
         let component = resource.component();
         let mut all = self.bundle.versions(component).ok().filter(|all| !all.is_empty())?;
         all.sort();
         let next = all.iter().filter(|next| next.may_follow(Some(version), component.kind()).is_ok());
         let next: Vec<String> = next.map(ToString::to_string).collect();
-        let available = if next.is_empty() { "none".to_owned() } else { next.join(", ") };
-        Some(ReleaseError::Lacking { version: version.clone(), available })
+        Some(if next.is_empty() { NONE.to_owned() } else { next.join(", ") })
     }
 
-    fn objects(&self, path: &Path) -> Result<Objects, ReleaseError> {
-        // Parsing takes tens of milliseconds, once per directory.
-        tokio::task::block_in_place(|| self.bundle.objects(path))
+    /// The archived release of `version`, if the bundle lacks it.
+    async fn archived(&self, component: Component, version: &Version) -> Result<Option<Arc<Bundle>>, ReleaseError> {
+        match &self.archive {
+            Some(archive) if !self.bundle.release(component, version).is_dir() => {
+                archive.read(component, version).await
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    fn advice(&self, resource: &Knative, version: &Version, archived: &Bundle) -> String {
+        let next = match self.next(resource, version) {
+            Some(next) if next != NONE => format!("Set spec.version to one of these, while a bundle has them: {next}"),
+            Some(_) | None => "No version of the bundle may follow it: install an operator that has one".to_owned(),
+        };
+        format!(
+            "the operator's release bundle lacks the installed version {version}, which is kept and repaired from {}. {next}",
+            archived.root().display()
+        )
     }
 
     async fn add_sources(
@@ -122,19 +158,19 @@ impl Library {
             let invalid = |why: String| ReleaseError::Source { field: field.clone(), why };
             for source in source::sources(manifest, version).map_err(invalid)? {
                 let failed = |why: String| invalid(format!("{source}: {why}"));
-                let objects = match &source {
+                let found = match &source {
                     Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
                     Source::Bundled(path) => {
                         let path = source::within(self.bundle.root(), path).map_err(invalid)?;
-                        self.objects(&path).map_err(|e| invalid(e.to_string()))?
+                        objects(&self.bundle, &path).map_err(|e| invalid(e.to_string()))?
                     }
                 };
-                if objects.is_empty() {
+                if found.is_empty() {
                     return Err(failed("there is no resource available in the target manifests".to_owned()));
                 }
-                check_versions(&objects, version).map_err(failed)?;
+                check_versions(&found, version).map_err(failed)?;
                 names.push(source.to_string());
-                release.parts.push(objects);
+                release.parts.push(found);
             }
         }
         release.manifests.push(names.join(","));
@@ -142,13 +178,19 @@ impl Library {
     }
 }
 
+fn objects(bundle: &Bundle, path: &Path) -> Result<Objects, ReleaseError> {
+    // Parsing takes tens of milliseconds, once per directory.
+    tokio::task::block_in_place(|| bundle.objects(path))
+}
+
 /// Directories of the ingresses or sources that `resource` enables, with the fields that enable
 /// them.
 fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(String, PathBuf)> {
-    let (field, family) = match resource.component() {
-        Component::Serving => ("spec.ingress", "ingress"),
-        Component::Eventing => ("spec.source", "eventing-source"),
+    let field = match resource.component() {
+        Component::Serving => "spec.ingress",
+        Component::Eventing => "spec.source",
     };
+    let family = family(resource.component());
     resource.extras().into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! A release bundle on disk: its versions and their objects, parsed once.
+//! A release bundle: its versions and their objects, parsed once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -69,13 +69,21 @@ pub type Objects = Arc<Vec<CompactObject>>;
 #[derive(Debug)]
 pub struct Bundle {
     root: PathBuf,
+    /// Its files by path, where they are not on disk.
+    files: Option<BTreeMap<PathBuf, String>>,
     parsed: Mutex<HashMap<PathBuf, Objects>>,
 }
 
 impl Bundle {
     /// The bundle at `root`, which is read when needed.
     pub fn open(root: PathBuf) -> Self {
-        Self { root, parsed: Mutex::default() }
+        Self { root, files: None, parsed: Mutex::default() }
+    }
+
+    /// The bundle with these `files` by path, which is called `root`.
+    pub fn in_memory(root: PathBuf, files: BTreeMap<PathBuf, String>) -> Self {
+        let files = files.into_iter().map(|(path, text)| (root.join(path), text)).collect();
+        Self { root, files: Some(files), parsed: Mutex::default() }
     }
 
     /// Its root directory.
@@ -86,7 +94,7 @@ impl Bundle {
     /// Versions of `component` in the bundle, unordered. Directories without a version as name are
     /// ignored.
     pub fn versions(&self, component: Component) -> Result<Vec<Version>, ReleaseError> {
-        let names = names(&self.root.join(component.canonical()))?;
+        let names = self.names(&self.root.join(component.canonical()))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
@@ -94,8 +102,8 @@ impl Bundle {
     pub fn extras(&self, family: &str) -> BTreeMap<Version, Vec<String>> {
         let directory = self.root.join(family);
         let versions =
-            names(&directory).unwrap_or_default().into_iter().filter_map(|name| Some((name.parse().ok()?, name)));
-        versions.map(|(version, name)| (version, names(&directory.join(name)).unwrap_or_default())).collect()
+            self.names(&directory).unwrap_or_default().into_iter().filter_map(|name| Some((name.parse().ok()?, name)));
+        versions.map(|(version, name)| (version, self.names(&directory.join(name)).unwrap_or_default())).collect()
     }
 
     /// The newest release of the security guard.
@@ -122,16 +130,9 @@ impl Bundle {
         if let Some(objects) = cached() {
             return Ok(objects);
         }
-        let files = if path.is_file() {
-            vec![path.to_owned()]
-        } else {
-            names(path)?.into_iter().map(|name| path.join(name)).collect()
-        };
         let mut objects: Vec<CompactObject> = Vec::new();
         let mut last: HashMap<ObjectId, usize> = HashMap::new();
-        for path in files.into_iter().filter(|file| file.is_file()) {
-            let text =
-                std::fs::read_to_string(&path).map_err(|source| ReleaseError::File { path: path.clone(), source })?;
+        for (path, text) in self.texts(path)? {
             for object in parse::objects(&text).map_err(|why| ReleaseError::Unparsable { path, why })? {
                 let object = CompactObject::new(&object);
                 let before = last.insert(object.id().clone(), objects.len());
@@ -151,6 +152,69 @@ impl Bundle {
         parsed.insert(path.to_owned(), Arc::clone(&objects));
         Ok(objects)
     }
+
+    /// The files that installations of `version` of `component` may need, by path without the root:
+    /// the release, and all ingresses or sources of its minor version.
+    pub fn files_of(&self, component: Component, version: &Version) -> Result<BTreeMap<PathBuf, String>, ReleaseError> {
+        let family = family(component);
+        let mut directories = vec![self.release(component, version)];
+        let extras = self.extras(family).into_iter().filter(|(minor, _)| minor.same_minor(version));
+        directories.extend(extras.flat_map(|(_, names)| names).map(|name| self.extra(family, version, &name)));
+        if component == Component::Serving {
+            let guards = self.extras("security-guard").into_keys();
+            directories.extend(guards.map(|guard| self.root.join("security-guard").join(guard.to_string())));
+        }
+        let mut files = BTreeMap::new();
+        for directory in directories {
+            let texts = self.texts(&directory)?.into_iter();
+            files.extend(
+                texts.map(|(path, text)| (path.strip_prefix(&self.root).map(Path::to_owned).unwrap_or(path), text)),
+            );
+        }
+        Ok(files)
+    }
+
+    /// Path and text of `path`, a file, or of the files of a directory ordered by name.
+    fn texts(&self, path: &Path) -> Result<Vec<(PathBuf, String)>, ReleaseError> {
+        if let Some(files) = &self.files {
+            let found = files.iter().filter(|(file, _)| *file == path || file.parent() == Some(path));
+            let found: Vec<_> = found.map(|(path, text)| (path.clone(), text.clone())).collect();
+            return if found.is_empty() { Err(missing(path)) } else { Ok(found) };
+        }
+        let paths = if path.is_file() {
+            vec![path.to_owned()]
+        } else {
+            self.names(path)?.into_iter().map(|name| path.join(name)).collect()
+        };
+        let read = |path: PathBuf| match std::fs::read_to_string(&path) {
+            Ok(text) => Ok((path, text)),
+            Err(source) => Err(ReleaseError::File { path, source }),
+        };
+        paths.into_iter().filter(|file| file.is_file()).map(read).collect()
+    }
+
+    /// Names in `directory`, sorted, without hidden ones (Kubernetes creates them in mounted
+    /// volumes).
+    fn names(&self, directory: &Path) -> Result<Vec<String>, ReleaseError> {
+        let Some(files) = &self.files else { return names(directory) };
+        let below = files.keys().filter_map(|path| path.strip_prefix(directory).ok()?.components().next());
+        let mut names: Vec<String> = below.map(|name| name.as_os_str().to_string_lossy().into_owned()).collect();
+        names.dedup();
+        if names.is_empty() { Err(missing(directory)) } else { Ok(names) }
+    }
+}
+
+/// Directory of the ingresses or sources of `component`.
+pub fn family(component: Component) -> &'static str {
+    match component {
+        Component::Serving => "ingress",
+        Component::Eventing => "eventing-source",
+    }
+}
+
+/// That a bundle in memory lacks `path`.
+fn missing(path: &Path) -> ReleaseError {
+    ReleaseError::Directory { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() }
 }
 
 /// File names in `directory`, sorted, without hidden ones (Kubernetes creates them in mounted

@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::release::{Bundle, Objects, ReleaseError};
+use crate::release::{Bundle, Objects, ReleaseError, family};
 use crate::render;
 
 /// Annotation with the digest of the bundle that the ConfigMap describes.
@@ -91,10 +91,7 @@ pub fn releases(bundle: &Bundle) -> Result<Catalog, ReleaseError> {
 
 /// The names in `version` of `component`, its ingresses or sources included.
 fn names(bundle: &Bundle, component: Component, version: &Version) -> Result<ReleaseNames, ReleaseError> {
-    let family = match component {
-        Component::Serving => "ingress",
-        Component::Eventing => "eventing-source",
-    };
+    let family = family(component);
     let extras = bundle.extras(family).into_iter().filter(|(v, _)| v.same_minor(version)).flat_map(|(_, names)| names);
     let mut directories = vec![(String::new(), bundle.release(component, version))];
     directories.extend(extras.map(|name| (name.clone(), bundle.extra(family, version, &name))));

@@ -123,6 +123,15 @@ fn locked_checksums_match_releases() {
     }
 }
 
+#[test]
+fn chart_has_the_versions_of_the_bundle() {
+    let output = Command::new(project().join("operator/bundle/versions.sh")).output().unwrap();
+    let chart = std::fs::read_to_string(project().join("charts/knative-operator/files/versions.json")).unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), chart, "run make generate");
+    let versions: serde_json::Value = serde_json::from_str(&chart).unwrap();
+    assert!(versions["KnativeServing"].as_array().unwrap().contains(&"1.22.1".into()), "{versions}");
+}
+
 /// Builds the bundle of this version without network, but for the module cache of Go.
 fn offline(out: &Path, variables: &[(&str, &Path)]) -> Output {
     let mut command = Command::new(project().join("operator/bundle/build.sh"));

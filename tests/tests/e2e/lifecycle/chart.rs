@@ -5,6 +5,7 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, kubelet, project, releases};
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::TEAM;
@@ -20,7 +21,7 @@ fn chart_is_uninstalled_and_another_release_continues() {
         let hub = Cluster::hub("reinstalled").await?;
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let first = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let mut first = Product::install(&hub, &releases, values, plugins.path()).await?;
         for (name, spoke) in [("single", &single), ("member", &member)] {
             product::register(&hub, spoke, name).await?;
         }
@@ -47,6 +48,26 @@ fn chart_is_uninstalled_and_another_release_continues() {
             ["upgrade", "knative-operator", &chart, "--values", &file, "--set", "knative_operator.fleet.enabled=false"];
         let refused = hub.helm(&[&disable[..], &place].concat()).await.unwrap_err().to_string();
         assert!(refused.contains("KnativeFleet"), "{refused}");
+
+        // An upgrade to an operator that lacks the installed versions is refused, unless somebody
+        // allows it; one that upgrades Knative says so.
+        let dry =
+            [&["upgrade", "knative-operator", &chart, "--values", &file, "--dry-run=server"][..], &place].concat();
+        let own_bundle = ["--set", "knative_operator.releases.image="];
+        let refused = hub.helm(&[&dry[..], &own_bundle].concat()).await.unwrap_err().to_string();
+        assert!(refused.contains("KnativeEventing team/knative-eventing: 1.1.0"), "{refused}");
+        let allowed = ["--set", "knative_operator.releases.allowMissing=true"];
+        hub.helm(&[&dry[..], &own_bundle, &allowed].concat()).await?;
+        first.stop_operator(Signal::TERM)?;
+        let local = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"name": "local", "namespace": TEAM}, "spec": {}});
+        apply(&hub, &local).await?;
+        let version = json!({"status": {"version": "1.22.0"}}).to_string();
+        let line = ["patch", "knativeserving", "local", "-n", TEAM, "--subresource=status", "--type=merge", "-p"];
+        hub.kubectl(&[&line[..], &[&version]].concat(), "").await?;
+        let upgraded = hub.helm(&[&dry[..], &own_bundle, &allowed].concat()).await?;
+        assert!(upgraded.contains("KnativeServing team/local: 1.22.0 to 1.23.0"), "{upgraded}");
+        hub.kubectl(&["delete", "knativeserving", "local", "-n", TEAM], "").await?;
 
         let line = ["delete", "crd", "knativefleets.operator.knative.dev", "--wait=false"];
         let (is_deleted, output) = hub.kubectl_output(&line, "").await;

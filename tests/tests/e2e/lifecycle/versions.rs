@@ -4,20 +4,26 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::measure::{Audit, Request};
-use knative_operator_tests::product::SPOKE_USER;
+use knative_operator_tests::product::{self, SPOKE_USER};
 use knative_operator_tests::releases::{self, Releases};
-use knative_operator_tests::{Result, project};
+use knative_operator_tests::{Result, project, wait};
+use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{TEAM, hub};
+use super::{TEAM, event, hub};
 use crate::owners::{ANCHOR, PLACE, state};
 use crate::status::command;
 use crate::support::{INSTALL, apply, condition, delete, has_condition, jobs_done, ready, resource, run, status};
 
+/// Start of the names of archived releases.
+const RELEASE: &str = "knative-operator-release-knative-serving-";
 /// Time in which nothing is written to a spoke.
 const REST: Duration = Duration::from_secs(5);
 
@@ -73,6 +79,14 @@ async fn nothing_is_written(audit: &mut Audit, spoke: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Waits until the archive has only `version`.
+async fn archived(hub: &Cluster, version: &str) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(hub.client(), product::NAMESPACE);
+    let name = format!("{RELEASE}{version}");
+    let is_only = |maps: &[ConfigMap]| maps.iter().map(ResourceExt::name_any).eq([name.clone()]);
+    wait::until_all(&maps, "operator.knative.dev/archived-release", INSTALL, "an archive", is_only).await.map(drop)
+}
+
 /// Checks what `upgrade plan` says about the bundle in `folder`.
 async fn planned(hub: &Cluster, folder: &Path, status: i32, part: &str) -> Result<()> {
     let folder = folder.display().to_string();
@@ -108,10 +122,26 @@ fn version_moves_only_when_asked() {
         jobs_done(&spoke, PLACE, ANCHOR).await?;
         let installed = state(&spoke, PLACE).await?;
 
-        // The operator is rolled back: its bundle lacks the installed version.
+        // The operator is rolled back: its bundle lacks the installed version, which is repaired
+        // from the archive.
+        archived(&hub, "1.1.1").await?;
         bundle(&folder, &[])?;
-        planned(&hub, &folder, 1, "NOT REPAIRED").await?;
+        planned(&hub, &folder, 1, "NOT IN THE BUNDLE").await?;
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
+        product.restart_operator(&hub, Signal::TERM).await?;
+        event(&hub, "VersionNotInBundle", "lacks the installed version 1.1.1").await?;
+        nothing_is_written(&mut audit, &spoke).await?;
+        assert_eq!(state(&spoke, PLACE).await?, installed);
+        let deployments: Api<Deployment> = Api::namespaced(spoke.client(), PLACE);
+        let uid = deployments.get("controller").await?.metadata.uid;
+        deployments.delete("controller", &DeleteParams::default()).await?;
+        let is_back = |found: Option<&Deployment>| found.is_some_and(|found| found.metadata.uid != uid);
+        wait::until(&deployments, "controller", INSTALL, "a repaired Deployment", is_back).await?;
+        ready(&hub, &asking("1.1")).await?;
+        let installed = state(&spoke, PLACE).await?;
+        // Without the archive, it stays as it is.
+        hub.kubectl(&["delete", "configmap", &format!("{RELEASE}1.1.1"), "-n", product::NAMESPACE], "").await?;
+        audit.take_all(&spoke.client()).await?;
         product.restart_operator(&hub, Signal::TERM).await?;
         has_condition(&hub, &asking("1.1"), "InstallSucceeded", "Error", "1.1.1").await?;
         nothing_is_written(&mut audit, &spoke).await?;
@@ -142,14 +172,13 @@ fn version_moves_only_when_asked() {
         product.stop_operator(Signal::TERM)?;
         restore(&hub, &asking("latest"), None).await?;
         product.start_operator(&hub).await?;
-        has_condition(&hub, &asking("latest"), "InstallSucceeded", "Error", "1.2.0").await?;
-        bundle(&folder, &["1.1.1", "1.2.0"])?;
-        product.restart_operator(&hub, Signal::TERM).await?;
         has_version(&hub, "1.2.0").await?;
         assert_eq!(state(&spoke, PLACE).await?, installed);
         // Somebody asks for the older one now.
         apply(&hub, &asking("1.1.0")).await?;
         has_version(&hub, "1.1.0").await?;
+        // The archive has what is used.
+        archived(&hub, "1.1.0").await?;
         ready(&hub, &asking("1.1.0")).await?;
         delete(&hub, &asking("1.1.0")).await
     });
