@@ -3,7 +3,8 @@
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_runtime::error_text;
-use kube::runtime::{WatchStreamExt, watcher};
+use knative_operator_runtime::watch::watch;
+use kube::runtime::watcher;
 use kube::{Api, Client};
 
 use crate::resolver::CertificateResolver;
@@ -14,8 +15,7 @@ use crate::secret;
 pub async fn follow_secret(client: &Client, namespace: &str, name: &str, resolver: &CertificateResolver) {
     let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    watcher(secrets, config)
-        .default_backoff()
+    watch(secrets, config)
         .for_each(|event| {
             match event {
                 Ok(watcher::Event::Apply(secret) | watcher::Event::InitApply(secret)) => set(resolver, &secret),

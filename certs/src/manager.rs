@@ -9,7 +9,8 @@ use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_runtime::error_text;
-use kube::runtime::{WatchStreamExt, watcher};
+use knative_operator_runtime::watch::watch;
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use time::OffsetDateTime;
 
@@ -278,16 +279,16 @@ where
             tracing::warn!(name, error = error_text(&error), "watch interrupted");
         }
     };
-    watcher(api, config).default_backoff().map(log_error).boxed()
+    watch(api, config).map(log_error).boxed()
 }
 
-/// Whether all Pods of `deployment` have its newest template.
+/// Whether all Pods of `deployment` have its newest template, and one of them is available: another
+/// one that can't start must not suspend the webhooks for long.
 fn is_rolled_out(deployment: &Deployment) -> bool {
-    let wanted = deployment.spec.replicas.unwrap_or(1);
     deployment.status.as_ref().is_some_and(|status| {
-        let all = [status.replicas, status.updated_replicas, status.available_replicas];
         status.observed_generation == deployment.metadata.generation
-            && all.iter().all(|count| count.unwrap_or_default() == wanted)
+            && status.updated_replicas == status.replicas
+            && status.available_replicas.unwrap_or_default() > 0
     })
 }
 

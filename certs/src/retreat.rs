@@ -8,9 +8,10 @@ use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::watch::watch;
 use kube::api::DeleteParams;
 use kube::core::PartialObjectMeta;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -21,8 +22,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// `mutating`, and goes on waiting, until the task ends.
 pub async fn retreat_with_namespace(client: &Client, namespace: &str, validating: &str, mutating: &str) {
     let config = watcher::Config::default().fields(&format!("metadata.name={namespace}"));
-    let events = watcher(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config).default_backoff();
-    let mut events = std::pin::pin!(events);
+    let mut events = watch(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config);
     while let Some(event) = events.next().await {
         let found = match event {
             Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => found,

@@ -1,4 +1,5 @@
-//! The API server's configuration of admission: the client certificate that it shows to webhooks.
+//! The API server's configuration of admission: the client certificate that it shows to webhooks,
+//! and quotas for Pods of critical priority classes, as on GKE.
 
 use std::path::Path;
 
@@ -20,11 +21,19 @@ pub fn configure(dir: &Path, authority: &Authority) -> Result<()> {
         "kind": "WebhookAdmissionConfiguration",
         "kubeConfigFile": file("admission.kubeconfig"),
     });
-    let plugins = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"];
+    let critical = json!({"scopeName": "PriorityClass", "operator": "In",
+        "values": ["system-cluster-critical", "system-node-critical"]});
+    let quota = json!({
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [{"resource": "pods", "matchScopes": [critical]}],
+    });
+    let plugins =
+        [("MutatingAdmissionWebhook", &webhooks), ("ValidatingAdmissionWebhook", &webhooks), ("ResourceQuota", &quota)];
     let configuration = json!({
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AdmissionConfiguration",
-        "plugins": plugins.map(|name| json!({"name": name, "configuration": webhooks.clone()})),
+        "plugins": plugins.map(|(name, configuration)| json!({"name": name, "configuration": configuration})),
     });
     // For all webhooks: the port of the Service, which is part of the name, depends on the machine.
     let user = json!({"client-certificate": file("admission.crt"), "client-key": file("admission.key")});

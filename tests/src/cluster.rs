@@ -1,5 +1,7 @@
 //! A control plane.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -9,7 +11,6 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
-use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -249,30 +250,6 @@ impl Cluster {
         }))?;
         Api::<Node>::all(self.client.clone()).create(&PostParams::default(), &node).await?;
         Ok(())
-    }
-
-    /// Kills the API server.
-    pub fn stop_apiserver(&mut self) {
-        self.components.remove("kube-apiserver");
-    }
-
-    /// Starts the API server again, with the same data and address.
-    pub async fn start_apiserver(&mut self) -> Result<()> {
-        self.run("kube-apiserver", &self.apiserver())?;
-        self.ready().await
-    }
-
-    /// Suspends etcd, as if it had no leader, or continues it.
-    pub fn suspend_etcd(&self, suspended: bool) -> Result<()> {
-        let etcd = self.components.get("etcd").ok_or("no etcd")?;
-        etcd.signal(if suspended { Signal::STOP } else { Signal::CONT })
-    }
-
-    /// Replaces it by an empty cluster with the same address and authorities.
-    pub async fn replace(&mut self) -> Result<()> {
-        self.components.retain(|component, _| *component == FOLDER);
-        std::fs::remove_dir_all(self.dir.path().join("etcd"))?;
-        self.run_components().await
     }
 
     /// Its name.

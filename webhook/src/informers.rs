@@ -8,13 +8,13 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::untyped::api_resource;
+use knative_operator_runtime::watch::watch;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP};
 use knative_operator_shared::strict;
 use kube::core::DynamicObject;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{Config, Error, Event};
 use kube::{Api, Client, ResourceExt};
 
 use crate::cluster_facts::{ClusterFacts, Name, ProfileFacts};
@@ -43,8 +43,7 @@ async fn resources(client: &Client, component: Component, facts: &ClusterFacts) 
         },
     };
     let mut listed = HashSet::new();
-    watcher(api, watcher::Config::default())
-        .default_backoff()
+    watch(api, Config::default())
         .for_each(|event| {
             match event {
                 Ok(Event::Init) => listed.clear(),
@@ -68,8 +67,7 @@ async fn profiles(client: &Client, facts: &ClusterFacts) {
         namespace: p.namespace().unwrap_or_default(),
     };
     let mut listed = HashMap::new();
-    watcher(Api::<ClusterProfile>::all(client.clone()), watcher::Config::default())
-        .default_backoff()
+    watch(Api::<ClusterProfile>::all(client.clone()), Config::default())
         .for_each(|event| {
             match event {
                 Ok(Event::Init) => listed.clear(),
@@ -79,8 +77,8 @@ async fn profiles(client: &Client, facts: &ClusterFacts) {
                 Ok(Event::Delete(profile)) => facts.set_profile(name(&profile), None),
                 Err(error) => match &error {
                     // The kind does not exist, so there are no ClusterProfiles.
-                    watcher::Error::InitialListFailed(kube::Error::Api(status))
-                    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+                    Error::InitialListFailed(kube::Error::Api(status))
+                    | Error::WatchStartFailed(kube::Error::Api(status))
                         if status.code == 404 =>
                     {
                         facts.set_profiles(HashMap::new());
@@ -101,15 +99,14 @@ fn facts_of(profile: &ClusterProfile) -> ProfileFacts {
 }
 
 async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {
-    let config = watcher::Config::default().fields(&format!("metadata.name={RELEASES_CONFIG_MAP}"));
+    let config = Config::default().fields(&format!("metadata.name={RELEASES_CONFIG_MAP}"));
     let read = |map: &ConfigMap| {
         let text = map.data.as_ref().and_then(|data| data.get("releases.json"))?;
         serde_json::from_str(text)
             .inspect_err(|error| tracing::warn!(%error, "cannot parse {RELEASES_CONFIG_MAP}"))
             .ok()
     };
-    watcher(Api::<ConfigMap>::namespaced(client.clone(), namespace), config)
-        .default_backoff()
+    watch(Api::<ConfigMap>::namespaced(client.clone(), namespace), config)
         .for_each(|event| {
             match event {
                 Ok(Event::InitApply(map) | Event::Apply(map)) => facts.set_catalog(read(&map)),

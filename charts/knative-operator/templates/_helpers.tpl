@@ -133,6 +133,21 @@ lookup fails for kinds that the cluster doesn't have. */}}
 {{- end }}
 {{- end }}
 
+{{/* Refuses a second release in another namespace: with --take-ownership, it would take permissions
+and webhooks of the first, and its uninstallation would delete them. */}}
+{{- define "knative-operator.checkRelease" -}}
+{{- if .Release.IsInstall }}
+{{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "knative-operator" | default dict }}
+{{- range $binding.subjects | default list }}
+{{- if and (eq .kind "ServiceAccount") (ne (.namespace | toString) $.Release.Namespace) }}
+{{- if lookup "v1" "Namespace" "" (.namespace | toString) }}
+{{- fail (printf "the operator is installed in namespace %q of this cluster already, and a cluster has one operator. Upgrade that release, or uninstall it first; Knative and its resources stay. If it is gone: kubectl delete clusterrolebinding knative-operator" (.namespace | toString)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* What an upgrade does to the versions of Knative, one line each: those that the bundle in the
 operator's image lacks ("missing"), and those that it upgrades ("upgrades"). Resources with their own
 manifests, or a bundle of one's own, are not looked at; helm template can't see a cluster. */}}

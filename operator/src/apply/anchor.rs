@@ -2,7 +2,7 @@
 //! or a ConfigMap that the custom resource owns on the local cluster. It records the owner of the
 //! installation ([`super::claim`]).
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, NamespaceCondition};
 use knative_operator_runtime::identity::post_as;
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::label::{
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::claim::Anchor;
 use super::inventory::Inventory;
 use super::proof::Proof;
+use super::store_error::StoreError;
 use super::takeover;
 use crate::object::{InstallationOwner, ObjectId, Owner};
 
@@ -40,41 +41,12 @@ pub struct InventoryStore {
 pub struct Stored {
     /// Identity, version and owner.
     pub anchor: Anchor,
+    /// Whether it is being deleted.
+    pub is_terminating: bool,
     inventory: Option<String>,
     /// The description that version 0.2.0 wrote, and uids of owners.
     description: Option<String>,
     owners: Vec<String>,
-}
-
-/// Why the store can't be used.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The API server refused a request.
-    #[error("{what}")]
-    Api {
-        /// What was tried.
-        what: String,
-        /// Its error.
-        source: kube::Error,
-    },
-    /// The stored inventory can't be parsed.
-    #[error(
-        "cannot read the inventory in ConfigMap {0}; restore it, or delete its data key \"inventory\" to apply everything again"
-    )]
-    Unreadable(String, #[source] serde_json::Error),
-}
-
-impl StoreError {
-    /// Whether the namespace is terminating.
-    pub fn is_namespace_terminating(&self) -> bool {
-        let Self::Api { source: kube::Error::Api(status), .. } = self else { return false };
-        status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
-    }
-
-    /// Whether the ConfigMap changed after it was read: it must be read again.
-    pub fn is_conflict(&self) -> bool {
-        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
-    }
 }
 
 impl Stored {
@@ -82,7 +54,8 @@ impl Stored {
         let inventory = map.data.and_then(|mut data| data.remove(KEY));
         let owners = map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect();
         let description = annotation(&map.metadata, DESCRIPTION).map(str::to_owned);
-        Self { anchor: Anchor::of(&map.metadata), inventory, description, owners }
+        let is_terminating = map.metadata.deletion_timestamp.is_some();
+        Self { anchor: Anchor::of(&map.metadata), is_terminating, inventory, description, owners }
     }
 
     /// Whether it was made for `resource`, as far as it tells: by the owner reference on the local
@@ -323,17 +296,18 @@ impl InventoryStore {
     }
 
     /// Deletes the namespace on a spoke, if it shows `proof` that the operator created it for the
-    /// owner, and no other installation is in it. True once it is gone, or if it stays.
-    pub async fn delete_namespace(&self, client: &Client, proof: &Proof) -> Result<bool, StoreError> {
+    /// owner, and no other installation is in it. What is left to wait for, for people; `None` once
+    /// it is gone, or if it stays.
+    pub async fn delete_namespace(&self, client: &Client, proof: &Proof) -> Result<Option<String>, StoreError> {
         if !self.remote {
-            return Ok(true);
+            return Ok(None);
         }
         let failed =
             |source| StoreError::Api { what: format!("failed to delete Namespace {}", self.namespace), source };
         let namespaces = Api::<Namespace>::all(client.clone());
-        let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(true) };
+        let Some(found) = namespaces.get_opt(&self.namespace).await.map_err(failed)? else { return Ok(None) };
         if !self.has_created(&found.metadata, proof) {
-            return Ok(true);
+            return Ok(None);
         }
         if found.metadata.deletion_timestamp.is_none() {
             let beside = self.config_maps(client).list_metadata(&ListParams::default().labels(&selector())).await;
@@ -341,7 +315,7 @@ impl InventoryStore {
                 meta.name.as_ref() != Some(&self.name) && Component::ALL.iter().any(|one| is_anchor(*one, meta))
             };
             if beside.map_err(failed)?.items.iter().any(|map| is_other(&map.metadata)) {
-                return Ok(true);
+                return Ok(None);
             }
             let preconditions =
                 Preconditions { uid: found.metadata.uid, resource_version: found.metadata.resource_version };
@@ -351,7 +325,8 @@ impl InventoryStore {
                 deleted => drop(deleted.map_err(failed)?),
             }
         }
-        Ok(false)
+        let why = stuck(found.status.and_then(|status| status.conditions).unwrap_or_default());
+        Ok(Some(format!("Namespace {}{why}", self.namespace)))
     }
 
     /// Whether the operator created the namespace with `meta` for the owner of `proof`. One without
@@ -368,6 +343,13 @@ impl InventoryStore {
             managers.any(|manager| manager == Some(FIELD_MANAGER)) && [MANAGED_BY, CR_NAME].iter().all(has_label);
         proof.unmarked && (is_own || annotation(meta, created) == Some(value))
     }
+}
+
+/// Why a namespace is not gone yet, as its `conditions` tell.
+fn stuck(conditions: Vec<NamespaceCondition>) -> String {
+    let reasons = conditions.into_iter().filter(|condition| condition.status == "True");
+    let reasons: Vec<String> = reasons.map(|condition| condition.message.unwrap_or(condition.type_)).collect();
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
 /// Selects anchors, and ConfigMaps of inventories.

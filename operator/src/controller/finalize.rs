@@ -304,8 +304,8 @@ async fn delete_installation(
         return Ok(Deleted::Some);
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
-    if !store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
-        publish_progress(cx, resource, state, format!("Namespace {}", resource.target_namespace())).await;
+    if let Some(left) = store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
+        publish_progress(cx, resource, state, left).await;
         return Ok(Deleted::Some);
     }
     if let Some(stored) = &stored {

@@ -305,7 +305,8 @@ impl Install<'_> {
         let profile = self.resource.common().cluster_profile_ref.as_ref();
         let cluster = profile.map_or_else(|| "the local cluster".to_owned(), ToString::to_string);
         let namespace = self.resource.target_namespace();
-        let message = format!("namespace {namespace} on {cluster} is being deleted; waiting");
+        let message =
+            format!("namespace {namespace} on {cluster} is being deleted; waiting. Its status.conditions say for what");
         let requeue = Requeue::After(NAMESPACE_CHECK_INTERVAL);
         Box::new(Outcome::of(ReconcileResult::Blocked(TERMINATING, message), requeue))
     }

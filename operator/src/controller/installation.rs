@@ -14,13 +14,14 @@ use super::conditions::InstallationReport;
 use super::context::Context;
 use super::readiness;
 use super::state::OwnedAnchor;
-use crate::apply::anchor::{InventoryStore, StoreError};
+use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observed::ObservedState;
 use crate::apply::remove::{self, Deletion};
+use crate::apply::store_error::StoreError;
 use crate::apply::target::Target;
 use crate::apply::throttle::Throttle;
-use crate::apply::{differ, engine};
+use crate::apply::{differ, engine, served};
 use crate::metrics::ObjectCounts;
 use crate::object::AppliedVersion;
 use crate::object::Kinds;
@@ -78,6 +79,7 @@ impl Installation<'_> {
             unreachable: AtomicBool::new(false),
             refused_definitions: Mutex::default(),
         };
+        served::touch_unestablished(&target, Timestamp::now()).await;
         let deferred = self.deferred_phases(first_install);
         let applied = engine::apply(&target, &changes, deferred, || self.is_available(), throttle).await;
         for id in &applied.applied {

@@ -9,7 +9,8 @@ use kube::Client;
 
 use super::context::Context;
 use super::state::ReconcilerState;
-use crate::apply::anchor::{InventoryStore, StoreError};
+use crate::apply::anchor::InventoryStore;
+use crate::apply::store_error::StoreError;
 
 /// Sets the namespace of the installation in `resource`. Asks the cluster once, and only if the Go
 /// operator may have installed it.

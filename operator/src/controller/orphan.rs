@@ -12,10 +12,11 @@ use knative_operator_shared::label::{ON_DELETE, ORPHAN, WAIT};
 use kube::{Api, Client};
 
 use super::context::Context;
-use crate::apply::anchor::{InventoryStore, StoreError, Stored};
+use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::disown::disown;
 use crate::apply::inventory::Inventory;
+use crate::apply::store_error::StoreError;
 use crate::object::{InstallationOwner, Kinds};
 
 /// Maximum number of objects that are changed at the same time.

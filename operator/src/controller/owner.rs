@@ -15,9 +15,10 @@ use super::finalize::add_finalizer;
 use super::go_inventory::Intended;
 use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
-use crate::apply::anchor::{InventoryStore, StoreError, Stored};
+use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::{Anchor, Claimant, Record, Step};
 use crate::apply::contents;
+use crate::apply::store_error::StoreError;
 use crate::object::{AppliedVersion, InstallationOwner, Kind, ObjectId, ResourceKey};
 
 /// Minimum interval of looks at other anchors, which others can change as often as they want.
@@ -132,6 +133,11 @@ impl Ownership<'_> {
                 has_finalizer = true;
             }
             match (step, &own) {
+                // The garbage collector deletes what refers to an anchor that is gone, and removes
+                // the references to one that leaves its dependents.
+                (Step::Proceed | Step::Record(_), Some(stored)) if stored.is_terminating => {
+                    return Err(Unclaimed::Failed(format!("{} is being deleted; waiting", self.store.id())));
+                }
                 (Step::Proceed, Some(stored)) => {
                     let Record::Owner(owner) = &stored.anchor.record else { continue };
                     let (anchor, owner) = (stored.anchor.clone(), owner.clone());

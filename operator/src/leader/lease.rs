@@ -1,6 +1,7 @@
 //! The Leases (`coordination.k8s.io/v1`): one per shard.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::election::{Record, Timing};
 use super::fence::Fence;
 use super::share::{Shard, ShardChanges, plan_changes};
+use crate::object::version;
 
 /// The defaults of client-go.
 const TIMING: Timing =
@@ -70,6 +72,8 @@ struct Candidate {
     observed: BTreeMap<u32, (Record, Instant)>,
     /// Time at which the candidate started, as the age of shards without a Lease.
     started: Instant,
+    /// Whether the hub was restored to an earlier state.
+    restored: AtomicBool,
 }
 
 /// Holds a fair share of the shards and reports changes, until `stop` (true) or until a Lease is
@@ -89,6 +93,7 @@ pub async fn run(
         leases_held: BTreeMap::new(),
         observed: BTreeMap::new(),
         started: Instant::now(),
+        restored: AtomicBool::new(false),
     };
     loop {
         let deadline = candidate.leases_held.values().map(|leases_held| leases_held.renewed + TIMING.deadline).min();
@@ -106,6 +111,10 @@ pub async fn run(
             candidate.leases_held.iter().find(|(_, leases_held)| leases_held.renewed.elapsed() >= TIMING.deadline)
         {
             tracing::error!(shard, "the Lease could not be renewed for {:?}", TIMING.deadline);
+            return false;
+        }
+        if candidate.restored.load(Ordering::Relaxed) {
+            // What the watches know may never become true: the process starts again.
             return false;
         }
         let delay = match (candidate.leases_held.is_empty(), outcome) {
@@ -225,6 +234,11 @@ impl Candidate {
             // Another replica has requested or taken it.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let found = self.leases.get(&name).await?;
+                if version(&found.metadata) < version(&stored.metadata) {
+                    tracing::error!("the cluster has an earlier state than before, as after a restore of etcd");
+                    self.restored.store(true, Ordering::Relaxed);
+                    return Ok(None);
+                }
                 if record(&found).holder != self.settings.identity {
                     tracing::error!(lease = name, "another replica holds the Lease");
                     // Not renewed: it counts as lost at its deadline, which has passed for the

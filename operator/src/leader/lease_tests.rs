@@ -62,6 +62,7 @@ async fn replicas_with_different_numbers_of_shards_do_not_both_lead() {
         observed: BTreeMap::new(),
         // Long ago: free shards are taken at once.
         started: Instant::now().checked_sub(Duration::from_secs(3600)).unwrap_or_else(Instant::now),
+        restored: AtomicBool::new(false),
     };
     let (mut one, mut two) = (candidate("one", 1), candidate("two", 2));
     // Both have listed before one of them has written.

@@ -126,6 +126,8 @@ pub fn has_health(group: &str, kind: &str) -> bool {
 
 /// Message for a definition or namespace that is being deleted, together with its objects.
 pub const TERMINATING: &str = "it is being deleted";
+/// Reason of a definition that the API server doesn't serve yet.
+pub const NOT_ESTABLISHED: &str = "it is not Established yet";
 
 /// Health of `object`; `None` for kinds whose status doesn't tell.
 pub fn of(kind: &str, object: &WatchedObject) -> Option<Health> {
@@ -264,7 +266,7 @@ fn definition(object: &WatchedObject) -> Health {
     }
     let created = object.metadata.creation_timestamp.as_ref().map(|t| t.0.to_string());
     let deadline = created.as_deref().and_then(|t| after(t, ESTABLISH_DEADLINE));
-    Health::Waiting(Wait { reason: "it is not Established yet".to_owned(), since: created, deadline })
+    Health::Waiting(Wait { reason: NOT_ESTABLISHED.to_owned(), since: created, deadline })
 }
 
 #[cfg(test)]

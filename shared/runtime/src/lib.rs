@@ -2,7 +2,8 @@
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition) and [`user`] that of a user, [`identity`] has
-//! user agent and field manager, [`untyped`] reads objects, [`error_text`] formats errors.
+//! user agent and field manager, [`untyped`] and [`watch`] read objects, [`error_text`] formats
+//! errors.
 
 pub mod access;
 pub mod admin;
@@ -21,6 +22,7 @@ pub mod tls_server;
 pub mod trace;
 pub mod untyped;
 pub mod user;
+pub mod watch;
 
 pub use error_text::error_text;
 

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::{helm, output};
 
 /// Kinds that the chart looks up: paths of their groups, and plurals.
-const KINDS: [(&str, &str, &str); 4] = [
+const KINDS: [(&str, &str, &str); 5] = [
     ("/api/v1", "secrets", "Secret"),
     ("/apis/apps/v1", "deployments", "Deployment"),
+    ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding"),
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition"),
     ("/apis/operator.knative.dev/v1alpha1", "knativefleets", "KnativeFleet"),
 ];
@@ -25,7 +26,7 @@ fn answer(objects: &HashMap<&str, Value>, path: &str) -> Answer {
     let path = path.split('?').next().unwrap_or_default();
     let group = KINDS.iter().find(|(group, ..)| *group == path).map(|(group, plural, kind)| {
         let version = group.trim_start_matches("/apis/").trim_start_matches("/api/");
-        let resource = json!({"name": plural, "singularName": "", "kind": kind, "namespaced": *kind != "CustomResourceDefinition", "verbs": ["get", "list"]});
+        let resource = json!({"name": plural, "singularName": "", "kind": kind, "namespaced": !["CustomResourceDefinition", "ClusterRoleBinding"].contains(kind), "verbs": ["get", "list"]});
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [resource]})
     });
     // Without its definition, there is no such kind.

@@ -24,6 +24,19 @@ fn variable<'a>(deployment: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 #[test]
+fn helm_test_asks_the_port_that_serves_readiness() {
+    for (arguments, port, name) in [(&[][..], 9090, "metrics"), (&["--set", "metrics.secure=true"], 8081, "health")] {
+        let all = objects(arguments);
+        let url = find(&all, "Pod", "knative-operator-test")["spec"]["containers"][0]["args"][2].as_str().unwrap();
+        assert!(url.ends_with(&format!(".svc:{port}/readyz")), "{url}");
+        let ports = find(&all, "Service", "operator-webhook")["spec"]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|one| one["port"] == port && one["targetPort"] == name), "{ports:?}");
+        let webhook = &find(&all, "Deployment", "operator-webhook")["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(webhook["readinessProbe"]["httpGet"]["port"], name);
+    }
+}
+
+#[test]
 fn pods_of_critical_classes_have_a_quota() {
     let quota = |arguments: &[&str]| {
         objects(arguments).iter().find(|o| o["kind"] == "ResourceQuota").map(|quota| quota["spec"].clone())

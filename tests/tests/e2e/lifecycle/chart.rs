@@ -49,6 +49,27 @@ fn chart_is_uninstalled_and_another_release_continues() {
         let refused = hub.helm(&[&disable[..], &place].concat()).await.unwrap_err().to_string();
         assert!(refused.contains("KnativeFleet"), "{refused}");
 
+        // The Pods of the webhook run, as the chart has a quota for their priority class.
+        let critical = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "critical", "namespace": TEAM},
+            "spec": {"priorityClassName": "system-cluster-critical", "containers": [{"name": "a", "image": "a"}]}});
+        let refused = apply(&hub, &critical).await.unwrap_err().to_string();
+        assert!(refused.contains("insufficient quota"), "{refused}");
+
+        // A second release would take permissions and webhooks of the first.
+        let second = [
+            "install",
+            "second",
+            &chart,
+            "--namespace",
+            TEAM,
+            "--values",
+            &file,
+            "--take-ownership",
+            "--dry-run=server",
+        ];
+        let refused = hub.helm(&second).await.unwrap_err().to_string();
+        assert!(refused.contains("is installed in namespace \"knative-operator\""), "{refused}");
+
         // An upgrade to an operator that lacks the installed versions is refused, unless somebody
         // allows it; one that upgrades Knative says so.
         let dry =

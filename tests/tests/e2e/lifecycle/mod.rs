@@ -4,7 +4,9 @@
 mod chart;
 mod clusters;
 mod definitions;
+mod matrix;
 mod records;
+mod restored;
 mod versions;
 
 use std::path::Path;

@@ -28,7 +28,7 @@ const RELEASE: &str = "knative-operator-release-knative-serving-";
 const REST: Duration = Duration::from_secs(5);
 
 /// A bundle in `folder` with the versions 1.0.0 and 1.1.0, and `newer` of Serving, a copy of 1.1.0.
-fn bundle(folder: &Path, newer: &[&str]) -> Result<Releases> {
+pub(super) fn bundle(folder: &Path, newer: &[&str]) -> Result<Releases> {
     let small = releases::small();
     if !folder.exists() {
         copy(&project().join("tests/release"), folder)?;
@@ -64,7 +64,7 @@ fn asking(version: &str) -> Value {
     resource(Component::Serving, TEAM, "knative-serving", Some("spoke"), json!({"version": version}))
 }
 
-async fn has_version(hub: &Cluster, version: &str) -> Result<()> {
+pub(super) async fn has_version(hub: &Cluster, version: &str) -> Result<()> {
     let is_done = |s: &KnativeStatus| {
         s.version.as_deref() == Some(version) && condition(s, "Ready").is_some_and(|c| c.status == "True")
     };
@@ -72,7 +72,7 @@ async fn has_version(hub: &Cluster, version: &str) -> Result<()> {
 }
 
 /// Checks that the operator writes nothing to the spoke of `audit`.
-async fn nothing_is_written(audit: &mut Audit, spoke: &Cluster) -> Result<()> {
+pub(super) async fn nothing_is_written(audit: &mut Audit, spoke: &Cluster) -> Result<()> {
     tokio::time::sleep(REST).await;
     let writes: Vec<_> = audit.take_all(&spoke.client()).await?.into_iter().filter(Request::writes).collect();
     assert!(writes.is_empty(), "{} writes: {writes:?}", writes.len());

@@ -1,0 +1,32 @@
+//! Errors of the store of inventories.
+
+/// Why the store can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The API server refused a request.
+    #[error("{what}")]
+    Api {
+        /// What was tried.
+        what: String,
+        /// Its error.
+        source: kube::Error,
+    },
+    /// The stored inventory can't be parsed.
+    #[error(
+        "cannot read the inventory in ConfigMap {0}; restore it, or delete its data key \"inventory\" to apply everything again"
+    )]
+    Unreadable(String, #[source] serde_json::Error),
+}
+
+impl StoreError {
+    /// Whether the namespace is terminating.
+    pub fn is_namespace_terminating(&self) -> bool {
+        let Self::Api { source: kube::Error::Api(status), .. } = self else { return false };
+        status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+    }
+
+    /// Whether the ConfigMap changed after it was read: it must be read again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
+    }
+}
