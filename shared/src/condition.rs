@@ -3,7 +3,7 @@
 use jiff::{Timestamp, Unit};
 
 use crate::api::Condition;
-use crate::text::{MAX_MESSAGE, clip, show_controls};
+use crate::text::{MAX_MESSAGE, shown};
 
 /// The five conditions that `Ready` depends on, in the order in which a reconcile reaches them.
 pub const DEPENDENTS: [&str; 5] = [
@@ -101,7 +101,7 @@ fn condition(old: &[Condition], type_: &str, state: &State, now: Timestamp) -> C
     let (reason, message) = match state {
         State::True => (None, None),
         State::False { reason, message } | State::Unknown { reason, message } => {
-            (non_empty(reason), non_empty(&clip(&show_controls(message), MAX_MESSAGE)))
+            (non_empty(reason), non_empty(&shown(message, MAX_MESSAGE)))
         }
     };
     Condition {

@@ -47,6 +47,11 @@ pub fn show_controls(text: &str) -> String {
     shown
 }
 
+/// `text` in at most `most` bytes, without characters that terminals obey. It may have any size.
+pub fn shown(text: &str, most: usize) -> String {
+    clip(&show_controls(&clip(text, most)), most)
+}
+
 /// The name among `known` that is most similar to `name`.
 pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let similarity = |k: &str| strsim::jaro_winkler(k, name);

@@ -11,9 +11,12 @@ use kube::{Api, Client};
 use crate::Result;
 use crate::cluster::Cluster;
 
+/// Start of the names of archived releases.
+pub const ARCHIVE: &str = "knative-operator-release-knative-";
+
 /// Objects of a cluster, as `Kind.group namespace/name`: everything that can be listed, except for
-/// CRDs and their APIServices, events, Leases, and objects of the API server itself (addresses of
-/// Services).
+/// CRDs and their APIServices, events, Leases, the archive of releases, which stays with the
+/// operator, and objects of the API server itself (addresses of Services).
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
     let discovery = Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
     let mut objects = BTreeSet::new();
@@ -37,6 +40,9 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
         for object in listed {
             let (namespace, name) =
                 (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
+            if name.starts_with(ARCHIVE) {
+                continue;
+            }
             objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
         }
     }

@@ -141,7 +141,7 @@ and webhooks of the first, and its uninstallation would delete them. */}}
 {{- range $binding.subjects | default list }}
 {{- if and (eq .kind "ServiceAccount") (ne (.namespace | toString) $.Release.Namespace) }}
 {{- if lookup "v1" "Namespace" "" (.namespace | toString) }}
-{{- fail (printf "the operator is installed in namespace %q of this cluster already, and a cluster has one operator. Upgrade that release, or uninstall it first; Knative and its resources stay. If it is gone: kubectl delete clusterrolebinding knative-operator" (.namespace | toString)) }}
+{{- fail (printf "the operator is installed in namespace %q of this cluster already, and serves all its namespaces: create a KnativeServing or KnativeEventing, without another release. To move the operator, uninstall that release first; Knative and its resources stay. If the release is gone: kubectl delete clusterrolebinding knative-operator" (.namespace | toString)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -149,10 +149,11 @@ and webhooks of the first, and its uninstallation would delete them. */}}
 {{- end }}
 
 {{/* What an upgrade does to the versions of Knative, one line each: those that the bundle in the
-operator's image lacks ("missing"), and those that it upgrades ("upgrades"). Resources with their own
-manifests, or a bundle of one's own, are not looked at; helm template can't see a cluster. */}}
+operator's image lacks and keeps ("missing"), those that it upgrades ("upgrades"), and those that it
+can't, since more than a minor version lies between ("refused"). Resources with their own manifests,
+or a bundle of one's own, are not looked at; helm template can't see a cluster. */}}
 {{- define "knative-operator.versions" -}}
-{{- if and .Release.IsUpgrade (not .Values.knative_operator.releases.image) }}
+{{- if and .Release.IsUpgrade (not (.Values.knative_operator.releases | default dict).image) }}
 {{- range $kind, $versions := .Files.Get "files/versions.json" | fromJson }}
 {{- if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (printf "%ss.operator.knative.dev" (lower $kind)) }}
 {{- range (lookup "operator.knative.dev/v1beta1" $kind "" "").items }}
@@ -160,16 +161,21 @@ manifests, or a bundle of one's own, are not looked at; helm template can't see 
 {{- $spec := .spec | default dict }}
 {{- $asked := $spec.version | default "" | toString | lower | trimPrefix "v" }}
 {{- $newest := $installed }}
-{{- if and (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+" $installed) (not $spec.manifests) }}
+{{- if and (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$" $installed) (not $spec.manifests) (not .metadata.deletionTimestamp) }}
 {{- range $versions }}
 {{- $isAsked := or (has $asked (list "" "latest" .)) (and (regexMatch "^[0-9]+[.][0-9]+$" $asked) (hasPrefix (printf "%s." $asked) .)) }}
 {{- if and $isAsked (semverCompare (printf ">%s" $newest) .) }}{{- $newest = . }}{{- end }}
 {{- end }}
 {{- $name := printf "%s %s/%s" $kind .metadata.namespace .metadata.name }}
-{{- if ne $newest $installed }}
+{{- $isNext := le (sub (semver $newest).Minor (semver $installed).Minor) 1 }}
+{{- if and (ne $newest $installed) $isNext }}
 upgrades {{ $name }}: {{ $installed }} to {{ $newest }}
-{{- else if not (has $installed $versions) }}
-missing {{ $name }}: {{ $installed }}
+{{- else if ne $newest $installed }}
+refused {{ $name }}: {{ $installed }} to {{ $newest }}
+{{- end }}
+{{- if and (not (has $installed $versions)) (or (eq $newest $installed) (not $isNext)) }}
+{{- $archived := lookup "v1" "ConfigMap" $.Release.Namespace (printf "knative-operator-release-knative-%s-%s" (lower $kind | trimPrefix "knative") (lower $installed | replace "+" "-")) }}
+missing {{ $name }}: {{ $installed }} ({{ ternary "archived" "not archived" (not (empty $archived)) }})
 {{- end }}
 {{- end }}
 {{- end }}
@@ -180,13 +186,13 @@ missing {{ $name }}: {{ $installed }}
 
 {{/* Refuses an upgrade to an operator that lacks installed versions. */}}
 {{- define "knative-operator.checkVersions" -}}
-{{- if not .Values.knative_operator.releases.allowMissing }}
+{{- if not (.Values.knative_operator.releases | default dict).allowMissing }}
 {{- $missing := list }}
 {{- range splitList "\n" (include "knative-operator.versions" .) }}
 {{- if hasPrefix "missing " . }}{{- $missing = append $missing (trimPrefix "missing " .) }}{{- end }}
 {{- end }}
 {{- with $missing }}
-{{- fail (printf "the operator of this chart lacks installed versions of Knative: %s. It repairs them only if the operator before has archived them. Set spec.version to one of this chart's versions first, or upgrade with --set knative_operator.releases.allowMissing=true" (join ", " .)) }}
+{{- fail (printf "the operator of this chart lacks installed versions of Knative: %s. Before the upgrade, set spec.version, or that of the fleet, to a version that both operators have; knative-operator versions lists them. Or keep the installed versions: the operator repairs those that are archived. Then upgrade with --set knative_operator.releases.allowMissing=true, and set it to false in the next upgrade" (join ", " .)) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -9,6 +9,7 @@ use knative_operator_shared::label::{
     ANCHOR, APP_NAME, CR_NAME, DESCRIPTION, FIELD_MANAGER, MANAGED_BY, OWNER, OWNER_DIGEST, PROTECTED,
 };
 use knative_operator_shared::name;
+use knative_operator_shared::text::clip;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -23,6 +24,9 @@ use crate::object::{InstallationOwner, ObjectId, Owner};
 const KEY: &str = "inventory";
 /// Number of ConfigMaps in a page of a list.
 const PAGE: u32 = 100;
+/// Maximum number of conditions of a namespace in a message, and of bytes of each.
+const MAX_CONDITIONS: usize = 4;
+const MAX_CONDITION: usize = 256;
 /// Number of other anchors after which no further page is read.
 const MAX_OTHERS: usize = 16;
 
@@ -41,8 +45,8 @@ pub struct InventoryStore {
 pub struct Stored {
     /// Identity, version and owner.
     pub anchor: Anchor,
-    /// Whether it is being deleted.
-    pub is_terminating: bool,
+    /// The finalizers that it waits for, if it is being deleted.
+    pub terminating: Option<String>,
     inventory: Option<String>,
     /// The description that version 0.2.0 wrote, and uids of owners.
     description: Option<String>,
@@ -54,8 +58,9 @@ impl Stored {
         let inventory = map.data.and_then(|mut data| data.remove(KEY));
         let owners = map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect();
         let description = annotation(&map.metadata, DESCRIPTION).map(str::to_owned);
-        let is_terminating = map.metadata.deletion_timestamp.is_some();
-        Self { anchor: Anchor::of(&map.metadata), is_terminating, inventory, description, owners }
+        let finalizers = || map.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let terminating = map.metadata.deletion_timestamp.as_ref().map(|_| finalizers());
+        Self { anchor: Anchor::of(&map.metadata), terminating, inventory, description, owners }
     }
 
     /// Whether it was made for `resource`, as far as it tells: by the owner reference on the local
@@ -345,10 +350,11 @@ impl InventoryStore {
     }
 }
 
-/// Why a namespace is not gone yet, as its `conditions` tell.
+/// Why a namespace is not gone yet, as its `conditions` tell, which may have any size.
 fn stuck(conditions: Vec<NamespaceCondition>) -> String {
-    let reasons = conditions.into_iter().filter(|condition| condition.status == "True");
-    let reasons: Vec<String> = reasons.map(|condition| condition.message.unwrap_or(condition.type_)).collect();
+    let reasons = conditions.into_iter().filter(|condition| condition.status == "True").take(MAX_CONDITIONS);
+    let text = |condition: NamespaceCondition| clip(&condition.message.unwrap_or(condition.type_), MAX_CONDITION);
+    let reasons: Vec<String> = reasons.map(text).collect();
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
@@ -13,6 +12,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::target::Target;
+use super::throttle::Throttle;
 use crate::object::Kind;
 use crate::object::health::{self, Health, NOT_ESTABLISHED, WatchedObject};
 use crate::render::plan::{Item, Phase};
@@ -25,22 +25,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time in which an API server establishes a definition.
-const ESTABLISHED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// Annotation that is set for a moment, to change a definition.
 const TOUCHED: &str = "operator.knative.dev/touched";
 
-/// Changes the definitions of the plan that should have been established before `now`: an API
-/// server that stops right after it created one establishes it only when it changes.
-pub async fn touch_unestablished(target: &Target<'_>, now: Timestamp) {
-    let is_late = |item: &&Item| {
-        let Some(Health::Waiting(wait)) = target.observed.health(&item.id) else { return false };
-        let since = wait.since.as_deref().and_then(|since| since.parse::<Timestamp>().ok());
-        wait.reason == NOT_ESTABLISHED && since.is_some_and(|since| now.duration_since(since) > ESTABLISHED_WITHIN)
+/// Changes the definitions of the plan that are not established for a while: an API server that
+/// stops right after it created one establishes it only when it changes.
+pub async fn touch_unestablished(target: &Target<'_>, throttle: &mut Throttle, now: Instant) {
+    let is_waiting = |item: &&Item| {
+        let health = target.observed.health(&item.id);
+        matches!(health, Some(Health::Waiting(wait)) if wait.reason == NOT_ESTABLISHED)
     };
+    let waiting = target.plan.phase(Phase::Definitions).filter(is_waiting);
+    let late: Vec<&Item> = waiting.filter(|item| throttle.request_touch(&item.id, now)).collect();
     let definitions: Api<CustomResourceDefinition> = Api::all(target.client.clone());
-    let touches = target.plan.phase(Phase::Definitions).filter(is_late).map(async |item| {
-        for value in [json!(now.to_string()), Value::Null] {
+    let touches = late.into_iter().map(async |item| {
+        for value in [json!(""), Value::Null] {
             let patch = Patch::Merge(json!({"metadata": {"annotations": {TOUCHED: value}}}));
             if let Err(error) = definitions.patch_metadata(&item.id.name, &patch_as(FIELD_MANAGER), &patch).await {
                 tracing::debug!(definition = %item.id, error = error_text(&error), "cannot touch");

@@ -10,6 +10,8 @@ use crate::object::{Digest, ObjectId};
 const REPAIR_BUDGET: u32 = 5;
 /// Refill period of the repair budget; also the back-off once it is exhausted.
 const REFILL_PERIOD: Duration = Duration::from_secs(60);
+/// Intervals of touches of an object that is stuck: first, and at most.
+const TOUCH_INTERVALS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 /// Delay before a refused write is retried: first, and at most.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -29,6 +31,7 @@ pub enum Permit {
 pub struct Throttle {
     repairs: HashMap<ObjectId, (u32, Instant)>,
     refusals: HashMap<ObjectId, Refusal>,
+    touches: HashMap<ObjectId, (Instant, Duration)>,
 }
 
 #[derive(Debug)]
@@ -52,6 +55,17 @@ impl Throttle {
             n if n == REPAIR_BUDGET + 1 => Permit::Exhausted,
             _ => Permit::BackingOff,
         }
+    }
+
+    /// Whether `id` may be changed for a moment, as it is stuck: not when that is first asked,
+    /// and then at a growing interval.
+    pub fn request_touch(&mut self, id: &ObjectId, now: Instant) -> bool {
+        let (last, pause) = self.touches.entry(id.clone()).or_insert((now, TOUCH_INTERVALS.0));
+        let is_due = now.duration_since(*last) >= *pause;
+        if is_due {
+            (*last, *pause) = (now, (*pause * 2).min(TOUCH_INTERVALS.1));
+        }
+        is_due
     }
 
     /// Why the API server refused `id` with `digest`, until the retry is due.
@@ -97,6 +111,13 @@ mod tests {
 
     fn id() -> ObjectId {
         ObjectId::new("", "ConfigMap", "a", "b")
+    }
+
+    #[test]
+    fn stuck_object_is_touched_less_and_less() {
+        let (mut throttle, start) = (Throttle::default(), Instant::now());
+        let touched = |second: &u64| throttle.request_touch(&id(), start + Duration::from_secs(*second));
+        assert_eq!((0..3600).filter(touched).collect::<Vec<_>>(), [10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl fmt::Display for Effect {
         match self {
             Self::Installs(version) => write!(f, "installs {version}"),
             Self::Stays => f.write_str("stays"),
-            Self::Lacking => f.write_str("NOT IN THE BUNDLE: stays, and is repaired from the operator's archive"),
+            Self::Lacking => f.write_str("NOT IN THE BUNDLE: stays; repaired if the operator before archived it"),
             Self::Refused(why) => write!(f, "REFUSED: {why}"),
         }
     }
@@ -145,7 +145,7 @@ mod tests {
             (None, "1.22.1", false, "installs 1.23.0"),
             (Some("1.22"), "1.22.0", false, "installs 1.22.1"),
             (Some("1.22.1"), "1.22.1", false, "stays"),
-            (Some("1.22"), "1.22.4", true, "NOT IN THE BUNDLE: stays, and is repaired from the operator's archive"),
+            (Some("1.22"), "1.22.4", true, "NOT IN THE BUNDLE: stays; repaired if the operator before archived it"),
             (None, "1.20.0", true, "REFUSED: not supported to upgrade"),
             (Some("1.22.7"), "1.22.1", true, "REFUSED: the manifests of the target version 1.22.7 are not available"),
         ] {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::{Knative, KnativeFleet};
 use knative_operator_shared::label::{FIELD_MANAGER, GROUP, VERSION};
-use knative_operator_shared::text::{MAX_MESSAGE, clip, show_controls};
+use knative_operator_shared::text::{MAX_MESSAGE, shown};
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -152,7 +152,7 @@ impl Events {
     }
 
     fn publish(&self, type_: EventType, reference: ObjectReference, reason: &str, note: &str) {
-        let note = clip(&show_controls(note), MAX_MESSAGE);
+        let note = shown(note, MAX_MESSAGE);
         let ObjectReference { kind, namespace, name, .. } = &reference;
         tracing::info!(kind, namespace, name, reason, note, "event");
         let event = Event {

@@ -314,6 +314,11 @@ async fn delete_installation(
             Err(error) if error.is_conflict() => return Ok(Deleted::Some),
             deleted => deleted.map_err(failed)?,
         }
+        let left = store.load(&cluster.client).await.map_err(failed)?;
+        if let Some(finalizers) = left.and_then(|left| left.terminating) {
+            publish_progress(cx, resource, state, format!("{} with the finalizers {finalizers}", store.id())).await;
+            return Ok(Deleted::Some);
+        }
     }
     report_former(cx, resource, &cluster);
     Ok(match std::mem::take(&mut state.unseen) {

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
@@ -79,7 +80,7 @@ impl Installation<'_> {
             unreachable: AtomicBool::new(false),
             refused_definitions: Mutex::default(),
         };
-        served::touch_unestablished(&target, Timestamp::now()).await;
+        served::touch_unestablished(&target, throttle, Instant::now()).await;
         let deferred = self.deferred_phases(first_install);
         let applied = engine::apply(&target, &changes, deferred, || self.is_available(), throttle).await;
         for id in &applied.applied {

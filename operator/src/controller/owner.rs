@@ -135,8 +135,9 @@ impl Ownership<'_> {
             match (step, &own) {
                 // The garbage collector deletes what refers to an anchor that is gone, and removes
                 // the references to one that leaves its dependents.
-                (Step::Proceed | Step::Record(_), Some(stored)) if stored.is_terminating => {
-                    return Err(Unclaimed::Failed(format!("{} is being deleted; waiting", self.store.id())));
+                (Step::Proceed | Step::Record(_), Some(Stored { terminating: Some(finalizers), .. })) => {
+                    let why = format!("{} is being deleted; waiting for its finalizers: {finalizers}", self.store.id());
+                    return Err(Unclaimed::Failed(why));
                 }
                 (Step::Proceed, Some(stored)) => {
                     let Record::Owner(owner) = &stored.anchor.record else { continue };

@@ -38,6 +38,8 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
     if let Some(running) = cx.go_operator.running() {
         return wait_for_go_operator(cx, resource, state, &running).await;
     }
+    // Also of a cluster that can't be reached.
+    keep_release(cx, resource, state);
     if let Some(unreadable) =
         desired.unreadable.as_ref().filter(|unreadable| !(resource.is_terminating() && unreadable.has_target))
     {
@@ -55,18 +57,20 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
     }
     let outcome = install_selected(cx, resource, state).await;
     let requeue = status::publish_outcome(cx, resource, state, outcome).await;
+    // The version that it has now.
     keep_release(cx, resource, state);
     requeue
 }
 
 /// Keeps the release of the installed version, for an operator whose bundle lacks it.
 fn keep_release(cx: &Context, resource: &Knative, state: &ReconcilerState) {
-    let planned = state.planned.as_ref().filter(|planned| planned.release.advice.is_none());
-    let (Some(planned), Some(archive)) = (planned, &cx.library.archive) else { return };
-    let version = planned.version.to_string();
-    if state.status(resource).version.as_ref() == Some(&version) {
-        let is_new = resource.status().and_then(|status| status.version.as_ref()) != Some(&version);
-        archive.keep(cx.library.bundle.root(), resource, &planned.version, is_new);
+    let status = state.status(resource);
+    let version = status.version.as_deref().and_then(|version| version.parse().ok());
+    if let (Some(archive), Some(version)) = (&cx.library.archive, version)
+        && resource.common().manifests.is_empty()
+    {
+        let is_new = resource.installed_version().as_ref() != Some(&version);
+        archive.keep(cx.library.bundle.root(), resource.component(), &version, is_new);
     }
 }
 

@@ -103,17 +103,15 @@ impl AppliedVersion {
         if is_asked || (is_changed && is_accepted && wanted.version >= self.version) {
             return None;
         }
-        if let Err(why) = wanted.version.may_follow(Some(&self.version), kind) {
-            return Some(why.to_string());
-        }
         let (installed, wanted) = (&self.version, &wanted.version);
         // Own manifests may name the minor version only.
-        (wanted < installed && !wanted.is_of(installed)).then(|| {
-            format!(
+        if wanted < installed && !wanted.is_of(installed) {
+            return Some(format!(
                 "the cluster has version {installed}, which is newer than the {wanted} of this resource, as after a restore from a backup. \
                  Nothing is changed there; set spec.version to {installed}. To install {wanted} on purpose, set spec.version to it afterwards"
-            )
-        })
+            ));
+        }
+        wanted.may_follow(Some(installed), kind).err().map(|why| why.to_string())
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -13,43 +14,44 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::api::Component;
 use knative_operator_shared::label::ARCHIVED_RELEASE;
-use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, ObjectMeta};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
 
 use super::bundle::{Bundle, ReleaseError};
-use super::choose::select_version;
 
 /// Key of the files: a JSON object from paths to texts, compressed with gzip.
 const FILES: &str = "files.json.gz";
 /// Maximum size of the files in bytes. Knative's releases have 1.5 MB.
-const MAX_SIZE: u64 = 32 << 20;
+const MAX_SIZE: u64 = 16 << 20;
 /// Maximum size of a ConfigMap's data in bytes, before it is encoded.
 const MAX_COMPRESSED: usize = 700 << 10;
+/// Time after which the archive is looked at again, with the next reconcile; and after a failure.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
+const RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 type Key = (Component, Version);
+type Files = BTreeMap<PathBuf, String>;
 
 /// The archive.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Archive(Arc<Shared>);
 
 struct Shared {
     client: Client,
     namespace: String,
-    /// Releases that this process has kept, or is about to keep.
-    kept: Mutex<HashSet<Key>>,
-    /// Releases that were read.
-    read: Mutex<HashMap<Key, Arc<Bundle>>>,
+    /// Releases that were kept, or are about to be, and when that is due again.
+    kept: Mutex<HashMap<Key, Instant>>,
+    /// Releases that were read. One at a time: they are large.
+    read: tokio::sync::Mutex<HashMap<Key, Arc<Bundle>>>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for Archive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Archive").field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("Archive").field("namespace", &self.0.namespace).finish_non_exhaustive()
     }
 }
 
@@ -57,123 +59,145 @@ impl Archive {
     /// The archive in `namespace` of the hub of `client`.
     pub fn new(client: Client, namespace: &str) -> Self {
         let namespace = namespace.to_owned();
-        Self(Arc::new(Shared { client, namespace, kept: Mutex::default(), read: Mutex::default() }))
+        Self(Arc::new(Shared { client, namespace, kept: Mutex::default(), read: tokio::sync::Mutex::default() }))
     }
 
     fn maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.0.client.clone(), &self.0.namespace)
     }
 
-    /// The release of `version` of `component`; `None` if it was not kept.
+    /// The release of `version` of `component`; `None` if it was not kept, or is damaged.
     ///
     /// # Errors
     ///
-    /// If it can't be read.
+    /// If the API server can't be asked.
     pub async fn read(&self, component: Component, version: &Version) -> Result<Option<Arc<Bundle>>, ReleaseError> {
         let (key, name) = ((component, version.clone()), name(component, version));
-        if let Some(bundle) = self.0.read.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        let mut read = self.0.read.lock().await;
+        if let Some(bundle) = read.get(&key) {
             return Ok(Some(Arc::clone(bundle)));
         }
         let path = PathBuf::from(format!("ConfigMap {}/{name}", self.0.namespace));
-        let failed = |why: String| ReleaseError::Unparsable { path: path.clone(), why };
-        let unread = |error: kube::Error| ReleaseError::File {
+        let found = self.maps().get_opt(&name).await;
+        let found = found.map_err(|error| ReleaseError::File {
             path: path.clone(),
             source: std::io::Error::other(error_text(&error)),
-        };
-        let map = self.maps().get_opt(&name).await.map_err(unread)?;
-        let Some(map) = map else { return Ok(None) };
-        let data = map.binary_data.and_then(|mut data| data.remove(FILES));
-        let files = decode(&data.ok_or_else(|| failed(format!("it has no {FILES}")))?.0).map_err(failed)?;
-        let bundle = Arc::new(Bundle::in_memory(path, files));
-        let mut read = self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // Drop releases that nobody uses any more.
-        read.retain(|_, other| Arc::strong_count(other) > 1);
-        read.insert(key, Arc::clone(&bundle));
-        Ok(Some(bundle))
+        })?;
+        let Some(map) = found else { return Ok(None) };
+        match tokio::task::block_in_place(|| files(&map, version)) {
+            Ok(files) => {
+                let bundle = Arc::new(Bundle::in_memory(path, files));
+                // Drop releases that nobody uses any more.
+                read.retain(|_, other| Arc::strong_count(other) > 1);
+                read.insert(key, Arc::clone(&bundle));
+                Ok(Some(bundle))
+            }
+            Err(why) => {
+                tracing::warn!(archive = %path.display(), why, "cannot read the archived release");
+                Ok(None)
+            }
+        }
     }
 
-    /// Keeps `version` of the bundle at `root`, which `resource` has, in the background: once per
-    /// process, and if it `is_new` for the resource, since the archive loses unused ones.
-    pub fn keep(&self, root: &Path, resource: &Knative, version: &Version, is_new: bool) {
-        if !resource.common().manifests.is_empty() {
-            return;
-        }
-        let (component, version) = (resource.component(), version.clone());
-        let is_first = {
+    /// Keeps `version` of `component`, which a resource has, in the background, if the bundle at
+    /// `root` has it: from time to time, and if it `is_new` for the resource, since the archive
+    /// loses unused ones.
+    pub fn keep(&self, root: &Path, component: Component, version: &Version, is_new: bool) {
+        let bundle = Bundle::open(root.to_owned());
+        let (key, now) = ((component, version.clone()), Instant::now());
+        let is_due = {
             let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.insert((component, version.clone()))
+            let is_due = kept.get(&key).is_none_or(|due| *due <= now);
+            if is_due || is_new {
+                kept.insert(key.clone(), now + CHECK_INTERVAL);
+            }
+            is_due
         };
-        if !is_first && !is_new {
+        if (!is_due && !is_new) || !bundle.release(component, version).is_dir() {
             return;
         }
-        let (archive, bundle) = (self.clone(), Arc::new(Bundle::open(root.to_owned())));
+        let archive = self.clone();
         tokio::spawn(async move {
-            if let Err(why) = archive.store(bundle, component, &version, is_first).await {
+            let (component, version) = &key;
+            if let Err(why) = archive.store(bundle, component.to_owned(), version, is_due).await {
                 tracing::warn!(%version, component = component.kind(), why, "cannot keep the release");
-                archive.0.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&(component, version));
+                let mut kept = archive.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.insert(key, Instant::now() + RETRY_INTERVAL);
             }
         });
     }
 
-    /// Keeps `version` of `component`; the first time in this process, or if it is new, drops the
-    /// releases that no resource of the hub has.
+    /// Stores `version` of `component`. With `compare`, replaces one with other contents, and drops
+    /// what is not used any more.
     async fn store(
         &self,
-        bundle: Arc<Bundle>,
+        bundle: Bundle,
         component: Component,
         version: &Version,
-        is_first: bool,
+        compare: bool,
     ) -> Result<(), String> {
-        let (maps, name) = (self.maps(), name(component, version));
-        if maps.get_metadata_opt(&name).await.map_err(|error| error_text(&error))?.is_some() {
-            return if is_first { self.remove_unused(&bundle, component, version).await } else { Ok(()) };
-        }
-        let (source, of) = (Arc::clone(&bundle), version.clone());
-        let encoded = tokio::task::spawn_blocking(move || {
-            encode(&source.files_of(component, &of).map_err(|error| error.to_string())?)
-        });
-        let encoded = encoded.await.map_err(|error| error.to_string())??;
-        let metadata = ObjectMeta {
-            name: Some(name),
-            labels: Some(BTreeMap::from([(ARCHIVED_RELEASE.to_owned(), component.kind().to_owned())])),
-            annotations: Some(BTreeMap::from([(ARCHIVED_RELEASE.to_owned(), version.to_string())])),
-            ..ObjectMeta::default()
-        };
-        let binary_data = Some(BTreeMap::from([(FILES.to_owned(), ByteString(encoded))]));
-        let map = ConfigMap { metadata, binary_data, immutable: Some(true), ..ConfigMap::default() };
-        match maps.create(&PostParams::default(), &map).await {
-            Ok(_) => {}
-            // Another shard was faster.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error_text(&error)),
-        }
-        self.remove_unused(&bundle, component, version).await
-    }
-
-    /// Removes the releases of `component` that no resource has or asks for, apart from `version`.
-    async fn remove_unused(&self, bundle: &Bundle, component: Component, version: &Version) -> Result<(), String> {
         let failed = |error: kube::Error| error_text(&error);
-        let resources: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &api_resource(component));
-        let mut used = HashSet::from([version.to_string()]);
-        for resource in resources.list(&ListParams::default()).await.map_err(failed)? {
-            used.extend(resource.data["status"]["version"].as_str().map(str::to_owned));
-            // The one that it is about to get.
-            let parsed = rules::parse(component, &json!(resource)).ok();
-            used.extend(parsed.and_then(|parsed| Some(select_version(bundle, &parsed).ok()?.to_string())));
+        let (maps, name) = (self.maps(), name(component, version));
+        if !compare && maps.get_metadata_opt(&name).await.map_err(failed)?.is_some() {
+            return Ok(());
         }
-        let kept = ListParams::default().labels(&format!("{ARCHIVED_RELEASE}={}", component.kind()));
-        for map in self.maps().list_metadata(&kept).await.map_err(failed)? {
-            let version = map.annotations().get(ARCHIVED_RELEASE).filter(|version| !used.contains(*version));
-            if let Some(version) = version.and_then(|version| version.parse().ok()) {
-                self.0.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&(component, version));
-                match self.maps().delete(&map.name_any(), &DeleteParams::default()).await {
-                    Ok(_) => {}
-                    Err(kube::Error::Api(status)) if status.code == 404 => {}
-                    Err(error) => return Err(error_text(&error)),
-                }
+        let stored = maps.get_opt(&name).await.map_err(failed)?;
+        let of = version.clone();
+        let prepared = tokio::task::spawn_blocking(move || {
+            let wanted = bundle.files_of(component, &of).map_err(|error| error.to_string())?;
+            let is_same = stored.as_ref().is_some_and(|map| files(map, &of).is_ok_and(|files| files == wanted));
+            let encoded = if is_same { None } else { Some(encode(&wanted)?) };
+            Ok::<_, String>((bundle, stored, encoded))
+        });
+        let (bundle, stored, encoded) = prepared.await.map_err(|error| error.to_string())??;
+        if let Some(encoded) = encoded {
+            if let Some(stored) = &stored {
+                self.delete(&stored.metadata).await?;
+            }
+            match maps.create(&PostParams::default(), &manifest(name, component, version, encoded)).await {
+                // Another shard was faster.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                created => drop(created.map_err(failed)?),
             }
         }
+        if compare { self.remove_unused(&bundle, component, version).await } else { Ok(()) }
+    }
+
+    /// Removes the releases of `component` that no resource has, and that `bundle` has: they can be
+    /// kept again. Nothing, while a resource has no version: it may be one that was lost.
+    async fn remove_unused(&self, bundle: &Bundle, component: Component, version: &Version) -> Result<(), String> {
+        let failed = |error: kube::Error| error_text(&error);
+        let kept = ListParams::default().labels(&format!("{ARCHIVED_RELEASE}={}", component.kind()));
+        let mut unused = self.maps().list_metadata(&kept).await.map_err(failed)?.items;
+        let version_of = |annotations: &BTreeMap<String, String>| annotations.get(ARCHIVED_RELEASE)?.parse().ok();
+        unused.retain(|map| {
+            version_of(map.annotations())
+                .is_some_and(|kept: Version| kept != *version && bundle.release(component, &kept).is_dir())
+        });
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let resources: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &api_resource(component));
+        let resources = resources.list(&ListParams::default()).await.map_err(failed)?;
+        let versions = resources.iter().map(|one| one.data["status"]["version"].as_str()?.parse().ok());
+        let Some(used) = versions.collect::<Option<HashSet<Version>>>() else { return Ok(()) };
+        for map in unused.iter().filter(|map| version_of(map.annotations()).is_some_and(|kept| !used.contains(&kept))) {
+            self.delete(&map.metadata).await?;
+            let key = version_of(map.annotations()).map(|kept| (component, kept));
+            let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            key.and_then(|key| kept.remove(&key));
+        }
         Ok(())
+    }
+
+    /// Deletes the ConfigMap with `meta`, if it is unchanged.
+    async fn delete(&self, meta: &ObjectMeta) -> Result<(), String> {
+        let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.maps().delete(meta.name.as_deref().unwrap_or_default(), &params).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            deleted => deleted.map(drop).map_err(|error| error_text(&error)),
+        }
     }
 }
 
@@ -182,7 +206,28 @@ fn name(component: Component, version: &Version) -> String {
     format!("knative-operator-release-{}-{version}", component.canonical())
 }
 
-fn encode(files: &BTreeMap<PathBuf, String>) -> Result<Vec<u8>, String> {
+fn manifest(name: String, component: Component, version: &Version, encoded: Vec<u8>) -> ConfigMap {
+    let metadata = ObjectMeta {
+        name: Some(name),
+        labels: Some(BTreeMap::from([(ARCHIVED_RELEASE.to_owned(), component.kind().to_owned())])),
+        annotations: Some(BTreeMap::from([(ARCHIVED_RELEASE.to_owned(), version.to_string())])),
+        ..ObjectMeta::default()
+    };
+    let binary_data = Some(BTreeMap::from([(FILES.to_owned(), ByteString(encoded))]));
+    ConfigMap { metadata, binary_data, immutable: Some(true), ..ConfigMap::default() }
+}
+
+/// The files in `map`, if it has those of `version`.
+fn files(map: &ConfigMap, version: &Version) -> Result<Files, String> {
+    let of = map.annotations().get(ARCHIVED_RELEASE).map(String::as_str).unwrap_or_default();
+    if of != version.to_string() {
+        return Err(format!("it has version \"{of}\""));
+    }
+    let data = map.binary_data.as_ref().and_then(|data| data.get(FILES));
+    decode(&data.ok_or_else(|| format!("it has no {FILES}"))?.0)
+}
+
+fn encode(files: &Files) -> Result<Vec<u8>, String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     let text = serde_json::to_vec(files).map_err(|error| error.to_string())?;
     let encoded = encoder.write_all(&text).and_then(|()| encoder.finish()).map_err(|error| error.to_string())?;
@@ -192,9 +237,12 @@ fn encode(files: &BTreeMap<PathBuf, String>) -> Result<Vec<u8>, String> {
         .ok_or_else(|| format!("it has {size} bytes, more than {MAX_COMPRESSED}"))
 }
 
-fn decode(encoded: &[u8]) -> Result<BTreeMap<PathBuf, String>, String> {
+fn decode(encoded: &[u8]) -> Result<Files, String> {
     let mut text = Vec::new();
-    GzDecoder::new(encoded).take(MAX_SIZE).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    let size = GzDecoder::new(encoded).take(MAX_SIZE).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    if size as u64 == MAX_SIZE {
+        return Err(format!("it has more than {MAX_SIZE} bytes"));
+    }
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
@@ -205,7 +253,7 @@ mod tests {
     #[test]
     fn archived_release_has_the_objects_of_the_bundle() {
         let root = tempfile::tempdir().unwrap();
-        let files = [
+        let paths = [
             ("knative-serving/1.2.3/1.yaml", "a"),
             ("knative-serving/1.2.3/2.yaml", "b"),
             ("knative-serving/1.2.4/1.yaml", "c"),
@@ -213,14 +261,15 @@ mod tests {
             ("ingress/1.3/kourier/1.yaml", "e"),
             ("security-guard/0.6/1.yaml", "f"),
         ];
-        for (path, name) in files {
+        for (path, name) in paths {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, format!("{{apiVersion: v1, kind: X, metadata: {{name: {name}}}}}")).unwrap();
         }
         let (bundle, version) = (Bundle::open(root.path().to_owned()), "1.2.3".parse().unwrap());
         let encoded = encode(&bundle.files_of(Component::Serving, &version).unwrap()).unwrap();
-        let archived = Bundle::in_memory("ConfigMap a/b".into(), decode(&encoded).unwrap());
+        let map = manifest(name(Component::Serving, &version), Component::Serving, &version, encoded);
+        let archived = Bundle::in_memory("ConfigMap a/b".into(), files(&map, &version).unwrap());
         let names = |bundle: &Bundle, path: PathBuf| {
             let objects = bundle.objects(&path).map(|all| all.iter().map(|o| o.id().name.clone()).collect::<Vec<_>>());
             objects.map_err(|error| error.to_string())
@@ -231,8 +280,10 @@ mod tests {
         assert_eq!(names(&archived, archived.extra("ingress", &version, "kourier")).unwrap(), ["d"]);
         assert_eq!(archived.newest_guard().unwrap(), "0.6");
         assert_eq!(archived.versions(Component::Serving).unwrap(), [version]);
-        let other = archived.release(Component::Serving, &"1.2.4".parse().unwrap());
-        assert!(names(&archived, other).unwrap_err().contains("cannot read ConfigMap a/b/knative-serving/1.2.4"));
+        let other: Version = "1.2.4".parse().unwrap();
+        let missing = names(&archived, archived.release(Component::Serving, &other)).unwrap_err();
+        assert!(missing.contains("cannot read ConfigMap a/b/knative-serving/1.2.4"), "{missing}");
+        assert_eq!(files(&map, &other).unwrap_err(), "it has version \"1.2.3\"");
         assert!(decode(b"x").is_err());
     }
 }

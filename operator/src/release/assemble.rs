@@ -16,9 +16,6 @@ use super::source::{self, Source};
 use crate::object::CompactObject;
 use crate::object::text;
 
-/// That there are no versions.
-const NONE: &str = "none";
-
 /// Released objects, before rendering.
 #[derive(Clone, Debug, Default)]
 pub struct Release {
@@ -110,18 +107,22 @@ impl Library {
 
     /// Why there is no release of `version` although the bundle has others; `None` if it has none.
     fn lacking(&self, resource: &Knative, version: &Version) -> Option<ReleaseError> {
-        let available = self.next(resource, version)?;
+        self.bundle.versions(resource.component()).ok().filter(|all| !all.is_empty())?;
+        let available = match self.next(resource, version) {
+            Some(next) => format!("set spec.version to one of: {next}"),
+            None => "one with a version that may follow it".to_owned(),
+        };
         Some(ReleaseError::Lacking { version: version.clone(), available })
     }
 
-    /// The versions of the bundle that may follow `version`, for people; `None` if it has none.
+    /// The versions of the bundle that may follow `version`, for people; `None` if there are none.
     fn next(&self, resource: &Knative, version: &Version) -> Option<String> {
         let component = resource.component();
-        let mut all = self.bundle.versions(component).ok().filter(|all| !all.is_empty())?;
+        let mut all = self.bundle.versions(component).ok()?;
         all.sort();
         let next = all.iter().filter(|next| next.may_follow(Some(version), component.kind()).is_ok());
         let next: Vec<String> = next.map(ToString::to_string).collect();
-        Some(if next.is_empty() { NONE.to_owned() } else { next.join(", ") })
+        (!next.is_empty()).then(|| next.join(", "))
     }
 
     /// The archived release of `version`, if the bundle lacks it.
@@ -136,8 +137,8 @@ impl Library {
 
     fn advice(&self, resource: &Knative, version: &Version, archived: &Bundle) -> String {
         let next = match self.next(resource, version) {
-            Some(next) if next != NONE => format!("Set spec.version to one of these, while a bundle has them: {next}"),
-            Some(_) | None => "No version of the bundle may follow it: install an operator that has one".to_owned(),
+            Some(next) => format!("Set spec.version to one of these, while a bundle has them: {next}"),
+            None => "No version of the bundle may follow it: install an operator that has one".to_owned(),
         };
         format!(
             "the operator's release bundle lacks the installed version {version}, which is kept and repaired from {}. {next}",

@@ -25,12 +25,12 @@ pub enum ReleaseError {
     /// It lacks an installed version.
     #[error(
         "the operator's release bundle lacks the installed version {version}: the installation stays as it is, and what changes there is not \
-         repaired; install an operator whose bundle has {version}, or set spec.version to one of: {available}"
+         repaired; install an operator whose bundle has {version}, or {available}"
     )]
     Lacking {
         /// The installed version.
         version: Version,
-        /// Versions that may follow it, separated by commas.
+        /// What to set instead.
         available: String,
     },
     /// A file can't be read.

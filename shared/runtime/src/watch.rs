@@ -1,7 +1,7 @@
 //! Watches of the hub that begin again with a list after each failure.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::runtime::watcher::{Config, Error, Event, watcher};
@@ -10,33 +10,54 @@ use serde::de::DeserializeOwned;
 
 /// Limits of the delay after a failure, doubled each time; those of client-go.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
+/// Time after which a failure doesn't count any more.
+const RARE: Duration = Duration::from_secs(120);
 
 /// Events of the objects in `api` that `config` selects. Unlike the watcher of kube-rs, it doesn't
-/// continue from a resourceVersion once the API server was away: if etcd was restored from a backup
-/// meanwhile, nothing would be reported before it reaches that version again.
+/// continue from a resourceVersion after a failure: if etcd was restored from a backup meanwhile,
+/// nothing would be reported before the API server reaches that version again.
 pub fn watch<K>(api: Api<K>, config: Config) -> BoxStream<'static, Result<Event<K>, Error>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let start = move || watcher(api.clone(), config.clone()).boxed();
     let first = start();
-    let next = move |(mut events, failures, has_failed): (BoxStream<'static, Result<Event<K>, Error>>, u32, bool)| {
+    let next = move |(mut events, mut failures): (BoxStream<'static, Result<Event<K>, Error>>, Failures)| {
         let start = start.clone();
         async move {
-            if has_failed {
-                tokio::time::sleep(backoff(failures)).await;
+            failures.wait().await;
+            let event = events.next().await?;
+            if event.is_err() {
+                failures.record(Instant::now());
+                events = start();
             }
-            Some(match events.next().await? {
-                // Comes before the first request.
-                Ok(Event::Init) => (Ok(Event::Init), (events, failures, false)),
-                Ok(event) => (Ok(event), (events, 0, false)),
-                // A connection ended.
-                Err(Error::WatchFailed(error)) => (Err(Error::WatchFailed(error)), (events, failures + 1, true)),
-                Err(error) => (Err(error), (start(), failures + 1, true)),
-            })
+            Some((event, (events, failures)))
         }
     };
-    stream::unfold((first, 0, false), next).boxed()
+    stream::unfold((first, Failures::default()), next).boxed()
+}
+
+/// Failures that follow each other closely.
+#[derive(Default)]
+struct Failures {
+    count: u32,
+    last: Option<Instant>,
+    /// Whether the last one is to be waited for.
+    is_pending: bool,
+}
+
+impl Failures {
+    fn record(&mut self, now: Instant) {
+        let is_rare = self.last.is_some_and(|last| now.duration_since(last) > RARE);
+        self.count = if is_rare { 1 } else { self.count + 1 };
+        (self.last, self.is_pending) = (Some(now), true);
+    }
+
+    async fn wait(&mut self) {
+        if std::mem::take(&mut self.is_pending) {
+            tokio::time::sleep(backoff(self.count)).await;
+        }
+    }
 }
 
 /// The delay after `failures`, with up to a quarter of jitter.
@@ -49,6 +70,17 @@ fn backoff(failures: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rare_failures_do_not_add_up() {
+        let (mut failures, start) = (Failures::default(), Instant::now());
+        for second in [0, 1, 60, 119] {
+            failures.record(start + Duration::from_secs(second));
+        }
+        assert_eq!(failures.count, 4);
+        failures.record(start + Duration::from_secs(240));
+        assert_eq!(failures.count, 1);
+    }
 
     #[test]
     fn delay_grows_to_its_limit() {

@@ -135,7 +135,8 @@ fn unreachable_spokes_delay_no_other() {
         })
         .await?;
         let (open, had) = sim.connections();
-        assert!((1..=2).contains(&open) && had <= 2, "{open} connections to one spoke, and {had} at some time");
+        // One that doesn't answer in time, on a loaded machine, is replaced.
+        assert!((1..=2).contains(&open) && had <= 3, "{open} connections to one spoke, and {had} at some time");
         assert_eq!(metric(&product.operator, "knative_operator_target_cluster_resolved").await?, REACHABLE);
         Ok(())
     });

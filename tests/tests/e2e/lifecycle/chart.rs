@@ -76,7 +76,7 @@ fn chart_is_uninstalled_and_another_release_continues() {
             [&["upgrade", "knative-operator", &chart, "--values", &file, "--dry-run=server"][..], &place].concat();
         let own_bundle = ["--set", "knative_operator.releases.image="];
         let refused = hub.helm(&[&dry[..], &own_bundle].concat()).await.unwrap_err().to_string();
-        assert!(refused.contains("KnativeEventing team/knative-eventing: 1.1.0"), "{refused}");
+        assert!(refused.contains("KnativeEventing team/knative-eventing: 1.1.0 (archived)"), "{refused}");
         let allowed = ["--set", "knative_operator.releases.allowMissing=true"];
         hub.helm(&[&dry[..], &own_bundle, &allowed].concat()).await?;
         first.stop_operator(Signal::TERM)?;

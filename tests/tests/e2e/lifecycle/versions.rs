@@ -155,6 +155,8 @@ fn version_moves_only_when_asked() {
         assert_eq!(state(&spoke, PLACE).await?, installed);
         apply(&hub, &asking("latest")).await?;
         has_version(&hub, "1.2.0").await?;
+        // The archive has what is used.
+        archived(&hub, "1.2.0").await?;
 
         // The hub is restored from a backup, with status and without.
         let installed = state(&spoke, PLACE).await?;
@@ -167,6 +169,19 @@ fn version_moves_only_when_asked() {
             has_condition(&hub, &asking("1.1.0"), "VersionMigrationEligible", "Error", part).await?;
             nothing_is_written(&mut audit, &spoke).await?;
         }
+        // Two minor versions behind: the webhook compares with the restored status.
+        product.stop_operator(Signal::TERM)?;
+        restore(&hub, &asking("1.0.0"), Some("1.0.0")).await?;
+        product.start_operator(&hub).await?;
+        let part = "the cluster has version 1.2.0, which is newer than the 1.0.0 of this resource";
+        has_condition(&hub, &asking("1.0.0"), "VersionMigrationEligible", "Error", part).await?;
+        nothing_is_written(&mut audit, &spoke).await?;
+        assert!(apply(&hub, &asking("1.2.0")).await.is_err());
+        let line = ["patch", "knativeserving", "knative-serving", "-n", TEAM, "--subresource=status", "--type=merge"];
+        hub.kubectl(&[&line[..], &["-p", r#"{"status":{"version":null}}"#]].concat(), "").await?;
+        apply(&hub, &asking("1.2.0")).await?;
+        has_version(&hub, "1.2.0").await?;
+        assert_eq!(state(&spoke, PLACE).await?, installed);
         // What the cluster has is right, also if the bundle is older.
         bundle(&folder, &["1.1.1"])?;
         product.stop_operator(Signal::TERM)?;
@@ -177,8 +192,6 @@ fn version_moves_only_when_asked() {
         // Somebody asks for the older one now.
         apply(&hub, &asking("1.1.0")).await?;
         has_version(&hub, "1.1.0").await?;
-        // The archive has what is used.
-        archived(&hub, "1.1.0").await?;
         ready(&hub, &asking("1.1.0")).await?;
         delete(&hub, &asking("1.1.0")).await
     });

@@ -15,7 +15,7 @@ use knative_operator_tests::{Result, tools};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{DELETED, Event, OLD, RELEASE, Running, State};
+use super::{DELETED, Event, OLD, Running, State};
 use crate::knative_fleet;
 use crate::lifecycle::TEAM;
 use crate::support::{apply, condition, resource};
@@ -92,10 +92,10 @@ pub(super) fn has_failed(serving: &KnativeServing, type_: &str, reason: &str) ->
     found.is_some_and(|found| found.status != "True" && found.reason.as_deref() == Some(reason))
 }
 
-/// Checks that all objects that were there `before` still are, apart from archived releases.
+/// Checks that all objects that were there `before` still are.
 pub(super) async fn nothing_lost(cluster: &Cluster, before: &BTreeSet<String>) -> Result<()> {
     let now = objects(&cluster.client()).await?;
-    let lost: Vec<_> = before.difference(&now).filter(|object| !object.contains(RELEASE)).collect();
+    let lost: Vec<_> = before.difference(&now).collect();
     if lost.is_empty() { Ok(()) } else { Err(format!("lost on {}: {lost:#?}", cluster.name()).into()) }
 }
 

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::parts::{ask, asking, bundle, has_failed, is_owned, is_ready, nothing_lost, nothing_restarted, place};
-use super::{ASKED, AT_FIRST, DELETED, Event, NEW, NEXT, OLD, RELEASE, ROLLED_BACK, Running, State, UPGRADED};
+use super::{ASKED, AT_FIRST, DELETED, Event, NEW, OLD, RELEASE, ROLLED_BACK, Running, State, UPGRADED};
 use crate::knative_fleet;
 use crate::lifecycle::{TEAM, event};
 use crate::owners::{self, PLACE};
@@ -100,9 +100,7 @@ impl Site {
         }
         for (cluster, before) in [&self.hub, &self.spoke].into_iter().zip(before) {
             nothing_lost(cluster, &before).await?;
-            let archive =
-                [OLD, NEW, NEXT].map(|version| format!("ConfigMap. {}/{RELEASE}{version}", product::NAMESPACE));
-            nothing_left(cluster, &before.into_iter().chain(archive).collect()).await?;
+            nothing_left(cluster, &before).await?;
         }
         Ok(())
     }
