@@ -28,6 +28,11 @@ if cargo tree --quiet -e normal -p knative-operator-shared --prefix none | grep 
   report "shared must not depend on a client or a runtime"
 fi
 
+# Writes name their field manager: post_as and patch_as of the runtime. Reviews are not stored.
+if git grep -nE '(Post|Patch)Params::default\(\)' -- 'operator/*.rs' 'webhook/*.rs' 'certs/*.rs' 'shared/*.rs' ':!shared/runtime/src/identity.rs' ':!shared/runtime/src/access.rs'; then
+  report "a write without a field manager: use post_as or patch_as"
+fi
+
 # Modules of a crate import each other in one direction only; so do its top-level folders.
 for source in operator/src webhook/src shared/src shared/runtime/src certs/src tests/src; do
   imports=$(git ls-files "$source/*.rs" | grep -vE '/src/bin/|/tests\.rs$' | xargs awk -v root="$source" -f tests/lint/modules.awk)

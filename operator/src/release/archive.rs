@@ -13,11 +13,12 @@ use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::identity::post_as;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::label::ARCHIVED_RELEASE;
+use knative_operator_shared::label::{ARCHIVED_RELEASE, FIELD_MANAGER};
 use knative_operator_shared::version::Version;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::core::{DynamicObject, ObjectMeta};
 use kube::{Api, Client, ResourceExt};
 
@@ -154,7 +155,7 @@ impl Archive {
             if let Some(stored) = &stored {
                 self.delete(&stored.metadata).await?;
             }
-            match maps.create(&PostParams::default(), &manifest(name, component, version, encoded)).await {
+            match maps.create(&post_as(FIELD_MANAGER), &manifest(name, component, version, encoded)).await {
                 // Another shard was faster.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 created => drop(created.map_err(failed)?),

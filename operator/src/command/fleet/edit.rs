@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use knative_operator_runtime::error_text;
-use knative_operator_runtime::identity::patch_as;
+use knative_operator_runtime::identity::{patch_as, post_as};
 use knative_operator_shared::api::KnativeFleetStatus;
 use knative_operator_shared::api::fleet::StageState;
 use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::fleet::stage::REMOVAL;
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};
-use kube::api::{Patch, PostParams};
+use kube::api::Patch;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
         "metadata": {"generateName": format!("{}-", args.name), "namespace": hub.namespace},
         "spec": {"fleet": args.name, "revision": revision, "stage": stage, "fleetUID": uid, "digest": digest}});
     let object: DynamicObject = serde_json::from_value(approval).map_err(|error| error.to_string())?;
-    let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
+    let params = post_as(PROGRAM);
     let created = hub.untyped("KnativeFleetApproval", "knativefleetapprovals").create(&params, &object).await;
     let created = created.map_err(|error| error_text(&error))?;
     let user = created.data["spec"]["username"].as_str().map(|user| format!(" by {user}")).unwrap_or_default();
@@ -130,7 +130,7 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
 /// else changes the spec, fails.
 async fn replace(hub: &Hub, name: &str, mut object: DynamicObject) -> Result<DynamicObject, String> {
     let fleets = hub.untyped("KnativeFleet", "knativefleets");
-    let params = PostParams { field_manager: Some(PROGRAM.to_owned()), ..PostParams::default() };
+    let params = post_as(PROGRAM);
     loop {
         let error = match fleets.replace(name, &params, &object).await {
             Ok(replaced) => return Ok(replaced),
