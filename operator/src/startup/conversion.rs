@@ -2,6 +2,8 @@
 //! remove it if another tool installed them (`helm install --take-ownership`), and nothing serves
 //! it any more. The kinds have one version, so the API server never converts.
 
+use std::time::Duration;
+
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Component;
@@ -14,18 +16,23 @@ use serde_json::json;
 /// Path of the Go operator's conversion webhook.
 const PATH: &str = "/resource-conversion";
 
-/// Removes the conversion webhook from both definitions, if they have it.
+/// Delay before a retry.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Removes the conversion webhook from both definitions, if they have it, with retries. If they
+/// don't have it, that costs one read each.
 pub async fn remove_conversion_webhook(client: Client) {
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&gvk));
     for component in Component::ALL {
         let name = format!("{}.{GROUP}", component.plural());
-        if let Err(error) = remove_from_definition(&definitions, &name).await {
+        while let Err(error) = remove_from_definition(&definitions, &name).await {
             tracing::warn!(
                 definition = name,
                 error = error_text(&error),
                 "cannot remove the Go operator's conversion webhook"
             );
+            tokio::time::sleep(RETRY).await;
         }
     }
 }
