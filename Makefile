@@ -116,6 +116,20 @@ test-go-suite: tools-of-tests ## Runs the end-to-end suite of the Go operator ag
 	@GO_SUITE=yes cargo test --quiet -p knative-operator-tests --test go_suite -- --nocapture
 	@GO_SUITE=yes cargo test -p knative-operator-tests --test e2e defects -- --nocapture
 
+.PHONY: test-kubernetes-upgrade
+test-kubernetes-upgrade: ## Upgrades the control planes of a hub and a spoke twice, while Knative is installed and runs.
+	@KUBERNETES=1.33 $(MAKE) --no-print-directory tools
+	$(call step,newer control planes,bash -c 'for v in 1.36 1.37; do KUBERNETES=$$v tests/tools/install.sh; done')
+	@cargo build --workspace --quiet --bins
+	@KUBERNETES_UPGRADES=$$(KUBERNETES=1.36 tests/tools/install.sh):$$(KUBERNETES=1.37 tests/tools/install.sh) KUBERNETES=1.33 \
+	  cargo test --quiet -p knative-operator-tests --test e2e lifecycle::kubernetes -- --nocapture
+
+.PHONY: test-upgrade
+test-upgrade: tools ## Upgrades from the last release and rolls back, with its own binaries, which are built once.
+	$(call step,binaries of the last release,tests/package/last-release.sh)
+	@cargo build --workspace --quiet --bins
+	@LAST_RELEASE=$$(tests/package/last-release.sh) cargo test --quiet -p knative-operator-tests --test e2e lifecycle::last_release -- --nocapture
+
 .PHONY: test-ui
 test-ui: tools ## Checks the types of the web page, and tests it in Chromium. Writes pictures to target/ui.
 	$(call step,axe-core and TypeScript,tests/tools/install.sh axe.min.js tsc)

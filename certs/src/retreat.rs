@@ -1,5 +1,6 @@
 //! Deletes the webhook configurations when the namespace of the webhook is deleted: nobody answers
-//! reviews any more, and the API server would refuse the requests.
+//! reviews any more, and the API server would refuse the requests. The namespace also owns them, so
+//! that the garbage collector deletes them if no webhook runs then.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -7,20 +8,24 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::watch::watch;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 /// Delay before a retry.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Waits until `namespace` is being deleted, then deletes the configurations `validating` and
+/// Makes `namespace` own the configurations `validating` and `mutating`. Waits until it is being
+/// deleted, then deletes the configurations `validating` and
 /// `mutating`, and goes on waiting, until the task ends.
-pub async fn retreat_with_namespace(client: &Client, namespace: &str, validating: &str, mutating: &str) {
+pub async fn retreat_with_namespace(client: &Client, manager: &str, namespace: &str, validating: &str, mutating: &str) {
     let config = watcher::Config::default().fields(&format!("metadata.name={namespace}"));
     let mut events = watch(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config);
     while let Some(event) = events.next().await {
@@ -32,12 +37,52 @@ pub async fn retreat_with_namespace(client: &Client, namespace: &str, validating
                 continue;
             }
         };
-        if found.metadata.deletion_timestamp.is_some() {
+        if found.metadata.deletion_timestamp.is_none() {
+            let uid = found.metadata.uid.as_deref().unwrap_or_default();
+            own::<ValidatingWebhookConfiguration>(client, manager, validating, (namespace, uid)).await;
+            own::<MutatingWebhookConfiguration>(client, manager, mutating, (namespace, uid)).await;
+        } else {
             tracing::warn!(namespace, "the namespace is being deleted, so the webhook configurations are deleted");
             delete::<ValidatingWebhookConfiguration>(client, validating).await;
             delete::<MutatingWebhookConfiguration>(client, mutating).await;
         }
     }
+}
+
+/// Makes the namespace with this name and uid own the configuration `name`, in place of another one
+/// with that name: a namespace that is gone would delete it.
+async fn own<K>(client: &Client, manager: &str, name: &str, namespace: (&str, &str))
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let configurations = Api::<K>::all(client.clone());
+    let owned = async {
+        let Some(found) = configurations.get_metadata_opt(name).await? else { return Ok(()) };
+        let before = found.metadata.owner_references.unwrap_or_default();
+        let after = owners(&before, namespace);
+        if after == before {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"ownerReferences": after, "resourceVersion": found.metadata.resource_version}});
+        configurations.patch_metadata(name, &patch_as(manager), &Patch::Merge(patch)).await.map(drop)
+    };
+    if let Err(error) = owned.await {
+        let kind = K::kind(&());
+        tracing::warn!(kind = %kind, name, error = error_text(&error), "cannot let the namespace own the webhook configuration");
+    }
+}
+
+/// `before` with the namespace of this name and uid, and no other namespace.
+fn owners(before: &[OwnerReference], (name, uid): (&str, &str)) -> Vec<OwnerReference> {
+    let own = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Namespace".to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    };
+    let others = before.iter().filter(|owner| owner.kind != own.kind || owner.name != own.name).cloned();
+    others.chain([own.clone()]).collect()
 }
 
 /// Deletes the configuration `name`. The account of the webhook may be gone at any time.
@@ -56,5 +101,21 @@ where
             }
         }
         tokio::time::sleep(RETRY_DELAY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespace_with_this_uid_is_the_only_one_that_owns() {
+        let of_user = OwnerReference { kind: "ConfigMap".to_owned(), uid: "1".to_owned(), ..OwnerReference::default() };
+        let first = owners(std::slice::from_ref(&of_user), ("ns", "2"));
+        assert_eq!(first.iter().map(|owner| owner.uid.as_str()).collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(owners(&first, ("ns", "2")), first);
+        // Restored from a backup into a new namespace.
+        let again = owners(&first, ("ns", "3"));
+        assert_eq!(again.iter().map(|owner| owner.uid.as_str()).collect::<Vec<_>>(), ["1", "3"]);
     }
 }

@@ -67,6 +67,10 @@ pub const PERMITTED_ON: &str = "operator.knative.dev/permitted-on";
 pub const FORMER_CLUSTERS: &str = "operator.knative.dev/former-clusters";
 /// Annotation of the status: what others had put into the namespace on the spoke before.
 pub const NAMESPACE_CONTENTS: &str = "operator.knative.dev/namespace-contents";
+
+/// Annotation of the status: the `spec.version` that was refused, because the cluster has a newer
+/// version.
+pub const REFUSED_VERSION: &str = "operator.knative.dev/refused-version";
 /// Annotation of a Secret with a credential: the ClusterProfiles that get it, as `NAMESPACE/NAME`,
 /// separated by commas.
 pub const CLUSTER_PROFILE: &str = "operator.knative.dev/cluster-profile";

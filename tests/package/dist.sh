@@ -31,8 +31,10 @@ for architecture in ${ARCHITECTURES:-amd64 arm64}; do
   *) say "architecture $architecture is not supported: use amd64 or arm64" && exit 1 ;;
   esac
   rustup target list --installed 2>/dev/null | grep -q $target || rustup target add $target >&2
-  cargo zigbuild --quiet --locked --profile "$profile" --target $target -p knative-operator -p knative-operator-webhook --bins
-  [ "${DEMO:-}" != yes ] || cargo zigbuild --quiet --locked --profile "$profile" --target $target -p knative-operator-tests --bin demo --bin tether --bin isolate
+  # Together: built apart, they would have other features, and so other dependencies.
+  built=(-p knative-operator -p knative-operator-webhook --bin knative-operator --bin knative-operator-webhook)
+  [ "${DEMO:-}" != yes ] || built+=(-p knative-operator-tests --bin demo --bin tether --bin isolate)
+  cargo zigbuild --quiet --locked --profile "$profile" --target $target "${built[@]}"
   mkdir -p "$dist/$architecture"
   for binary in knative-operator knative-operator-webhook; do
     file=$dist/$architecture/$binary

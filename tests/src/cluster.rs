@@ -39,6 +39,8 @@ pub struct Cluster {
     client: Client,
     components: BTreeMap<&'static str, Process>,
     setup: Setup,
+    /// Folder of other binaries than those of `tests/tools/install.sh`.
+    binaries: Option<PathBuf>,
     pod_endpoint: Option<(String, String)>,
     dir: TempDir,
     /// The last field: the subnet is free once no process listens there.
@@ -103,6 +105,7 @@ impl Cluster {
             client,
             components: BTreeMap::new(),
             setup,
+            binaries: None,
             pod_endpoint: None,
             dir,
         };
@@ -211,7 +214,8 @@ impl Cluster {
     }
 
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
-        let program = tools::control_plane(component)?;
+        let other = self.binaries.as_ref().map(|folder| folder.join(component)).filter(|other| other.exists());
+        let program = other.map_or_else(|| tools::control_plane(component), Ok)?;
         let environment = [("GOGC", memory::garbage(memory::available())), ("GOMEMLIMIT", memory::GO_MEMORY)]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;

@@ -24,6 +24,7 @@ pub mod https;
 pub mod instances;
 pub mod kubeconfig;
 pub mod kubelet;
+pub mod last_release;
 pub mod measure;
 pub mod memory;
 pub mod network;

@@ -1,10 +1,10 @@
 //! Objects of a cluster, and those that remain after a deletion.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kube::api::ListParams;
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::discovery::{ApiGroup, Discovery, verbs};
 use kube::{Api, Client};
 
@@ -18,8 +18,13 @@ pub const ARCHIVE: &str = "knative-operator-release-knative-";
 /// CRDs and their APIServices, events, Leases, the archive of releases, which stays with the
 /// operator, and objects of the API server itself (addresses of Services).
 pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
+    Ok(metadata(client).await?.into_keys().collect())
+}
+
+/// The metadata of [`objects`].
+pub async fn metadata(client: &Client) -> Result<BTreeMap<String, ObjectMeta>> {
     let discovery = Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
-    let mut objects = BTreeSet::new();
+    let mut objects = BTreeMap::new();
     for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::recommended_resources) {
         if !capabilities.supports_operation(verbs::LIST)
             || matches!(resource.kind.as_str(), "Event" | "CustomResourceDefinition" | "APIService" | "IPAddress")
@@ -38,12 +43,12 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
             }
         };
         for object in listed {
+            let meta = object.metadata;
             let (namespace, name) =
-                (object.metadata.namespace.unwrap_or_default(), object.metadata.name.unwrap_or_default());
-            if name.starts_with(ARCHIVE) {
-                continue;
+                (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+            if !name.starts_with(ARCHIVE) {
+                objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group), meta);
             }
-            objects.insert(format!("{}.{} {namespace}/{name}", resource.kind, resource.group));
         }
     }
     Ok(objects)

@@ -28,8 +28,10 @@ pub const RELEASE: Needs = Needs::Elsewhere("make release runs it with the relea
 pub const KERNEL: Needs = Needs::Elsewhere("it needs root, or namespaces that the kernel refuses");
 /// An emulator for another architecture.
 pub const EMULATOR: Needs = Needs::Elsewhere("it needs an emulator of another machine");
-/// The history of the repository, which a shallow clone lacks.
-pub const HISTORY: Needs = Needs::Elsewhere("it needs the commit before, which a shallow clone lacks");
+/// Control planes of other minor versions: `make test-kubernetes-upgrade`.
+pub const OTHER_KUBERNETES: Needs = Needs::Elsewhere("other control planes take minutes to build");
+/// The binaries of the last release: `make test-upgrade`.
+pub const LAST_RELEASE: Needs = Needs::Elsewhere("the binaries of the last release take minutes to build");
 
 /// Reports that a test, or a part of it, is skipped because `reason`: on stderr, also of a test
 /// that passes, and in `target/skipped.txt`.

@@ -178,7 +178,13 @@ impl Args {
         let (own_namespace, configurations) =
             (namespace.clone(), (validating_configuration.clone(), mutating_configuration.clone()));
         let watching = client.clone();
-        let retreat = retreat_with_namespace(&watching, &own_namespace, &configurations.0, &configurations.1);
+        let retreat = retreat_with_namespace(
+            &watching,
+            WEBHOOK_FIELD_MANAGER,
+            &own_namespace,
+            &configurations.0,
+            &configurations.1,
+        );
         let settings = Settings {
             namespace: namespace.clone(),
             secret,

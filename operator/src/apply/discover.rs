@@ -9,11 +9,11 @@ use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::object::Kind;
 
-/// Maximum number of API groups, of versions of a group, and of resources of a version. Kubernetes
+/// Maximum number of API groups, of versions of a group, and of resources of each. Kubernetes
 /// itself has 30 groups; the others are of CustomResourceDefinitions.
 const MAX_GROUPS: usize = 1024;
-const MAX_VERSIONS: usize = 32;
-const MAX_RESOURCES: usize = 4096;
+const MAX_VERSIONS: usize = 16;
+const MAX_RESOURCES: usize = 1024;
 /// Maximum length of a name.
 const MAX_NAME: usize = 253;
 
@@ -66,6 +66,9 @@ pub async fn kinds(client: &Client, (group, versions): &Group) -> kube::Result<V
     for version in versions {
         for served in resources(client, group, version).await? {
             all.entry(served.kind.resource.plural.clone()).or_insert(served);
+        }
+        if all.len() >= MAX_RESOURCES {
+            break;
         }
     }
     Ok(all.into_values().collect())

@@ -151,6 +151,8 @@ impl Watch {
                 WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then(|| backoff(&mut failures)),
                 WatchEnd::Expired => {
                     version.clear();
+                    // Or the versions are those of another cluster behind the same server.
+                    self.observed.record_watch_failure();
                     // Restart immediately, unless this watch has just been restarted.
                     (!resumed).then(|| backoff(&mut failures))
                 }

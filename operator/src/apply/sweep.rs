@@ -40,6 +40,9 @@ const OTHERS: [&str; 9] = [
 /// answer without end.
 const MAX_PAGES: usize = 400;
 const MAX_OBJECTS: usize = 5000;
+/// Maximum number of kinds of a cluster, and of those that could not be looked at which are named.
+const MAX_KINDS: usize = 10_000;
+const MAX_UNKNOWN: usize = 500;
 /// Time limit of a sweep.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -51,6 +54,14 @@ pub struct Swept {
     /// What the operator can't look at, as `plural.group` or the group: kinds that its account may
     /// not list, and those of others whose API doesn't work.
     pub unknown: BTreeSet<String>,
+}
+
+impl Swept {
+    fn cannot_look_at(&mut self, what: String) {
+        if self.unknown.len() < MAX_UNKNOWN {
+            self.unknown.insert(what);
+        }
+    }
 }
 
 /// The objects on the cluster that show `proof`. The error is for people: what can't be looked at
@@ -71,11 +82,11 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
     while let Some((resource, found)) = lists.next().await {
         match found {
             Ok(Some(found)) => swept.inventory.0.extend(found),
-            Ok(None) => drop(swept.unknown.insert(format!("all {}", name(&resource)))),
+            Ok(None) => swept.cannot_look_at(format!("all {}", name(&resource))),
             // Its definition is gone meanwhile, or it allows no list.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
             Err(kube::Error::Api(status)) if is_broken(&resource.group, &status) => {
-                swept.unknown.insert(name(&resource));
+                swept.cannot_look_at(name(&resource));
             }
             Err(error) => return Err(format!("cannot list {}: {}", name(&resource), error_text(&error))),
         }
@@ -123,6 +134,11 @@ async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec
         };
         let is_looked_at = |served: &Served| served.listable && !OTHERS.contains(&served.kind.resource.plural.as_str());
         kinds.extend(found.into_iter().filter(is_looked_at).map(|served| served.kind.resource));
+        if kinds.len() > MAX_KINDS || unknown.len() > MAX_UNKNOWN {
+            return Err(format!(
+                "the cluster serves more than {MAX_KINDS} kinds, or more than {MAX_UNKNOWN} API groups that can't be looked at"
+            ));
+        }
     }
     Ok(kinds)
 }
@@ -153,12 +169,13 @@ async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::R
 }
 
 /// Whether the object with `meta` is part of the installation. Without an inventory, one without a
-/// mark is only if it has the label of the component.
+/// mark is only if it has the label of the component, and this operator applied it: a Go operator
+/// on the cluster may have installed its own meanwhile.
 fn is_own(proof: &Proof, resource: &ApiResource, meta: &ObjectMeta) -> bool {
     let has_mark = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OWNER_DIGEST));
     let label = meta.labels.as_ref().and_then(|labels| labels.get(APP_NAME));
     let is_labelled = label.is_some_and(|label| label == proof.component.canonical());
-    (has_mark || is_labelled) && proof.objection(&resource.kind, meta).is_none()
+    (has_mark || is_labelled && owned_fields(meta).is_some()) && proof.objection(&resource.kind, meta).is_none()
 }
 
 #[cfg(test)]
@@ -191,6 +208,10 @@ mod tests {
         assert!(found(false, &marked("mine")) && !found(true, &marked("another")));
         assert!(!found(false, &labelled("knative-serving")) && found(true, &labelled("knative-serving")));
         assert!(!found(true, &labelled("knative-eventing")) && !found(true, &json!({})));
+        // A Go operator installed it.
+        let mut of_go_operator = labelled("knative-serving");
+        of_go_operator["managedFields"] = json!([{"manager": "manifestival", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]);
+        assert!(!found(true, &of_go_operator));
         // A copy with the mark, by somebody else.
         let mut copied = marked("mine");
         copied["managedFields"] = json!([]);

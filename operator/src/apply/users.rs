@@ -80,7 +80,7 @@ async fn count_all(client: &Client, plurals: &BTreeMap<String, Vec<String>>) -> 
 /// Knative's, and not internal ones.
 pub fn of_definition(id: &Id) -> Option<(&str, &str)> {
     let names = id.name.split_once('.').filter(|_| id.kind == "CustomResourceDefinition");
-    names.filter(|(_, group)| !group.contains(".internal.") && group.ends_with("knative.dev"))
+    names.filter(|(_, group)| !group.split('.').any(|part| part == "internal") && group.ends_with("knative.dev"))
 }
 
 /// Counts the objects of the kinds `plurals` in `group`.
@@ -117,6 +117,20 @@ async fn count_group(client: &Client, group: &Group, plurals: &[String], counted
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::ObjectId;
+
+    #[test]
+    fn internal_kinds_are_not_of_users() {
+        for (name, is_of_users) in [
+            ("brokers.eventing.knative.dev", true),
+            ("images.caching.internal.knative.dev", false),
+            ("consumergroups.internal.kafka.eventing.knative.dev", false),
+            ("gateways.example.com", false),
+        ] {
+            let id = ObjectId::new("apiextensions.k8s.io", "CustomResourceDefinition", "", name);
+            assert_eq!(of_definition(&id).is_some(), is_of_users, "{name}");
+        }
+    }
 
     #[test]
     fn first_kinds_are_named() {

@@ -34,7 +34,7 @@ use crate::leader::{self, Fence, ShardEvent};
 use crate::metrics::Metrics;
 use crate::release::{AllowedHost, Archive, DownloadsError, HostPolicy};
 use crate::startup::go_operator::GoOperator;
-use crate::startup::{catalog, conversion, hub_identity};
+use crate::startup::{catalog, conversion, hub_identity, other_release};
 
 /// Worker threads.
 const THREADS: usize = 2;
@@ -238,6 +238,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         let work = async {
             let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return };
             readiness.set("custom resources", false);
+            other_release::wait(&client, &namespace).await;
             let system_namespace = namespace.clone();
             library.archive = Some(Archive::new(hub.clone(), &system_namespace));
             let fetcher = CredentialFetcher {

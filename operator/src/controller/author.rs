@@ -3,11 +3,11 @@
 //! while an administrator took the permission away.
 
 use knative_operator_runtime::{access, error_text};
-use knative_operator_shared::api::Knative;
+use knative_operator_shared::api::{Knative, KnativeFleet};
 use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::label::{AUTHOR, PERMITTED_ON, SERVICE_ACCOUNT, SHARED_TARGET};
-use kube::Client;
+use kube::{Client, Resource};
 
 use super::conditions::{NOT_PERMITTED, OCCUPIED};
 
@@ -41,7 +41,8 @@ impl Authors {
             }
             return Ok(Some(message(resource, &permission, "it is not known who created the resource")));
         };
-        if author.username == self.operator {
+        // While no webhook answers, anybody can write the annotation.
+        if author.username == self.operator && is_of_fleet(resource) {
             return Ok(None);
         }
         let is_allowed = access::is_allowed(&self.hub, author.question(&permission)).await;
@@ -54,6 +55,12 @@ impl Authors {
         );
         Ok((!is_allowed).then(|| message(resource, &permission, &who)))
     }
+}
+
+/// Whether a fleet controls `resource`.
+fn is_of_fleet(resource: &Knative) -> bool {
+    let mut owners = resource.meta().owner_references.iter().flatten();
+    owners.any(|owner| owner.kind == KnativeFleet::kind(&()) && owner.controller == Some(true))
 }
 
 /// Whether `resource` waited for another one to give up its cluster, or wanted to.

@@ -52,6 +52,8 @@ pub async fn install(
     cluster: &Cluster,
     version: Version,
 ) -> Outcome {
+    // For an older operator after a rollback, also if only a part of it is applied.
+    cx.library.keep(resource, &version, false);
     match namespace::resolve_namespace(cx, resource, state, &cluster.client).await {
         Ok(resource) => {
             let install = Install { cx, resource: &resource, cluster, store: InventoryStore::of(&resource), version };
@@ -90,6 +92,7 @@ impl Install<'_> {
             Err(NotStored::Stopped(stopped)) => return Err(stopped),
             Err(NotStored::Ineligible(recorded, why)) => return self.ineligible(state, recorded, why).await,
         };
+        state.refused_version = Some(String::new());
         let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.owned, &observed))?;
         let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
@@ -173,6 +176,7 @@ impl Install<'_> {
         if self.version != recorded && selected.as_ref() == Some(&recorded) {
             return Box::pin(Install { version: recorded, ..self }.run(state)).await;
         }
+        state.refused_version = self.resource.common().version.clone().or(Some(String::new()));
         Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))
     }
 

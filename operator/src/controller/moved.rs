@@ -2,7 +2,7 @@
 //! stays there, and is remembered in the status. On the new one, the resource starts from the
 //! beginning.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{Timestamp, Unit};
 use knative_operator_shared::api::{Knative, KnativeStatus};
@@ -24,6 +24,11 @@ const MAX_FORMER: usize = 8;
 const PARTLY: &str = "(partly installed)";
 /// Interval of checks until the watch has the new status.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Changes of the cluster that are followed at once; the pause before the next one, which doubles;
+/// and the time after which they are forgotten.
+const FREE_MOVES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(15);
+const FORGET: Duration = Duration::from_secs(1800);
 
 /// A cluster where an installation was left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +128,19 @@ fn started(resource: &Knative, status: &KnativeStatus, now: &str) -> KnativeStat
     new
 }
 
+/// How long a cluster rests that is another one again and again, as a hostile one may claim to be.
+fn rest(state: &mut ReconcilerState, now: Instant) -> Option<Duration> {
+    let (moves, at) = state.moves.filter(|(_, at)| now.duration_since(*at) < FORGET).unwrap_or((0, now));
+    let pause =
+        if moves < FREE_MOVES { Duration::ZERO } else { PAUSE * 2u32.saturating_pow((moves - FREE_MOVES).min(5)) };
+    let rest = pause.saturating_sub(now.duration_since(at));
+    if rest.is_zero() {
+        state.moves = Some((moves + 1, now));
+        return None;
+    }
+    Some(rest)
+}
+
 /// If `cluster` is another one than that of the status: records what is left there, so that the
 /// resource starts from the beginning, and returns the outcome of this reconcile.
 pub async fn start_over(
@@ -140,6 +158,9 @@ pub async fn start_over(
     let effective = state.status(resource);
     if left(resource, &effective, Some(now)).is_none() {
         return Some(outcome);
+    }
+    if let Some(rest) = rest(state, Instant::now()) {
+        return Some(Outcome { requeue: Requeue::After(rest), ..outcome });
     }
     let new = started(resource, &effective, now);
     state.forget_cluster();
@@ -192,6 +213,19 @@ mod tests {
         ] {
             assert_eq!(left(&new, status, now), None, "{now:?}");
         }
+    }
+
+    #[test]
+    fn cluster_that_is_another_one_again_and_again_rests() {
+        let (mut state, start) = (ReconcilerState::new(), Instant::now());
+        for _ in 0..FREE_MOVES {
+            assert_eq!(rest(&mut state, start), None);
+        }
+        assert_eq!(rest(&mut state, start), Some(PAUSE));
+        assert_eq!(rest(&mut state, start + PAUSE), None);
+        assert_eq!(rest(&mut state, start + PAUSE), Some(PAUSE * 2));
+        assert_eq!(rest(&mut state, start + PAUSE + FORGET), None);
+        assert_eq!(rest(&mut state, start + PAUSE + FORGET), None);
     }
 
     #[test]

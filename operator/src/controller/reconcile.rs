@@ -66,11 +66,9 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
 fn keep_release(cx: &Context, resource: &Knative, state: &ReconcilerState) {
     let status = state.status(resource);
     let version = status.version.as_deref().and_then(|version| version.parse().ok());
-    if let (Some(archive), Some(version)) = (&cx.library.archive, version)
-        && resource.common().manifests.is_empty()
-    {
+    if let Some(version) = version {
         let is_new = resource.installed_version().as_ref() != Some(&version);
-        archive.keep(cx.library.bundle.root(), resource.component(), &version, is_new);
+        cx.library.keep(resource, &version, is_new);
     }
 }
 

@@ -122,6 +122,10 @@ pub struct ReconcilerState {
     pub created_namespace_at: Option<Instant>,
     /// What others had put into the namespace on the spoke before, if the operator looked.
     pub namespace_contents: Option<String>,
+    /// The `spec.version` that the record on the cluster does not allow; empty if it allows it.
+    pub refused_version: Option<String>,
+    /// How often the cluster was another one than before, and when last.
+    pub moves: Option<(u32, Instant)>,
     /// Objects left to delete, during a deletion.
     pub remaining: Option<Inventory>,
     /// The uid of the cluster that they are on.
@@ -158,6 +162,8 @@ impl ReconcilerState {
             permitted_on: None,
             created_namespace_at: None,
             namespace_contents: None,
+            refused_version: None,
+            moves: None,
             remaining: None,
             remaining_on: None,
             unseen: String::new(),

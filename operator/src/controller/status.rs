@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
-use knative_operator_shared::label::{CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON};
+use knative_operator_shared::label::{CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON, REFUSED_VERSION};
 use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
@@ -108,6 +108,11 @@ pub async fn publish(
         Some(contents) => drop(new.annotations.insert(NAMESPACE_CONTENTS.to_owned(), contents.clone())),
         None => {}
     }
+    match &state.refused_version {
+        Some(refused) if refused.is_empty() => drop(new.annotations.remove(REFUSED_VERSION)),
+        Some(refused) => drop(new.annotations.insert(REFUSED_VERSION.to_owned(), refused.clone())),
+        None => {}
+    }
     if new == old {
         state.behind_since = None;
         return StatusWrite::Done;
@@ -194,7 +199,9 @@ async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus, keeps: 
         patch.extend(fields);
     }
     if let Some(Value::Object(annotations)) = patch.get_mut("annotations") {
-        annotations.entry(NAMESPACE_CONTENTS).or_insert(Value::Null);
+        for name in [NAMESPACE_CONTENTS, REFUSED_VERSION] {
+            annotations.entry(name).or_insert(Value::Null);
+        }
     }
     let api = metadata_api(hub, resource);
     let answer =

@@ -30,7 +30,7 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before a failed renewal is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 /// Label of every Lease, with the number of shards as value.
-const SHARDS: &str = "operator.knative.dev/shards";
+pub const SHARDS: &str = "operator.knative.dev/shards";
 /// Annotation with the replica that requests the shard.
 const WANTED: &str = "operator.knative.dev/wanted-by";
 

@@ -12,7 +12,7 @@ mod lease;
 mod share;
 
 pub use fence::{Fence, LeaseLost};
-pub use lease::{REQUEST_TIMEOUT, Settings, ShardEvent, run};
+pub use lease::{REQUEST_TIMEOUT, SHARDS as SHARDS_LABEL, Settings, ShardEvent, run};
 
 use knative_operator_shared::api::Knative;
 use sha2::{Digest, Sha256};

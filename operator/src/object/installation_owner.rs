@@ -4,6 +4,7 @@
 use std::fmt;
 
 use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::label::REFUSED_VERSION;
 use knative_operator_shared::text::{clip, one_line};
 use knative_operator_shared::version::Version;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,10 @@ pub struct AppliedVersion {
     pub uid: String,
     /// Generation of the resource.
     pub generation: i64,
+    /// Whether the version that it asks for was refused before, so that another change of the
+    /// resource doesn't ask for it.
+    #[serde(skip)]
+    pub was_refused: bool,
 }
 
 impl AppliedVersion {
@@ -86,7 +91,9 @@ impl AppliedVersion {
         let meta = resource.meta();
         let (uid, generation) = (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default());
         let asked = resource.common().version.clone().unwrap_or_default();
-        Self { version: version.clone(), asked, uid, generation }
+        let refused = resource.status().and_then(|status| status.annotations.get(REFUSED_VERSION));
+        let was_refused = refused.is_some_and(|refused| *refused == asked);
+        Self { version: version.clone(), asked, uid, generation, was_refused }
     }
 
     /// Why `wanted`, for the same installation, may not follow; `None` if it may. A newer version
@@ -96,6 +103,7 @@ impl AppliedVersion {
     pub fn objection(&self, wanted: &Self, is_accepted: bool, kind: &'static str) -> Option<String> {
         let is_changed = wanted.uid == self.uid && wanted.generation > self.generation;
         let is_asked = is_changed
+            && !wanted.was_refused
             && Version::is_explicit(&wanted.asked)
             && wanted.asked != self.asked
             && wanted.version.satisfies(Some(&wanted.asked));
@@ -266,7 +274,8 @@ mod tests {
     #[test]
     fn record_is_read_again_and_shown() {
         let (uid, asked) = ("7".to_owned(), "1.22".to_owned());
-        let applied = AppliedVersion { version: "1.22.1".parse().unwrap(), asked, uid, generation: 2 };
+        let applied =
+            AppliedVersion { version: "1.22.1".parse().unwrap(), asked, uid, generation: 2, was_refused: false };
         let owner = InstallationOwner { applied: Some(applied), ..owner("1", "team-a", "knative-serving") };
         assert_eq!(InstallationOwner::decode(&owner.encode()).unwrap(), owner);
         let shown = "KnativeServing team-a/knative-serving of hub \"prod-eu\" (uid 1), since 2026-01-01T00:00:00Z";
@@ -297,7 +306,9 @@ mod tests {
             asked: asked.to_owned(),
             uid: uid.to_owned(),
             generation,
+            was_refused: false,
         };
+        let refused = |applied: AppliedVersion| AppliedVersion { was_refused: true, ..applied };
         let before = applied("1.23.0", "latest", "1", 4);
         let newer = Some("which is newer than the 1.22.1 of this resource");
         let minors = Some("across multiple MINOR versions");
@@ -316,6 +327,9 @@ mod tests {
             (applied("1.22.1", "latest", "1", 5), true, newer),
             (applied("1.22.1", "", "1", 9), false, newer),
             (applied("1.22.1", "1.24", "1", 5), true, newer),
+            // Restored to an older time, and then changed in other fields.
+            (refused(applied("1.22.1", "1.22", "1", 6)), true, newer),
+            (applied("1.22.1", "1.22.1", "1", 7), true, None),
             (applied("1.25.0", "1.25", "2", 5), false, minors),
             (applied("1.25.0", "latest", "1", 5), false, minors),
             // It was tried only: the status has no version, or an older one.

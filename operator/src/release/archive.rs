@@ -128,8 +128,8 @@ impl Archive {
         });
     }
 
-    /// Stores `version` of `component`. With `compare`, replaces one with other contents, and drops
-    /// what is not used any more.
+    /// Stores `version` of `component`, and drops what is not used any more. With `compare`, replaces
+    /// one with other contents.
     async fn store(
         &self,
         bundle: Bundle,
@@ -139,8 +139,9 @@ impl Archive {
     ) -> Result<(), String> {
         let failed = |error: kube::Error| error_text(&error);
         let (maps, name) = (self.maps(), name(component, version));
+        // A resource has it now, and so no longer the one before.
         if !compare && maps.get_metadata_opt(&name).await.map_err(failed)?.is_some() {
-            return Ok(());
+            return self.remove_unused(&bundle, component, version).await;
         }
         let stored = maps.get_opt(&name).await.map_err(failed)?;
         let of = version.clone();
@@ -161,7 +162,7 @@ impl Archive {
                 created => drop(created.map_err(failed)?),
             }
         }
-        if compare { self.remove_unused(&bundle, component, version).await } else { Ok(()) }
+        self.remove_unused(&bundle, component, version).await
     }
 
     /// Removes the releases of `component` that no resource has, and that `bundle` has: they can be

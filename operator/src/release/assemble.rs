@@ -55,6 +55,14 @@ pub struct Library {
 }
 
 impl Library {
+    /// Keeps `version`, which `resource` has or is about to have, in the archive: see
+    /// [`Archive::keep`].
+    pub fn keep(&self, resource: &Knative, version: &Version, is_new: bool) {
+        if let Some(archive) = self.archive.as_ref().filter(|_| resource.common().manifests.is_empty()) {
+            archive.keep(self.bundle.root(), resource.component(), version, is_new);
+        }
+    }
+
     /// Assembles the release that `resource` asks for, in `version`.
     pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
         let CommonSpec { manifests, additional_manifests, .. } = resource.common();

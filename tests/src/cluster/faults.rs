@@ -48,6 +48,14 @@ impl Cluster {
         self.start_again().await
     }
 
+    /// Upgrades the control plane to the binaries in `folder`, which is one of
+    /// `KUBERNETES=minor tests/tools/install.sh`.
+    pub async fn upgrade(&mut self, folder: &Path) -> Result<()> {
+        self.binaries = Some(folder.to_owned());
+        self.components.retain(|component, _| *component == FOLDER);
+        self.start_again().await
+    }
+
     async fn start_again(&mut self) -> Result<()> {
         self.run("etcd", &self.etcd())?;
         self.start_apiserver().await?;

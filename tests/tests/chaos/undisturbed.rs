@@ -71,6 +71,7 @@ impl Undisturbed {
             if next == state {
                 break;
             }
+            assert!(Instant::now() < deadline, "{config:?} does not come to rest on {name}");
             state = next;
         }
         known.insert(config, state.clone());

@@ -92,7 +92,10 @@ fn resources_without_spec_are_admitted_and_installed() {
                 // kubectl reads before it writes; a status update may come in between.
                 let object = bare(component, forms.clone()).to_string();
                 let mut output = (false, "the object has been modified".to_owned());
-                while !output.0 && output.1.contains("the object has been modified") {
+                for _ in 0..20 {
+                    if output.0 || !output.1.contains("the object has been modified") {
+                        break;
+                    }
                     output = hub.kubectl_output(&["replace", "-f", "-"], &object).await;
                 }
                 assert!(output.0, "{}", output.1);

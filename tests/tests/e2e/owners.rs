@@ -44,6 +44,11 @@ pub async fn state(cluster: &Cluster, place: &str) -> Result<BTreeMap<String, (S
     Ok(state)
 }
 
+/// Uids of the Deployments and Pods in `place`: a generation counts changes of annotations, too.
+pub async fn uids(cluster: &Cluster, place: &str) -> Result<BTreeMap<String, String>> {
+    Ok(state(cluster, place).await?.into_iter().map(|(name, (uid, _))| (name, uid)).collect())
+}
+
 /// The uid of `kube-system`, which identifies a cluster.
 pub async fn identity(cluster: &Cluster) -> Result<String> {
     let namespace = Api::<Namespace>::all(cluster.client()).get("kube-system").await?;

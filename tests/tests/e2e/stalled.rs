@@ -70,7 +70,8 @@ impl Valve {
         let mut kept = self.kept.subscribe();
         let first = tokio::time::timeout(INSTALL, kept.wait_for(|kept| *kept > 0)).await;
         first.map_err(|_| format!("no write of {MAPS}* after {INSTALL:?}"))??;
-        while tokio::time::timeout(quiet, kept.changed()).await.is_ok() {}
+        let quiet = async { while tokio::time::timeout(quiet, kept.changed()).await.is_ok() {} };
+        tokio::time::timeout(INSTALL, quiet).await.map_err(|_| format!("writes go on after {INSTALL:?}"))?;
         Ok(())
     }
 }

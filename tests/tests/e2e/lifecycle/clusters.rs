@@ -30,7 +30,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         let (old, new) = tokio::try_join!(Cluster::spoke("former"), Cluster::spoke("latter"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let spokes = [("spoke", &old), ("other", &new)];
-        let (hub, product) = hub("mover", &releases, plugins.path(), &spokes).await?;
+        let (hub, mut product) = hub("mover", &releases, plugins.path(), &spokes).await?;
         share_secret(&hub, "other", "spoke").await?;
         let before = [objects(&old.client()).await?, objects(&new.client()).await?];
         // A version that could not follow the one of another cluster.
@@ -63,7 +63,9 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         delete(&hub, &resource).await?;
         nothing_left(&old, &before[0]).await?;
 
-        // Without the operator's namespace, nothing blocks requests.
+        // Without the operator's namespace, nothing blocks requests, also if no webhook runs when
+        // it is deleted.
+        product.webhook = None;
         hub.kubectl(&["delete", "namespace", product::NAMESPACE, "--wait=false"], "").await?;
         for configuration in CONFIGURATIONS {
             hub.kubectl(&["wait", "--for=delete", configuration, "--timeout=60s"], "").await?;

@@ -73,6 +73,11 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
             // The definition may be gone as well.
             if error.to_string().contains("no matches for kind") { Ok(()) } else { Err(error) }
         })?;
-        nothing_left(&spoke, &before).await
+        nothing_left(&spoke, &before).await?;
+
+        // A running webhook leaves nothing that blocks requests.
+        hub.kubectl(&["delete", "namespace", product::NAMESPACE, "--wait=false"], "").await?;
+        let left = ["wait", "--for=delete", "mutatingwebhookconfiguration/defaulting.operator.knative.dev"];
+        hub.kubectl(&[&left[..], &["--timeout=60s"]].concat(), "").await.map(drop)
     });
 }

@@ -4,6 +4,9 @@
 mod chart;
 mod clusters;
 mod definitions;
+mod document;
+mod kubernetes;
+mod last_release;
 mod matrix;
 mod records;
 mod restored;

@@ -5,34 +5,16 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, releases};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{TEAM, event, hub};
-use crate::owners::{ANCHOR, PLACE, state};
-use crate::support::{apply, delete, eventing, gone, has_condition, namespace, nothing_left, ready, run, serving};
+use crate::owners::{ANCHOR, PLACE};
+use crate::support::{apply, delete, eventing, gone, namespace, nothing_left, ready, run, serving};
 
 /// Deletes `resource` while the operator is away, after `lose` was run on `cluster`.
 async fn delete_without_record(hub: &Cluster, resource: &Value, cluster: &Cluster, lose: &[&str]) -> Result<()> {
     cluster.kubectl(lose, "").await?;
     hub.kubectl(&["delete", "-f", "-", "--wait=false"], &resource.to_string()).await.map(drop)
-}
-
-/// Deletes `eventing` on `spoke` while a user has a Broker there: as the annotation asks, nothing is
-/// deleted before the Broker is.
-async fn wait_for_objects_of_users(hub: &Cluster, spoke: &Cluster, eventing: &Value) -> Result<()> {
-    let broker = json!({"apiVersion": "eventing.knative.dev/v1", "kind": "Broker",
-        "metadata": {"name": "of-a-user", "namespace": "default"}, "spec": {}});
-    apply(spoke, &broker).await?;
-    let installed = state(spoke, "knative-eventing").await?;
-    // The block of docs/operate/lifecycle.md.
-    let resource = ["knativeeventing", "knative-eventing", "-n", TEAM];
-    hub.kubectl(&[&["annotate"][..], &resource, &["operator.knative.dev/on-delete=wait"]].concat(), "").await?;
-    hub.kubectl(&[&["delete", "--wait=false"][..], &resource].concat(), "").await?;
-    has_condition(hub, eventing, "InstallSucceeded", "Uninstalling", "objects of users: 1 brokers.eventing").await?;
-    assert_eq!(state(spoke, "knative-eventing").await?, installed, "something was deleted");
-
-    delete(spoke, &broker).await?;
-    gone(hub, eventing).await
 }
 
 #[test]
@@ -76,7 +58,7 @@ fn lost_record_leaves_nothing_behind() {
         delete_without_record(&hub, &local, &hub, &lose).await?;
         product.start_operator(&hub).await?;
         gone(&hub, &local).await?;
-        wait_for_objects_of_users(&hub, &spoke, &beside).await?;
+        delete(&hub, &beside).await?;
         nothing_left(&hub, &before[1]).await?;
         nothing_left(&spoke, &before[0]).await
     });

@@ -69,7 +69,16 @@ fn hub_restored_from_a_dump_changes_nothing_on_a_spoke_that_is_ahead() {
         nothing_is_written(&mut audit, &spoke).await?;
         assert_eq!(state(&spoke, PLACE).await?, installed);
 
-        // Changes count again.
+        // Other changes, after which the resource is newer than the one that asked for 1.2.
+        for value in ["1", "2", "3"] {
+            let mut changed = old.clone();
+            changed["spec"]["config"] = json!({"defaults": {"changed": value}});
+            apply(&hub, &changed).await?;
+        }
+        nothing_is_written(&mut audit, &spoke).await?;
+        has_condition(&hub, &old, "VersionMigrationEligible", "Error", part).await?;
+
+        // Changes of the version count again.
         apply(&hub, &asking("knative-serving", Some("spoke"), "1.2")).await?;
         has_version(&hub, "1.2.0").await?;
         assert_eq!(state(&spoke, PLACE).await?, installed);

@@ -12,7 +12,7 @@ use knative_operator_shared::name;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::remaining::objects;
-use knative_operator_tests::{Result, wait};
+use knative_operator_tests::{Result, project, wait};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use rustix::process::Signal;
@@ -30,8 +30,9 @@ pub(super) struct Site {
     hub: Cluster,
     spoke: Cluster,
     product: Product,
-    /// Folder of the bundle.
+    /// Folder of the bundle, and that of the plugins and of dumps.
     bundle: PathBuf,
+    folder: PathBuf,
     /// The versions in it besides those of the small release.
     newer: &'static [&'static str],
 }
@@ -50,7 +51,7 @@ impl Site {
         for place in [TEAM, knative_fleet::PLACE] {
             namespace(&hub, place).await?;
         }
-        Ok(Self { hub, spoke, product, bundle: bundle_folder, newer: AT_FIRST })
+        Ok(Self { hub, spoke, product, bundle: bundle_folder, folder: folder.to_owned(), newer: AT_FIRST })
     }
 
     fn servings(&self, state: State) -> Api<KnativeServing> {
@@ -98,7 +99,13 @@ impl Site {
             }
             delete(&self.hub, &asking(state, ASKED[1], "")).await?;
         }
-        for (cluster, before) in [&self.hub, &self.spoke].into_iter().zip(before) {
+        for (cluster, mut before) in [&self.hub, &self.spoke].into_iter().zip(before) {
+            if event == Event::Reinstalled {
+                // The Pods of the operator have other names.
+                let is_of_chart = |object: &String| object.contains(&format!(" {}/", product::NAMESPACE));
+                before.retain(|object| !is_of_chart(object));
+                before.extend(objects(&cluster.client()).await?.into_iter().filter(is_of_chart));
+            }
             nothing_lost(cluster, &before).await?;
             nothing_left(cluster, &before).await?;
         }
@@ -176,7 +183,37 @@ impl Site {
                 let is_back = |found: Option<&Deployment>| found.is_some();
                 wait::until(&self.deployments(), DELETED, INSTALL, "repaired", is_back).await.map(drop)
             }
+            Event::NamespaceDeleted => {
+                let line = ["delete", "namespace", PLACE, "--ignore-not-found", "--timeout=120s"];
+                self.spoke.kubectl(&line, "").await.map(drop)
+            }
+            Event::SpokeReplaced => {
+                self.spoke.replace().await?;
+                product::register(&self.hub, &self.spoke, "spoke").await
+            }
+            Event::HubRestored => {
+                let dump = self.folder.join("dump");
+                self.hub.dump(&dump).await?;
+                self.end(state, event).await?;
+                self.hub.restore(&dump).await?;
+                Ok(fs::remove_dir_all(dump)?)
+            }
+            Event::Reinstalled => self.reinstall().await,
         }
+    }
+
+    /// Uninstalls the chart, and installs it again with the same values.
+    async fn reinstall(&mut self) -> Result<()> {
+        let place = ["--namespace", product::NAMESPACE, "--wait", "--timeout", "2m"];
+        self.hub.helm(&[&["uninstall", "knative-operator"], &place[..]].concat()).await?;
+        let (chart, file) = (project().join("charts/knative-operator"), self.hub.dir().join("values.json"));
+        let (chart, file) = (chart.display().to_string(), file.display().to_string());
+        self.product.stop_operator(Signal::TERM)?;
+        self.product.webhook = None;
+        let install = ["install", "knative-operator", &chart, "--values", &file];
+        self.hub.helm(&[&install, &place[..]].concat()).await?;
+        self.product.start_webhook(&self.hub).await?;
+        self.product.start_operator(&self.hub).await
     }
 
     /// Runs an operator without the new version, which is kept where it is installed and reported
