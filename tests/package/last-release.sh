@@ -3,7 +3,7 @@
 # is tests/charts/knative-operator-VERSION.tgz: the folder charts/knative-operator of that commit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-version=0.2.0 commit=889703a6
+version=0.2.0 commit=889703ae
 cache=${KNATIVE_OPERATOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/knative-operator}/last-release
 folder=$cache/$version
 if [ ! -x "$folder/knative-operator" ] || [ ! -x "$folder/knative-operator-webhook" ]; then

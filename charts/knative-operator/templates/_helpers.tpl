@@ -162,7 +162,8 @@ or a bundle of one's own, are not looked at; helm template can't see a cluster. 
 {{- $asked := $spec.version | default "" | toString | lower | trimPrefix "v" }}
 {{- $newest := $installed }}
 {{- if and (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$" $installed) (not $spec.manifests) (not .metadata.deletionTimestamp) }}
-{{- range $versions }}
+{{- $keeps := ($.Values.knative_operator.releases | default dict).keepInstalled }}
+{{- range ternary (list) $versions (not (empty $keeps)) }}
 {{- $isAsked := or (has $asked (list "" "latest" .)) (and (regexMatch "^[0-9]+[.][0-9]+$" $asked) (hasPrefix (printf "%s." $asked) .)) }}
 {{- if and $isAsked (semverCompare (printf ">%s" $newest) .) }}{{- $newest = . }}{{- end }}
 {{- end }}

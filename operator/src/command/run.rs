@@ -100,6 +100,10 @@ pub struct RunArgs {
     /// workloads or admission webhooks of others, which may read what is installed there.
     #[arg(long, env = "REFUSE_USED_NAMESPACES")]
     pub refuse_used_namespaces: bool,
+    /// Keeps the installed version of Knative while it is one that spec.version means: an operator
+    /// with a newer release bundle upgrades nothing by itself.
+    #[arg(long)]
+    pub keep_installed_versions: bool,
     /// Whether to install on this cluster itself. With false, the operator ignores resources
     /// without a ClusterProfile, and needs few permissions on this cluster.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
@@ -180,6 +184,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         enable_fleets,
         hub_name,
         refuse_used_namespaces,
+        keep_installed_versions,
         local_installation,
         enforce_authorization,
         admin,
@@ -260,6 +265,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 manages_fleets: enable_fleets,
                 installs_locally: local_installation,
                 refuses_used_namespaces: refuse_used_namespaces,
+                keeps_installed_versions: keep_installed_versions,
                 authors: enforce_authorization.then(|| Authors::new(hub.clone(), &system_namespace)),
                 hub_changed: Notify::new(),
                 go_operator: GoOperator::default(),

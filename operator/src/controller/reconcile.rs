@@ -248,6 +248,14 @@ enum Target {
 
 /// Selects the version; the error tells why it may not follow the installed one.
 fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
+    let common = resource.common();
+    if cx.keeps_installed_versions
+        && common.manifests.is_empty()
+        && let Some(installed) = resource.installed_version()
+        && installed.satisfies(common.version.as_deref())
+    {
+        return Ok(Target::Version(installed));
+    }
     match release::select_version(&cx.library.bundle, resource) {
         Ok(version) => Ok(Target::Version(version)),
         Err(VersionSelectionError::Ineligible(why)) => Err(why.to_string()),

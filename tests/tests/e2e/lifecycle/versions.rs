@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::measure::{Audit, Request};
-use knative_operator_tests::product::{self, SPOKE_USER};
+use knative_operator_tests::product::{self, Product, SPOKE_USER};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::{Result, project, wait};
 use kube::api::DeleteParams;
@@ -109,16 +109,34 @@ async fn restore(hub: &Cluster, asked: &Value, status: Option<&str>) -> Result<(
     Ok(())
 }
 
+/// With the flag, an operator whose bundle has a newer patch upgrades nothing; without it, it does.
+async fn is_kept_on_request(hub: &Cluster, spoke: &Cluster, product: &mut Product, folder: &Path) -> Result<()> {
+    bundle(folder, &["1.1.1"])?;
+    let flag =
+        r#"[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--keep-installed-versions"}]"#;
+    let deployment = ["deployment/knative-operator", "-n", product::NAMESPACE];
+    hub.kubectl(&[&["patch", "--type=json", "-p", flag], &deployment[..]].concat(), "").await?;
+    let mut audit = Audit::of(spoke, SPOKE_USER)?;
+    product.restart_operator(hub, Signal::TERM).await?;
+    nothing_is_written(&mut audit, spoke).await?;
+    has_version(hub, "1.1.0").await?;
+    hub.kubectl(&[&["rollout", "undo"], &deployment[..]].concat(), "").await?;
+    product.restart_operator(hub, Signal::TERM).await?;
+    has_version(hub, "1.1.1").await
+}
+
 #[test]
 fn version_moves_only_when_asked() {
     run(async {
         let (folder, plugins) = (tempfile::tempdir()?, tempfile::tempdir()?);
         let folder = folder.path().join("bundle");
-        let releases = bundle(&folder, &["1.1.1"])?;
+        let releases = bundle(&folder, &[])?;
         let spoke = Cluster::spoke("versions").await?;
         let (hub, mut product) = hub("versions-hub", &releases, plugins.path(), &[("spoke", &spoke)]).await?;
         apply(&hub, &asking("1.1")).await?;
-        has_version(&hub, "1.1.1").await?;
+        has_version(&hub, "1.1.0").await?;
+        jobs_done(&spoke, PLACE, ANCHOR).await?;
+        is_kept_on_request(&hub, &spoke, &mut product, &folder).await?;
         jobs_done(&spoke, PLACE, ANCHOR).await?;
         let installed = state(&spoke, PLACE).await?;
 
