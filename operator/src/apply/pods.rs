@@ -37,28 +37,60 @@ const VALID: Duration = Duration::from_secs(300);
 /// Why workloads are not available.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The sentence about each, and whether it replaces the words of the workload's own status.
-    pub sentences: BTreeMap<ObjectId, Finding>,
+    /// What was found about each.
+    pub found: Found,
     /// Answers of logs and events, for the next time.
     pub answers: Answers,
 }
 
-/// What was found about a workload.
+/// Causes of workloads, or why they are unknown.
+pub type Found = BTreeMap<ObjectId, Result<Cause, String>>;
+
+/// The sentences about `found`: one for all workloads that share a cause.
+pub fn sentences(found: &Found) -> BTreeMap<ObjectId, Finding> {
+    let causes: Vec<(&ObjectId, &Cause)> =
+        found.iter().filter_map(|(id, found)| Some((id, found.as_ref().ok()?))).collect();
+    let unknown = found.iter().filter_map(|(id, found)| Some((id.clone(), Finding::Unknown(found.clone().err()?))));
+    let mut sentences: BTreeMap<ObjectId, Finding> = unknown.collect();
+    for group in groups(causes.iter().map(|(_, cause)| *cause)) {
+        let sentence = Finding::of(&group.cause, group.sentence());
+        sentences.extend(group.members.iter().map(|member| (causes[*member].0.clone(), sentence.clone())));
+    }
+    sentences
+}
+
+/// The sentence about a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// The cause.
     Cause(String),
+    /// A step on the way.
+    Progress(String),
     /// The cause is unknown, for this reason.
     Unknown(String),
+}
+
+impl Finding {
+    fn of(cause: &Cause, sentence: String) -> Self {
+        if cause.is_progress() { Self::Progress(sentence) } else { Self::Cause(sentence) }
+    }
+
+    /// What was found, for people.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Cause(text) | Self::Progress(text) | Self::Unknown(text) => text,
+        }
+    }
 }
 
 /// Answers of logs and events, by cause, each with its time.
 pub type Answers = HashMap<String, (Extra, Instant)>;
 
-/// Finds out why `workloads` are not available, from at most three requests. Those without an
-/// answer have no entry. `answers` are earlier answers.
+/// Finds out why `workloads` are not available, from at most three requests: those in the namespace
+/// of the first, which is that of the installation. Those without an answer have no entry.
+/// `answers` are earlier answers.
 pub async fn causes(client: &Client, workloads: &[ObjectId], answers: Answers) -> Findings {
-    let mut findings = Findings { answers, sentences: BTreeMap::new() };
+    let mut findings = Findings { answers, found: Found::new() };
     findings.answers.retain(|_, (_, at)| at.elapsed() < VALID);
     let Some(namespace) = workloads.first().map(|first| first.namespace.clone()) else { return findings };
     let workloads: Vec<&ObjectId> = workloads.iter().filter(|id| id.namespace == namespace).collect();
@@ -66,8 +98,7 @@ pub async fn causes(client: &Client, workloads: &[ObjectId], answers: Answers) -
         Ok(pods) => pods,
         Err(Unanswered::Denied) => {
             let why = format!("the cause is unknown without the permission to list pods in {namespace}");
-            let unknown = workloads.into_iter().map(|id| (id.clone(), Finding::Unknown(why.clone())));
-            findings.sentences.extend(unknown);
+            findings.found.extend(workloads.into_iter().map(|id| (id.clone(), Err(why.clone()))));
             return findings;
         }
         Err(Unanswered::Failed) => return findings,
@@ -82,10 +113,12 @@ pub async fn causes(client: &Client, workloads: &[ObjectId], answers: Answers) -
     let mut ask = Ask { client, namespace: &namespace, answers: &mut findings.answers };
     ask.complete(&mut groups, &known).await;
     for group in &groups {
-        let sentence = Finding::Cause(group.sentence());
-        let members = group.members.iter().map(|member| (known[*member].0.clone(), sentence.clone()));
-        findings.sentences.extend(members);
+        let asked = group.members.iter().find(|member| known[**member].1.subject == group.cause.subject);
+        if let Some(asked) = asked {
+            known[*asked].1.extra.clone_from(&group.cause.extra);
+        }
     }
+    findings.found.extend(known.into_iter().map(|(id, cause, _)| (id, Ok(cause))));
     // A Deployment tells itself why it has no Pods.
     let has_pods = |id: &ObjectId| pods.items.iter().any(|pod| pod.is_of(id));
     let without_pods = workloads.iter().find(|id| id.kind != "Deployment" && !has_pods(id));
@@ -94,8 +127,7 @@ pub async fn causes(client: &Client, workloads: &[ObjectId], answers: Answers) -
         if let Ok(events) = events(client, &namespace, &selector).await
             && let Some(cause) = pod_cause::from_events_of_workload(&events.items)
         {
-            let sentence = cause.sentence(std::slice::from_ref(&cause.subject));
-            findings.sentences.insert((*id).clone(), Finding::Cause(sentence));
+            findings.found.insert((*id).clone(), Ok(cause));
         }
     }
     findings
@@ -216,3 +248,7 @@ async fn get<T: DeserializeOwned>(
     let answer = tokio::time::timeout(TIMEOUT, client.request(request)).await;
     answer.map_err(|_| Unanswered::Failed)?.map_err(Unanswered::from)
 }
+
+#[cfg(test)]
+#[path = "pods_tests.rs"]
+mod tests;

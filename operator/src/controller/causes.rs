@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::events::Events;
 use crate::apply::observed::ObservedState;
-use crate::apply::pods::{self, Answers, Finding, Findings};
+use crate::apply::pods::{self, Answers, Finding, Findings, Found};
 use crate::object::{Digest, ObjectId};
 
 /// Time for which a workload is not available before the operator asks why.
@@ -31,7 +31,7 @@ const REASON: &str = "WorkloadNotReady";
 pub struct Causes {
     /// The workloads, each with its desired content.
     waiting: BTreeMap<ObjectId, Digest>,
-    known: BTreeMap<ObjectId, Finding>,
+    found: Found,
     answers: Answers,
     /// When to ask next, and how often that was done.
     due: Option<Instant>,
@@ -48,9 +48,9 @@ struct Running {
 }
 
 impl Causes {
-    /// The findings, by workload.
-    pub fn known(&self) -> &BTreeMap<ObjectId, Finding> {
-        &self.known
+    /// The sentences about the workloads that still wait.
+    pub fn known(&self) -> BTreeMap<ObjectId, Finding> {
+        pods::sentences(&self.found)
     }
 
     /// When to ask next; `None` while nothing waits, or requests are under way.
@@ -64,12 +64,13 @@ impl Causes {
             .running
             .as_ref()
             .and_then(|running| running.findings.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let Some(Findings { sentences, answers }) = found else { return };
+        let Some(Findings { found, answers }) = found else { return };
         self.running = None;
         self.answers = answers;
-        self.known = sentences.into_iter().filter(|(id, _)| self.waiting.contains_key(id)).collect();
+        self.found = found.into_iter().filter(|(id, _)| self.waiting.contains_key(id)).collect();
+        let known = self.known();
         let mut by_cause: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (id, finding) in &self.known {
+        for (id, finding) in &known {
             if let Finding::Cause(cause) = finding {
                 by_cause.entry(cause).or_default().push(&id.name);
             }
@@ -92,7 +93,7 @@ impl Causes {
     /// The same at the time `now`, without requests: whether they are due.
     fn schedule(&mut self, waiting: BTreeMap<ObjectId, Digest>, now: Instant) -> bool {
         let is_new = waiting.iter().any(|(id, digest)| self.waiting.get(id) != Some(digest));
-        self.known.retain(|id, _| waiting.get(id).is_some_and(|digest| self.waiting.get(id) == Some(digest)));
+        self.found.retain(|id, _| waiting.get(id).is_some_and(|digest| self.waiting.get(id) == Some(digest)));
         self.waiting = waiting;
         if self.waiting.is_empty() {
             *self = Self::default();
@@ -132,6 +133,7 @@ mod tests {
 
     use super::*;
     use crate::object::CompactObject;
+    use crate::object::cause::{Cause, CauseKind};
 
     fn waiting(names: &[(&str, u32)]) -> BTreeMap<ObjectId, Digest> {
         let of = |(name, content): &(&str, u32)| {
@@ -164,11 +166,13 @@ mod tests {
     fn finding_is_forgotten_with_its_content() {
         let (mut causes, now) = (Causes::default(), Instant::now());
         causes.schedule(waiting(&[("a", 1), ("b", 1)]), now);
-        let finding = |why: &str| Finding::Cause(why.to_owned());
-        causes.known = waiting(&[("a", 1), ("b", 1)]).into_keys().map(|id| (id, finding("why"))).collect();
+        let image = |id: &ObjectId| Cause::new(CauseKind::Image, &id.name, "not found");
+        causes.found = waiting(&[("a", 1), ("b", 1)]).into_keys().map(|id| (id.clone(), Ok(image(&id)))).collect();
         causes.schedule(waiting(&[("a", 1), ("b", 1)]), now);
-        assert_eq!(causes.known().len(), 2);
+        let both = Finding::Cause("cannot pull images \"a\" and \"b\": not found".to_owned());
+        assert_eq!(causes.known().into_values().collect::<Vec<_>>(), [both.clone(), both]);
         causes.schedule(waiting(&[("a", 2), ("b", 1)]), now);
-        assert_eq!(causes.known().keys().map(|id| id.name.as_str()).collect::<Vec<_>>(), ["b"]);
+        let one = Finding::Cause("cannot pull image \"b\": not found".to_owned());
+        assert_eq!(causes.known().into_values().collect::<Vec<_>>(), [one]);
     }
 }

@@ -256,7 +256,7 @@ impl Install<'_> {
             is_new: stored.is_new,
             causes: {
                 state.causes.collect(&self.cx.events, self.resource);
-                state.causes.known().clone()
+                state.causes.known()
             },
         };
         let mut throttle = std::mem::take(&mut state.throttle);

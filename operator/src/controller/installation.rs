@@ -18,7 +18,6 @@ use super::state::OwnedAnchor;
 use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observed::ObservedState;
-use crate::apply::pods::Finding;
 use crate::apply::remove::{self, Deletion};
 use crate::apply::store_error::StoreError;
 use crate::apply::target::Target;
@@ -208,10 +207,8 @@ impl Installation<'_> {
                 Some(Health::Ready) => entry.done = true,
                 Some(Health::Failed(reason)) => {
                     report.waiting.insert(item.id.clone(), self.plan.digest(item));
-                    let cause = match self.causes.get(&item.id) {
-                        Some(Finding::Cause(why) | Finding::Unknown(why)) => format!(" ({why})"),
-                        None => String::new(),
-                    };
+                    let cause = self.causes.get(&item.id).map(|found| format!(" ({})", found.text()));
+                    let cause = cause.unwrap_or_default();
                     report.failures.push(format!("Job {name} failed: {reason}{cause}; delete it to run it again"));
                 }
                 Some(Health::Waiting(wait)) if is_upgrade => {

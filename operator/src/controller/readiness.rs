@@ -35,7 +35,7 @@ pub fn unavailable<'p>(plan: &'p Plan, observed: &ObservedState) -> Vec<(&'p Ite
 pub fn with_cause(wait: Wait, id: &ObjectId, causes: &PodCauses) -> Wait {
     let reason = match causes.get(id) {
         None => return wait,
-        Some(Finding::Cause(cause)) => cause.clone(),
+        Some(Finding::Cause(cause) | Finding::Progress(cause)) => cause.clone(),
         Some(Finding::Unknown(why)) => format!("{}; {why}", wait.reason),
     };
     Wait { reason, ..wait }

@@ -3,6 +3,9 @@
 
 use std::fmt::Write;
 
+/// Label of the last step of a node that is no trouble.
+pub const LAST_STEP: &str = "its last step";
+
 /// Kinds of causes, the most telling first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CauseKind {
@@ -88,6 +91,15 @@ impl Cause {
         Self { kind, subject: subject.to_owned(), detail: detail.into(), extra: None, needs: Needs::default() }
     }
 
+    /// Whether it is a step on the way, not trouble: images are pulled, or Pods drain.
+    pub fn is_progress(&self) -> bool {
+        match self.kind {
+            CauseKind::Draining => true,
+            CauseKind::Creation => self.extra.as_ref().is_none_or(|extra| extra.label == LAST_STEP),
+            _ => false,
+        }
+    }
+
     /// Whether `other` is the same cause, of other images or containers.
     pub fn is_same(&self, other: &Self) -> bool {
         self.kind == other.kind && self.detail == other.detail
@@ -164,23 +176,20 @@ impl Group {
 pub fn groups<'c>(causes: impl Iterator<Item = &'c Cause>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (position, cause) in causes.enumerate() {
-        match groups.iter_mut().find(|group| group.cause.is_same(cause)) {
-            Some(group) => {
-                group.members.push(position);
-                if !group.subjects.contains(&cause.subject) {
-                    group.subjects.push(cause.subject.clone());
-                }
-                if group.cause.extra.is_none() && cause.extra.is_some() {
-                    // The subject with the extra comes first.
-                    group.subjects.retain(|subject| *subject != cause.subject);
-                    group.subjects.insert(0, cause.subject.clone());
-                    group.cause = cause.clone();
-                }
-            }
-            None => {
-                let subjects = vec![cause.subject.clone()];
-                groups.push(Group { cause: cause.clone(), members: vec![position], subjects });
-            }
+        let Some(group) = groups.iter_mut().find(|group| group.cause.is_same(cause)) else {
+            let subjects = vec![cause.subject.clone()];
+            groups.push(Group { cause: cause.clone(), members: vec![position], subjects });
+            continue;
+        };
+        group.members.push(position);
+        if !group.subjects.contains(&cause.subject) {
+            group.subjects.push(cause.subject.clone());
+        }
+        if group.cause.extra.is_none() && cause.extra.is_some() {
+            // The subject with the extra comes first.
+            group.subjects.retain(|subject| *subject != cause.subject);
+            group.subjects.insert(0, cause.subject.clone());
+            group.cause = cause.clone();
         }
     }
     groups.sort_by_key(|group| group.cause.kind);
@@ -193,6 +202,18 @@ mod tests {
 
     fn sentences(causes: &[Cause]) -> Vec<String> {
         groups(causes.iter()).iter().map(Group::sentence).collect()
+    }
+
+    #[test]
+    fn pulling_and_draining_are_no_trouble() {
+        let creation = |label: Option<&str>| Cause {
+            extra: label.map(|label| Extra { label: label.to_owned(), text: "x".to_owned() }),
+            ..Cause::new(CauseKind::Creation, "a", "")
+        };
+        assert!(creation(None).is_progress() && creation(Some(LAST_STEP)).is_progress());
+        assert!(Cause::new(CauseKind::Draining, "", "later").is_progress());
+        assert!(!creation(Some("FailedMount")).is_progress());
+        assert!(!Cause::new(CauseKind::Image, "a", "not found").is_progress());
     }
 
     #[test]

@@ -274,7 +274,7 @@ mod tests {
                 "container has runAsNonRoot and image will run as root",
             ),
             (
-                r#"rpc error: code = Unknown desc = failed to generate spec: no command specified"#,
+                "rpc error: code = Unknown desc = failed to generate spec: no command specified",
                 "failed to generate spec: no command specified",
             ),
         ] {

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use super::cause::{Cause, CauseKind, Extra, Needs};
+use super::cause::{Cause, CauseKind, Extra, LAST_STEP, Needs};
 use super::foreign_text::{last_words, pull_error, runtime_error, scheduler_text, tidy};
 use super::identity::Id;
 use super::pod::{ContainerStatus, Pod, PodEvent, State, Terminated};
@@ -28,8 +28,12 @@ pub fn of_workload<'p>(id: &Id, pods: &'p [Pod], now: Timestamp) -> Option<(Caus
         let until = last.metadata.deletion_timestamp.clone()?;
         return Some((Cause::new(CauseKind::Draining, "", until), last));
     };
+    // Pods that were evicted stay; others are in their place.
+    let is_replaced = |pod: &Pod| {
+        id.kind != "Job" && pod.status.phase == "Failed" && alive.iter().any(|other| other.status.phase != "Failed")
+    };
     let owner = newest.controller().map(|owner| &owner.uid);
-    let newest = alive.iter().filter(|pod| pod.controller().map(|owner| &owner.uid) == owner);
+    let newest = alive.iter().filter(|pod| pod.controller().map(|owner| &owner.uid) == owner && !is_replaced(pod));
     // By name, so that the same Pod is asked again.
     let causes = newest.filter_map(|pod| Some((of_pod(pod, now)?, *pod)));
     causes.min_by(|(a, pod), (b, other)| (a.kind, &pod.metadata.name).cmp(&(b.kind, &other.metadata.name)))
@@ -185,7 +189,7 @@ pub fn from_events(cause: &Cause, pod: &Pod, events: &[PodEvent]) -> Option<Extr
             trouble.or_else(|| {
                 let pulling = newest(&|e| matches!(e.reason.as_str(), "Pulling" | "Pulled"))?;
                 let is_pulling = pulling.reason == "Pulling";
-                is_pulling.then(|| Extra { label: "its last step".to_owned(), text: tidy(&pulling.message, pod) })
+                is_pulling.then(|| Extra { label: LAST_STEP.to_owned(), text: tidy(&pulling.message, pod) })
             })
         }
         CauseKind::Image => {

@@ -292,6 +292,14 @@ fn newest_template_of_workload_counts() {
     old["metadata"]["labels"]["pod-template-hash"] = json!("aaaa");
     let both = pods(vec![old.clone(), new]);
     assert_eq!(of("Deployment", "activator", &both), Some(format!(r#"cannot pull image "{IMAGE}": no such host"#)));
+    // An evicted Pod stays, and another one is in its place.
+    let mut evicted = pod_with(&Value::Null, &json!({"phase": "Failed", "reason": "Evicted", "message": "low"}));
+    let starting = waiting("ContainerCreating", "");
+    let mut starting = pod_with(&starting, &json!({"conditions": []}));
+    starting["status"]["startTime"] = json!("2026-11-26T12:00:55Z");
+    assert_eq!(of("Deployment", "activator", &pods(vec![evicted.clone(), starting])), None);
+    evicted["metadata"]["name"] = json!("activator-6f8b9c7d5-other");
+    assert_eq!(of("Deployment", "activator", &pods(vec![evicted])).unwrap(), "the node rejected Pods: Evicted: low");
     // Others have similar names.
     assert_eq!(of("Deployment", "activator-6f8b9c7d5", &both), None);
     assert_eq!(of("StatefulSet", "activator", &both), None);
