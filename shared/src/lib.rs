@@ -5,7 +5,8 @@
 //! [`customize`] what users may set without a permission, [`authorization`] the permissions that a
 //! write needs, [`patch`] the patches of `spec.patches`, [`fleet`] placement, stages and content of
 //! fleets, [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits
-//! of messages, [`yaml`] YAML as Kubernetes reads it, [`strict`] JSON without guesses.
+//! of messages, [`redact`] what they must not contain, [`yaml`] YAML as Kubernetes reads it,
+//! [`strict`] JSON without guesses.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
@@ -21,6 +22,7 @@ pub mod label;
 pub mod name;
 pub mod patch;
 pub mod reason;
+pub mod redact;
 pub mod rules;
 pub mod strict;
 pub mod text;

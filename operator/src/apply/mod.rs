@@ -4,7 +4,8 @@
 //! and records it in [`observed`], [`differ`] decides about an object (pure), [`engine`] orders the
 //! writes by phase, [`write`] applies one object. [`anchor`] stores the inventory and the owner on
 //! the cluster; [`claim`] decides who that is. [`remove`] deletes what shows that it belongs to the
-//! installation ([`proof`]); [`sweep`] finds that where the inventory is lost.
+//! installation ([`proof`]); [`sweep`] finds that where the inventory is lost. [`pods`] asks why
+//! workloads are not available.
 
 pub mod anchor;
 pub mod claim;
@@ -18,6 +19,7 @@ mod managed_fields;
 pub mod observed;
 pub mod observer;
 mod ownership;
+pub mod pods;
 pub mod preserve;
 pub mod proof;
 mod records;

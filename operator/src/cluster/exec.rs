@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use knative_operator_shared::reason::Reason;
+use knative_operator_shared::redact::redact;
 use rustix::process::{Pid, Signal, kill_process_group};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -139,24 +140,10 @@ async fn read_tail(mut from: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>>
     }
 }
 
-/// `line` with likely tokens redacted: a JWT, or the word after "Bearer".
-fn redact_tokens(line: &str) -> String {
-    let mut bearer = false;
-    let words = line.split(' ').map(|word| {
-        let token = bearer
-            || word
-                .split(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
-                .any(|part| part.starts_with("eyJ") && part.len() > 20);
-        bearer = word.eq_ignore_ascii_case("bearer");
-        if token && !word.is_empty() { "[hidden]" } else { word }
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
 fn last_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let line = text.lines().map(str::trim).rfind(|l| !l.is_empty()).unwrap_or("no output on standard error");
-    redact_tokens(line).chars().take(LINE_LIMIT).collect()
+    redact(line).chars().take(LINE_LIMIT).collect()
 }
 
 /// Parses the plugin's output. Error messages don't quote it: it may contain a token.

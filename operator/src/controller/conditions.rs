@@ -1,12 +1,14 @@
 //! Conditions, computed from what a reconcile found. Pure.
 
+use std::collections::BTreeMap;
+
 use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{DEPENDENTS, State, States};
 
 use super::rejections;
 use crate::cluster::Unresolved;
-use crate::object::ObjectId;
 use crate::object::health::Wait;
+use crate::object::{Digest, ObjectId};
 
 /// Maximum number of objects or Deployments named in a message.
 const MAX_NAMED: usize = 5;
@@ -33,6 +35,8 @@ pub struct InstallationReport {
     pub pending: Vec<String>,
     /// Deployments that are not available, with the reason.
     pub unavailable: Vec<(String, Wait)>,
+    /// Workloads and Jobs whose Pods may tell why they wait, with their desired content.
+    pub waiting: BTreeMap<ObjectId, Digest>,
     /// Whether every object has been observed; right after the start none has.
     pub observed: bool,
     /// Whether an object is missing, because it was refused or deleted.
@@ -51,6 +55,7 @@ impl InstallationReport {
             failures: Vec::new(),
             pending: Vec::new(),
             unavailable: Vec::new(),
+            waiting: BTreeMap::new(),
             observed: false,
             has_missing_objects: false,
             unreachable: false,

@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
-use knative_operator_shared::label::{FIELD_MANAGER, ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, PROTECTED, WAIT};
+use knative_operator_shared::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, PROTECTED, WAIT};
 use knative_operator_shared::rules::is_protected;
-use kube::api::Patch;
-use serde_json::json;
 
 use super::conditions::ReconcileResult;
 use super::context::Context;
 use super::desired::Desired;
+use super::draining;
+use super::finalizers::remove_finalizer;
 use super::installed::{self, Lookup};
 use super::outcome::{Outcome, Requeue};
 use super::state::{Cluster, ReconcilerState};
@@ -38,9 +37,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval of checks for objects of users.
 const USERS_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Attempts to add the finalizer to a resource that changes all the time.
-const FINALIZER_ATTEMPTS: usize = 10;
 
 /// Performs one step of the deletion.
 pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerState) -> Requeue {
@@ -133,28 +129,6 @@ fn protection(resource: &Knative) -> Option<String> {
              before, and create it again afterwards"
         )
     })
-}
-
-/// Removes the finalizer, then calls `publish_event`.
-async fn remove_finalizer(cx: &Context, resource: &Knative, publish_event: impl FnOnce()) -> Requeue {
-    let finalizer = resource.component().finalizer();
-    let others: Vec<String> =
-        resource.meta().finalizers.iter().flatten().filter(|f| *f != finalizer).cloned().collect();
-    match set_finalizers(cx, resource, &others).await {
-        Ok(true) => {
-            publish_event();
-            Requeue::After(CHECK_INTERVAL)
-        }
-        Ok(false) => Requeue::After(CHECK_INTERVAL),
-        Err(error) => {
-            tracing::warn!(
-                name = resource.name(),
-                error = knative_operator_runtime::error_text(&error),
-                "failed to remove the finalizer"
-            );
-            Requeue::Retry
-        }
-    }
 }
 
 async fn publish_states(cx: &Context, resource: &Knative, state: &mut ReconcilerState, states: States) {
@@ -269,7 +243,7 @@ async fn delete_installation(
             return Err(DeletionError::Failed(why));
         }
         if !of_users.is_empty() && orphan::waits(resource) {
-            publish_progress(cx, resource, state, format!("the objects of users: {of_users}")).await;
+            publish_progress(cx, resource, state, format!("the objects of users: {of_users} to be deleted")).await;
             return Ok(Deleted::NotYet);
         }
         if !of_users.is_empty() {
@@ -300,12 +274,14 @@ async fn delete_installation(
         tracing::info!(name = resource.name(), left, "uninstalling");
         let named: Vec<_> = removed.remaining.iter().take(MAX_NAMED).map(ToString::to_string).collect();
         let more = if left > named.len() { format!(" and {} more", left - named.len()) } else { String::new() };
-        publish_progress(cx, resource, state, format!("{}{more}", named.join(", "))).await;
+        let drains = draining::describe(&mut state.draining, &cluster.client, &removed.remaining).await;
+        let drains = drains.map(|pods| format!(": {pods}")).unwrap_or_default();
+        publish_progress(cx, resource, state, format!("{}{more} to be deleted{drains}", named.join(", "))).await;
         return Ok(Deleted::Some);
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
     if let Some(left) = store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
-        publish_progress(cx, resource, state, left).await;
+        publish_progress(cx, resource, state, format!("{left} to be deleted")).await;
         return Ok(Deleted::Some);
     }
     if let Some(stored) = &stored {
@@ -316,7 +292,13 @@ async fn delete_installation(
         }
         let left = store.load(&cluster.client).await.map_err(failed)?;
         if let Some(finalizers) = left.and_then(|left| left.terminating) {
-            publish_progress(cx, resource, state, format!("{} with the finalizers {finalizers}", store.id())).await;
+            publish_progress(
+                cx,
+                resource,
+                state,
+                format!("{} with the finalizers {finalizers} to be deleted", store.id()),
+            )
+            .await;
             return Ok(Deleted::Some);
         }
     }
@@ -339,11 +321,11 @@ fn report_former(cx: &Context, resource: &Knative, cluster: &Cluster) {
     }
 }
 
-/// Publishes which objects are left.
-async fn publish_progress(cx: &Context, resource: &Knative, state: &mut ReconcilerState, left: String) {
+/// Publishes what the deletion waits for.
+async fn publish_progress(cx: &Context, resource: &Knative, state: &mut ReconcilerState, what: String) {
     let mut states = conditions::stored(&state.status(resource).conditions);
     states[1] = State::True;
-    states[2] = State::unknown_because("Uninstalling", format!("Waiting for {left} to be deleted"));
+    states[2] = State::unknown_because("Uninstalling", format!("Waiting for {what}"));
     states[4] = State::unknown_because("Uninstalling", "being uninstalled");
     status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
 }
@@ -352,44 +334,4 @@ async fn publish_progress(cx: &Context, resource: &Knative, state: &mut Reconcil
 enum DeletionError {
     Unresolved(resolve::ResolveFailure),
     Failed(String),
-}
-
-/// Replaces the finalizers with `others`; whether that was done. A conflict is no error: the watch
-/// reports the change, and the next step retries.
-async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<bool> {
-    let patch = json!({"metadata": {"finalizers": others, "resourceVersion": resource.meta().resource_version}});
-    let api = status::metadata_api(&cx.hub, resource);
-    match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-        other => other.map(|_| true),
-    }
-}
-
-/// Adds the finalizer, if missing. Each write has the resourceVersion that was read.
-pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()> {
-    let finalizer = resource.component().finalizer();
-    let api = status::metadata_api(&cx.hub, resource);
-    let (mut meta, mut attempts) = (resource.meta().clone(), 0);
-    loop {
-        let mut finalizers = meta.finalizers.unwrap_or_default();
-        if finalizers.iter().any(|f| f == finalizer) {
-            return Ok(());
-        }
-        finalizers.push(finalizer.to_owned());
-        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
-        match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 && attempts < FINALIZER_ATTEMPTS => {
-                meta = api.get_metadata(resource.name()).await?.metadata;
-                if meta.uid != resource.meta().uid {
-                    // Another resource has its name now.
-                    return Err(kube::Error::Api(status));
-                }
-                attempts += 1;
-            }
-            Err(error) => return Err(error),
-            Ok(_) => break,
-        }
-    }
-    cx.events.normal(resource, "FinalizerUpdate", format!("Updated \"{}\" finalizers", resource.name()));
-    Ok(())
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use tracing::{Instrument, debug_span};
 
+use super::announce::{self, installed_version};
 use super::conditions::{InstallationReport, NOT_PERMITTED, OCCUPIED, ReconcileResult, TERMINATING};
 use super::context::Context;
 use super::go_inventory::Intended;
@@ -98,7 +99,7 @@ impl Install<'_> {
         let manifests = planned.release.manifests.clone();
         let span = debug_span!("apply", objects = planned.plan.items().len());
         let report = self.apply(state, planned, stored, &kinds, &observed).instrument(span).await?;
-        Ok(self.outcome(report, manifests, &observed))
+        Ok(self.outcome(report, manifests, &observed, state.causes.next_due()))
     }
 
     /// Step 1: spec and version → release.
@@ -198,7 +199,7 @@ impl Install<'_> {
             return Ok(planned);
         }
         let plan = self.to_apply(self.render(&release, uid)?);
-        self.warn_of_ignored_overrides(state, &release);
+        announce::warn_of_ignored_overrides(self.cx, self.resource, state, (&release, &self.version));
         observed.set_plan(&plan, &self.store.id(), &owned.owner.mark());
         Ok(Planned { generation, version: self.version.clone(), uid: uid.to_owned(), release, plan })
     }
@@ -241,7 +242,7 @@ impl Install<'_> {
         kinds: &Kinds,
         observed: &ObservedState,
     ) -> Result<InstallationReport, Stopped> {
-        let announced = self.announce(state, &planned.plan);
+        let announced = announce::announce(self.cx, self.resource, state, (&planned.plan, &self.version));
         let version = self.version.to_string();
         let mut owned = stored.owned;
         owned.inventory = owned.inventory.share_ids(&planned.plan);
@@ -257,6 +258,10 @@ impl Install<'_> {
             version: &version,
             applied: self.applied(),
             is_new: stored.is_new,
+            causes: {
+                state.causes.collect(&self.cx.events, self.resource);
+                state.causes.known()
+            },
         };
         let mut throttle = std::mem::take(&mut state.throttle);
         let applied = {
@@ -281,10 +286,20 @@ impl Install<'_> {
         let report = applied.map_err(|error| self.failed(error_text(&error)))?;
         state.anchor = Some(installation.owned);
         state.planned = Some(planned);
+        if let Some((_, observer)) = &state.observer {
+            state.causes.follow(report.waiting.clone(), &self.cluster.client, &observer.observed);
+        }
         Ok(report)
     }
 
-    fn outcome(&self, report: InstallationReport, manifests: Vec<String>, observed: &ObservedState) -> Outcome {
+    /// `ask_at`: when to ask Pods for causes.
+    fn outcome(
+        &self,
+        report: InstallationReport,
+        manifests: Vec<String>,
+        observed: &ObservedState,
+        ask_at: Option<Instant>,
+    ) -> Outcome {
         let in_terminating_namespace = |(_, reason): &(_, String)| reason.ends_with(IN_TERMINATING_NAMESPACE);
         if observed.is_namespace_terminating() || report.refused.iter().any(in_terminating_namespace) {
             return *self.namespace_terminating();
@@ -293,7 +308,10 @@ impl Install<'_> {
             && report.unavailable.is_empty()
             && report.observed
             && !report.has_missing_objects;
-        let requeue = if is_complete { Requeue::AwaitChange } else { Requeue::After(self.cx.poll_interval) };
+        let poll_interval = (!is_complete).then_some(self.cx.poll_interval);
+        let until_ask = ask_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let requeue =
+            [poll_interval, until_ask].into_iter().flatten().min().map_or(Requeue::AwaitChange, Requeue::After);
         let release = Some(InstalledRelease { version: self.version.clone(), manifests });
         Outcome { result: ReconcileResult::Installation(report), release, requeue }
     }
@@ -328,47 +346,6 @@ impl Install<'_> {
     fn to_apply(&self, plan: Plan) -> Plan {
         if self.store.is_remote() { plan.without_namespaces() } else { plan }
     }
-
-    /// Publishes an event for each setting without effect, and for a version that the bundle lacks,
-    /// once per generation and version.
-    fn warn_of_ignored_overrides(&self, state: &mut ReconcilerState, release: &Release) {
-        let key = self.generation_and_version();
-        if state.warned.as_ref() != Some(&key) {
-            state.warned = Some(key);
-            if let Some(advice) = &release.advice {
-                self.cx.events.warning(self.resource, "VersionNotInBundle", advice.clone());
-            }
-            let unmatched = render::names(release.objects()).unmatched(self.resource);
-            for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {
-                self.cx.events.warning(self.resource, "OverrideIgnored", warning);
-            }
-        }
-    }
-
-    /// Publishes an event when the installation of another version starts, once; returns the report
-    /// to publish if it takes long.
-    fn announce(&self, state: &mut ReconcilerState, plan: &Plan) -> Option<InstallationReport> {
-        let (installed, version) = (installed_version(self.resource), self.version.to_string());
-        let key = self.generation_and_version();
-        if state.announced.as_ref() == Some(&key) || installed == Some(version.as_str()) {
-            return None;
-        }
-        state.announced = Some(key);
-        let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
-        let (count, namespace) = (plan.items().len(), self.resource.target_namespace());
-        let note = format!("Installing version {version}{from}: {count} objects in namespace {namespace}");
-        self.cx.events.normal(self.resource, "Installing", note);
-        let pending = vec![format!("{count} objects to be applied")];
-        Some(InstallationReport { pending, ..InstallationReport::of(self.resource.component()) })
-    }
-
-    fn generation_and_version(&self) -> String {
-        format!("{}@{}", self.resource.meta().generation.unwrap_or_default(), self.version)
-    }
-}
-
-fn installed_version(resource: &Knative) -> Option<&str> {
-    resource.status().and_then(|s| s.version.as_deref())
 }
 
 /// A deleted or recreated anchor owns nothing: everything is applied again with the current one.

@@ -13,7 +13,7 @@ use kube::Client;
 use super::apply_events;
 use super::conditions::InstallationReport;
 use super::context::Context;
-use super::readiness;
+use super::readiness::{self, PodCauses, with_cause};
 use super::state::OwnedAnchor;
 use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::{Entry, Inventory};
@@ -54,6 +54,8 @@ pub struct Installation<'a> {
     pub applied: AppliedVersion,
     /// Whether nothing of the inventory was applied yet.
     pub is_new: bool,
+    /// Why workloads are not available, as far as their Pods were asked.
+    pub causes: PodCauses,
 }
 
 impl Installation<'_> {
@@ -105,7 +107,7 @@ impl Installation<'_> {
         if !has_running_jobs || self.owned.inventory.0.len() != stored.0.len() {
             self.store(&stored).await?;
         }
-        readiness::add(&mut report, self.plan, self.observed, Timestamp::now());
+        readiness::add(&mut report, self.plan, self.observed, &self.causes, Timestamp::now());
         let counts = ObjectCounts {
             planned: self.plan.items().len(),
             refused: report.refused.len(),
@@ -204,9 +206,16 @@ impl Installation<'_> {
             match self.observed.health(&item.id) {
                 Some(Health::Ready) => entry.done = true,
                 Some(Health::Failed(reason)) => {
-                    report.failures.push(format!("Job {name} failed: {reason}; delete it to run it again"));
+                    report.waiting.insert(item.id.clone(), self.plan.digest(item));
+                    let cause = self.causes.get(&item.id).map(|found| format!(" ({})", found.text()));
+                    let cause = cause.unwrap_or_default();
+                    report.failures.push(format!("Job {name} failed: {reason}{cause}; delete it to run it again"));
                 }
-                Some(Health::Waiting(wait)) if is_upgrade => report.pending.push(format!("Job {name} ({wait})")),
+                Some(Health::Waiting(wait)) if is_upgrade => {
+                    report.waiting.insert(item.id.clone(), self.plan.digest(item));
+                    let wait = with_cause(wait, &item.id, &self.causes);
+                    report.pending.push(format!("Job {name} ({wait})"));
+                }
                 None if is_upgrade => report.pending.push(format!("Job {name}")),
                 Some(Health::Waiting(_)) | None => {}
             }

@@ -6,26 +6,31 @@
 //!   [`state`] what they keep.
 //! - [`reconcile`] is one reconcile: [`resolve`] finds the target cluster, [`namespace`] the
 //!   namespace on it, [`install`] makes the cluster equal to the spec in five steps
-//!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`], or
+//!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`]
+//!   ([`draining`]: how long that takes; [`finalizers`]), or
 //!   [`orphan`] leaves it, or the cluster is [`unreachable`], or has [`moved`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
-//! - [`readiness`] and [`rejections`] describe what was found, [`conditions`] turns it into
-//!   conditions (pure), [`outcome`] adds when to reconcile again, [`status`] publishes it;
-//!   [`events`] and [`apply_events`] publish events.
+//! - [`readiness`] and [`rejections`] describe what was found, [`causes`] asks Pods for more,
+//!   [`conditions`] turns it into conditions (pure), [`outcome`] adds when to reconcile again,
+//!   [`status`] publishes it; [`announce`], [`events`] and [`apply_events`] publish events.
 //! - [`registry`] has all custom resources, [`profiles`] the ClusterProfiles, [`render_cache`]
 //!   rendered objects, [`concurrency`] the permits for reconciles.
 
 mod actor;
 mod actors;
+mod announce;
 mod apply_events;
 pub mod author;
+mod causes;
 pub mod concurrency;
 mod conditions;
 pub mod context;
 mod desired;
+mod draining;
 pub mod events;
 mod finalize;
+mod finalizers;
 pub mod fleets;
 mod go_inventory;
 mod install;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::author;
 use super::context::Context;
-use super::finalize::add_finalizer;
+use super::finalizers::add_finalizer;
 use super::go_inventory::Intended;
 use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};

@@ -1,31 +1,62 @@
 //! Readiness of an installation, from the observed state. Pure apart from the time.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
 
 use super::conditions::InstallationReport;
 use crate::apply::differ::{Observation, runs_once};
 use crate::apply::observed::ObservedState;
+use crate::apply::pods::Finding;
+use crate::object::ObjectId;
 use crate::object::health::{Health, Wait};
 use crate::render::plan::{Item, Phase, Plan};
 
+/// Reason of a workload that is not there.
+const MISSING: &str = "it does not exist";
+
+/// Causes that Pods have, by workload.
+pub type PodCauses = BTreeMap<ObjectId, Finding>;
+
 /// The workloads of `plan` that are not available, with the reason, as far as they have been
 /// observed.
-pub fn unavailable(plan: &Plan, observed: &ObservedState) -> Vec<(String, Wait)> {
+pub fn unavailable<'p>(plan: &'p Plan, observed: &ObservedState) -> Vec<(&'p Item, Wait)> {
     let why = |item: &Item| match (observed.health(&item.id), observed.observation(&item.id)) {
         (Some(Health::Ready), _) | (None, Observation::Unknown) => None,
         (Some(Health::Waiting(wait)), _) => Some(wait),
         (Some(Health::Failed(why)), _) => Some(why.as_str().into()),
         (None, Observation::Present { .. }) => Some("its status is not observed yet".into()),
-        (None, _) => Some("it does not exist".into()),
+        (None, _) => Some(MISSING.into()),
     };
-    workloads(plan).filter_map(|item| Some((item.id.name.clone(), why(item)?))).collect()
+    workloads(plan).filter_map(|item| Some((item, why(item)?))).collect()
 }
 
-/// Adds the observed state of everything except Jobs to `report`.
-pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedState, now: Timestamp) {
-    report.unavailable = unavailable(plan, observed);
+/// `wait`, with the cause that the Pods of `id` have.
+pub fn with_cause(wait: Wait, id: &ObjectId, causes: &PodCauses) -> Wait {
+    let reason = match causes.get(id) {
+        None => return wait,
+        Some(Finding::Cause(cause) | Finding::Progress(cause)) => cause.clone(),
+        Some(Finding::Unknown(why)) => format!("{}; {why}", wait.reason),
+    };
+    Wait { reason, ..wait }
+}
+
+/// Whether the status of a workload tells all that is known: there are no Pods.
+fn is_explained(wait: &Wait) -> bool {
+    wait.reason == MISSING || wait.reason.starts_with("FailedCreate")
+}
+
+/// Adds the observed state of everything except Jobs to `report`, with the `causes` that are known.
+pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedState, causes: &PodCauses, now: Timestamp) {
+    for (item, wait) in unavailable(plan, observed) {
+        let name = item.id.name.clone();
+        if is_explained(&wait) {
+            report.unavailable.push((name, wait));
+        } else {
+            report.waiting.insert(item.id.clone(), plan.digest(item));
+            report.unavailable.push((name, with_cause(wait, &item.id, causes)));
+        }
+    }
     report.observed = plan.items().iter().all(|item| observed.observation(&item.id) != Observation::Unknown);
     // Objects that a watch found missing after the actions were computed are repaired by the next
     // reconcile: the installation is not complete.
@@ -68,8 +99,8 @@ mod tests {
     use crate::apply::differ::Observation;
     use crate::apply::watch::WatchTarget;
     use crate::object::CompactObject;
+    use crate::object::Kind;
     use crate::object::Owner;
-    use crate::object::{Kind, ObjectId};
     use crate::render::plan::Rendered;
 
     fn plan() -> Plan {
@@ -101,7 +132,7 @@ mod tests {
 
     fn report_of(plan: &Plan, observed: &ObservedState) -> InstallationReport {
         let mut report = InstallationReport::of(Component::Serving);
-        add(&mut report, plan, observed, "2026-01-01T12:00:00Z".parse().unwrap());
+        add(&mut report, plan, observed, &PodCauses::new(), "2026-01-01T12:00:00Z".parse().unwrap());
         report
     }
 
@@ -118,6 +149,39 @@ mod tests {
         let names: Vec<_> =
             report_of(&plan, &observed).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
         assert_eq!(names, ["a: it does not exist", "b: it does not exist"]);
+    }
+
+    #[test]
+    fn cause_of_pods_replaces_words_of_workload() {
+        let (plan, observed) = (plan(), ObservedState::default());
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
+        let waits = |reason: &str| {
+            Health::Waiting(Wait { reason: reason.to_owned(), since: None, deadline: Some("later".to_owned()) })
+        };
+        for item in plan.items().iter().filter(|item| item.id.group == "apps") {
+            record(&observed, item, waits("MinimumReplicasUnavailable"));
+        }
+        let id = |kind: &str, name: &str| ObjectId::new("apps", kind, "", name);
+        let (a, b) = (id("Deployment", "a"), id("StatefulSet", "b"));
+        let causes = PodCauses::from([
+            (a.clone(), Finding::Cause("cannot pull".to_owned())),
+            (b.clone(), Finding::Unknown("no permission".to_owned())),
+        ]);
+        let mut report = InstallationReport::of(Component::Serving);
+        add(&mut report, &plan, &observed, &causes, "2026-01-01T12:00:00Z".parse().unwrap());
+        let texts: Vec<_> = report.unavailable.iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
+        assert_eq!(
+            texts,
+            ["a: cannot pull, deadline later", "b: MinimumReplicasUnavailable; no permission, deadline later"]
+        );
+        assert_eq!(report.waiting.into_keys().collect::<Vec<_>>(), [a, b]);
+        // Nobody creates Pods that a quota refuses.
+        for item in plan.items().iter().filter(|item| item.id.group == "apps") {
+            record(&observed, item, waits("FailedCreate: exceeded quota"));
+        }
+        let mut report = InstallationReport::of(Component::Serving);
+        add(&mut report, &plan, &observed, &causes, "2026-01-01T12:00:00Z".parse().unwrap());
+        assert!(report.waiting.is_empty() && report.unavailable[0].1.reason.ends_with("exceeded quota"));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use knative_operator_shared::label::APP_NAME;
 use knative_operator_shared::version::Version;
 use kube::Client;
 
+use super::causes::Causes;
+use super::draining::Draining;
 use crate::apply::claim::Anchor;
 use crate::apply::inventory::Inventory;
 use crate::apply::observer::Observer;
@@ -134,6 +136,10 @@ pub struct ReconcilerState {
     pub unseen: String,
     /// Number of checks of the deletion since an object was gone.
     pub idle_checks: u32,
+    /// The Pods that a deletion waits for.
+    pub draining: Draining,
+    /// Why workloads are not available.
+    pub causes: Causes,
     /// The generation and version whose installation was announced.
     pub announced: Option<String>,
     /// The generation and version whose ignored overrides were reported.
@@ -168,6 +174,8 @@ impl ReconcilerState {
             remaining_on: None,
             unseen: String::new(),
             idle_checks: 0,
+            draining: Draining::default(),
+            causes: Causes::default(),
             announced: None,
             warned: None,
         }
@@ -181,6 +189,7 @@ impl ReconcilerState {
             self.anchor = None;
             self.occupied = None;
             self.planned = None;
+            self.causes = Causes::default();
         }
         let start = || {
             let selector = format!("{APP_NAME}={}", resource.component().canonical());
@@ -193,7 +202,7 @@ impl ReconcilerState {
     pub fn forget_cluster(&mut self) {
         (self.observer, self.anchor, self.occupied, self.planned) = (None, None, None, None);
         (self.stays_in_own_namespace, self.namespace_contents, self.created_namespace_at) = (None, None, None);
-        (self.announced, self.remaining) = (None, None);
+        (self.announced, self.remaining, self.causes) = (None, None, Causes::default());
     }
 
     /// Records a change of the spec.

@@ -1,13 +1,19 @@
-//! What an object is: its identity, kind and digest, its owner, its compact form, its health.
+//! What an object is: its identity, kind and digest, its owner, its compact form, its health; and
+//! why a workload is not available ([`cause`]), from its Pods.
 
+pub mod cause;
 pub mod compact;
 mod digest;
+pub mod drain;
+pub mod foreign_text;
 pub mod health;
 mod identity;
 mod installation_owner;
 mod kind;
 pub mod kinds;
 pub mod owner;
+pub mod pod;
+pub mod pod_cause;
 mod resource_key;
 
 pub use compact::CompactObject;

@@ -63,9 +63,11 @@ fn problem(conditions: &[Condition]) -> Option<Problem> {
 
 /// The deadline that `message` names.
 fn deadline(message: &str) -> Option<String> {
-    let (_, rest) = message.split_once("deadline ")?;
-    let time: String = rest.chars().take_while(|c| c.is_ascii_digit() || "-:TZ.".contains(*c)).collect();
-    time.parse::<Timestamp>().ok().map(|_| time)
+    // "context deadline exceeded" is none.
+    message.split("deadline ").skip(1).find_map(|rest| {
+        let time: String = rest.chars().take_while(|c| c.is_ascii_digit() || "-:TZ.".contains(*c)).collect();
+        time.parse::<Timestamp>().ok().map(|_| time)
+    })
 }
 
 fn state(resource: &Value, ready: Option<&Condition>, problem: Option<&Problem>, now: Timestamp) -> State {
@@ -126,6 +128,15 @@ mod tests {
             ),
             (("DeploymentsAvailable", "False", "NotReady", "a (why, deadline 2025-12-31T00:10:00Z)"), State::Degraded),
             (("DeploymentsAvailable", "False", "NotReady", "a (why)"), State::Degraded),
+            (
+                (
+                    "DeploymentsAvailable",
+                    "False",
+                    "NotReady",
+                    "a (cannot start container \"a\": context deadline exceeded, deadline 2026-01-01T00:10:00Z)",
+                ),
+                State::Progressing,
+            ),
         ] {
             let view = with(&[ready, condition], "1.22.0", "1.22");
             assert_eq!(view.state, expected, "{condition:?}");

@@ -5,7 +5,7 @@ use knative_operator_shared::name;
 use kube::core::ApiResource;
 
 use super::permissions::Permissions;
-use crate::apply::{contents, remove, users};
+use crate::apply::{contents, pods, remove, users};
 use crate::cluster::identity;
 use crate::render::plan::{CRD, Plan};
 
@@ -31,6 +31,10 @@ pub fn add(permissions: &mut Permissions, resource: &Knative, plan: &Plan) -> Ve
     permissions.add_named("", "configmaps/finalizers", &anchor, &["update"]);
     for (group, resource) in contents::LISTED {
         permissions.add(group, resource, &["list"]);
+    }
+    // Why a workload is not available. The names of Pods are generated.
+    for (resource, verb) in pods::PERMISSIONS {
+        permissions.add("", resource, &[verb]);
     }
     let mut warnings = Vec::new();
     for item in plan.items() {
@@ -114,6 +118,7 @@ mod tests {
             ("", "namespaces", &["kube-system"], &["get"]),
             ("", "configmaps", &[], &["create", "list", "watch"]),
             ("", "configmaps", &["knativeserving-ks-root-owner"], &["delete", "get", "patch"]),
+            ("", "pods/log", &[], &["get"]),
         ] {
             let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
             if !names.is_empty() {

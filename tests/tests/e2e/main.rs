@@ -10,6 +10,7 @@ mod admission;
 mod attacks;
 mod audit;
 mod authorization;
+mod causes;
 mod client_certificates;
 mod coalesce;
 mod crash;

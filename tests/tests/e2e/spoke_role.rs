@@ -27,8 +27,12 @@ const MINORS: [&str; 2] = ["1.22", "1.23"];
 /// Time limit of a repair.
 const REPAIR: Duration = Duration::from_secs(20);
 /// Permissions that no request has in the audit log: resource, verb, reason.
-const UNUSED: [(&str, &str, &str); 1] =
-    [("clusterroles.rbac.authorization.k8s.io", "escalate", "the API server checks it in writes of aggregated roles")];
+const UNUSED: [(&str, &str, &str); 4] = [
+    ("clusterroles.rbac.authorization.k8s.io", "escalate", "the API server checks it in writes of aggregated roles"),
+    ("pods", "list", "to find out why a workload is not available"),
+    ("pods/log", "get", "to find out why a workload is not available"),
+    ("events", "list", "to find out why a workload is not available"),
+];
 
 /// A verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
