@@ -4,3 +4,4 @@ pub mod catalog;
 pub mod conversion;
 pub mod go_operator;
 pub mod hub_identity;
+pub mod suspension;
