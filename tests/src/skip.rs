@@ -28,6 +28,9 @@ pub const RELEASE: Needs = Needs::Elsewhere("make release runs it with the relea
 pub const KERNEL: Needs = Needs::Elsewhere("it needs root, or namespaces that the kernel refuses");
 /// An emulator for another architecture.
 pub const EMULATOR: Needs = Needs::Elsewhere("it needs an emulator of another machine");
+/// cargo-deny, which checks licences, bans and sources: `make lint` skips it where it isn't
+/// installed (Makefile), and the job `advisories` of the workflows builds it.
+pub const CARGO_DENY: Needs = Needs::Elsewhere("it takes minutes to build: make advisories builds and runs it");
 /// The history of the repository, which a shallow clone lacks.
 pub const HISTORY: Needs = Needs::Elsewhere("it needs the commit before, which a shallow clone lacks");
 
