@@ -17,8 +17,8 @@ async fn delete_without_record(hub: &Cluster, resource: &Value, cluster: &Cluste
     hub.kubectl(&["delete", "-f", "-", "--wait=false"], &resource.to_string()).await.map(drop)
 }
 
-/// Deletes `eventing` on `spoke` while a user has a Broker there: as the annotation asks, nothing is
-/// deleted before the Broker is.
+/// Deletes `eventing` on `spoke` while a user has a Broker there: as the annotation asks, nothing
+/// is deleted before the Broker is.
 async fn wait_for_objects_of_users(hub: &Cluster, spoke: &Cluster, eventing: &Value) -> Result<()> {
     let broker = json!({"apiVersion": "eventing.knative.dev/v1", "kind": "Broker",
         "metadata": {"name": "of-a-user", "namespace": "default"}, "spec": {}});
