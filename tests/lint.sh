@@ -15,7 +15,7 @@ done < <(git ls-files '*.rs' | xargs wc -l)
 pure=(shared/src operator/src/object operator/src/render operator/src/fleet operator/src/apply/differ.rs
   operator/src/apply/inventory.rs operator/src/apply/managed_fields.rs operator/src/apply/ownership.rs
   operator/src/apply/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
-  operator/src/cluster/profile.rs operator/src/cluster/binding.rs operator/src/leader/share.rs
+  operator/src/cluster/profile.rs operator/src/cluster/binding.rs operator/src/cluster/named_secrets.rs operator/src/leader/share.rs
   operator/src/spoke_role operator/src/command/audit/subject.rs operator/src/command/audit/report.rs certs/src/rotation.rs certs/src/issue.rs
   certs/src/validity.rs webhook/src/request.rs webhook/src/review.rs webhook/src/admission.rs webhook/src/fleet.rs
   webhook/src/approval.rs webhook/src/authorization/questions.rs

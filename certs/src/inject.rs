@@ -7,6 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
+use k8s_openapi::jiff::Timestamp;
 use knative_operator_runtime::identity::patch_as;
 use kube::api::Patch;
 use kube::{Api, Client, Resource};
@@ -17,6 +18,32 @@ use serde_json::{Value, json};
 /// call it. The chart sets it when it replaces the Go operator's webhook, until all replicas of the
 /// webhook have the new version.
 const ROLLED_OUT: &str = "rolled-out";
+
+/// That the match condition suspends a webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspension {
+    /// The time in the condition, from which on the API server calls the webhook for changes, but
+    /// not for deletions; `None` if it has no such time.
+    pub until: Option<Timestamp>,
+}
+
+impl Suspension {
+    fn of(condition: &MatchCondition) -> Self {
+        let rest = condition.expression.split_once("timestamp('").map(|(_, rest)| rest);
+        let text = rest.and_then(|rest| rest.split_once('\'')).map(|(text, _)| text);
+        Self { until: text.and_then(|text| text.parse().ok()) }
+    }
+
+    /// That one of two webhooks is suspended: until the later time.
+    fn or(self, other: Self) -> Self {
+        Self { until: self.until.zip(other.until).map(|(one, other)| one.max(other)) }
+    }
+
+    /// Whether the time is over.
+    pub fn is_over(self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until < now)
+    }
+}
 
 /// The relevant fields of a webhook in a configuration.
 struct WebhookEntry<'a> {
@@ -38,6 +65,11 @@ impl<'a> WebhookEntry<'a> {
     fn suspending_condition(&self) -> Option<usize> {
         self.match_conditions.unwrap_or_default().iter().position(|condition| condition.name == ROLLED_OUT)
     }
+
+    fn suspension(&self) -> Option<Suspension> {
+        let conditions = self.match_conditions.unwrap_or_default();
+        conditions.iter().find(|condition| condition.name == ROLLED_OUT).map(Suspension::of)
+    }
 }
 
 /// The two configurations, with client and field manager.
@@ -56,7 +88,7 @@ pub struct Configurations<'a> {
 impl Configurations<'_> {
     /// Sets `authority` (PEM) as `caBundle` in all webhooks, if given. Writes only differences, and
     /// skips configurations that don't exist. Returns whether a webhook is suspended.
-    pub async fn inject(&self, authority: Option<&str>) -> kube::Result<bool> {
+    pub async fn inject(&self, authority: Option<&str>) -> kube::Result<Option<Suspension>> {
         let wanted = authority.map(|authority| ByteString(authority.as_bytes().to_vec()));
         let change = |index: usize, entry: &WebhookEntry<'_>| {
             let wanted = wanted.as_ref().filter(|wanted| entry.client_config.ca_bundle.as_ref() != Some(*wanted))?;
@@ -65,6 +97,11 @@ impl Configurations<'_> {
             ])
         };
         self.update_both(change, "set caBundle").await
+    }
+
+    /// Whether a webhook is suspended.
+    pub async fn suspension(&self) -> kube::Result<Option<Suspension>> {
+        self.inject(None).await
     }
 
     /// Removes the match condition of suspended webhooks.
@@ -83,7 +120,7 @@ impl Configurations<'_> {
         &self,
         change: impl Fn(usize, &WebhookEntry<'_>) -> Option<Vec<Value>>,
         what: &str,
-    ) -> kube::Result<bool> {
+    ) -> kube::Result<Option<Suspension>> {
         let validating = self.update(self.validating, what, |found: &ValidatingWebhookConfiguration| {
             let entries = found.webhooks.iter().flatten();
             inspect(
@@ -98,7 +135,8 @@ impl Configurations<'_> {
                 &change,
             )
         });
-        Ok(validating.await? | mutating.await?)
+        let both = [validating.await?, mutating.await?];
+        Ok(both.into_iter().flatten().reduce(Suspension::or))
     }
 
     /// Writes the changes to the configuration `name`; returns whether it has a suspended webhook.
@@ -106,19 +144,19 @@ impl Configurations<'_> {
         &self,
         name: &str,
         what: &str,
-        inspect: impl Fn(&K) -> (bool, Option<Patch<()>>),
-    ) -> kube::Result<bool>
+        inspect: impl Fn(&K) -> (Option<Suspension>, Option<Patch<()>>),
+    ) -> kube::Result<Option<Suspension>>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
     {
         let configurations = Api::<K>::all(self.client.clone());
-        let Some(found) = configurations.get_opt(name).await? else { return Ok(false) };
-        let (suspending_condition, patch) = inspect(&found);
+        let Some(found) = configurations.get_opt(name).await? else { return Ok(None) };
+        let (suspension, patch) = inspect(&found);
         if let Some(patch) = patch {
             configurations.patch(name, &patch_as(self.manager), &patch).await?;
             tracing::info!(configuration = name, what, "updated the webhook configuration");
         }
-        Ok(suspending_condition)
+        Ok(suspension)
     }
 }
 
@@ -127,10 +165,12 @@ impl Configurations<'_> {
 fn inspect<'a>(
     entries: impl Iterator<Item = WebhookEntry<'a>>,
     change: impl Fn(usize, &WebhookEntry<'a>) -> Option<Vec<Value>>,
-) -> (bool, Option<Patch<()>>) {
-    let (mut suspending_condition, mut operations) = (false, Vec::new());
+) -> (Option<Suspension>, Option<Patch<()>>) {
+    let (mut suspension, mut operations) = (None::<Suspension>, Vec::new());
     for (index, entry) in entries.enumerate() {
-        suspending_condition |= entry.suspending_condition().is_some();
+        if let Some(own) = entry.suspension() {
+            suspension = Some(suspension.map_or(own, |other| other.or(own)));
+        }
         if let Some(changes) = change(index, &entry) {
             operations.push(json!({"op": "test", "path": format!("/webhooks/{index}/name"), "value": entry.name}));
             operations.extend(changes);
@@ -139,5 +179,29 @@ fn inspect<'a>(
     // The operations are well-formed, so the patch is.
     let patch = (!operations.is_empty())
         .then(|| serde_json::from_value::<json_patch::Patch>(operations.into()).ok().map(Patch::Json));
-    (suspending_condition, patch.flatten())
+    (suspension, patch.flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspension_ends_at_the_time_in_the_condition() {
+        let until = |expression: &str| {
+            let condition = MatchCondition { name: ROLLED_OUT.to_owned(), expression: expression.to_owned() };
+            Suspension::of(&condition)
+        };
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let suspension = until("timestamp(entry.time) > timestamp('2026-01-02T03:04:05Z')))");
+        assert_eq!(suspension.until, Some(time("2026-01-02T03:04:05Z")));
+        assert!(suspension.is_over(time("2026-01-02T03:04:06Z")) && !suspension.is_over(time("2026-01-02T03:04:05Z")));
+        for unreadable in ["false", "timestamp('soon')", "timestamp('2026-01-02T03:04:05Z"] {
+            assert_eq!(until(unreadable).until, None, "{unreadable}");
+            assert!(!until(unreadable).is_over(time("2999-01-01T00:00:00Z")));
+        }
+        let later = until("timestamp('2027-01-01T00:00:00Z')");
+        assert_eq!(suspension.or(later), later);
+        assert_eq!(later.or(until("false")).until, None);
+    }
 }

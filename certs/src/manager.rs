@@ -8,13 +8,14 @@ use futures::stream::{BoxStream, select_all};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::watch::watch;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use time::OffsetDateTime;
 
-use crate::inject::Configurations;
+use crate::inject::{Configurations, Suspension};
 use crate::issue::{self, Lifetimes};
 use crate::material::Material;
 use crate::resolver::{CertificateResolver, ServeError};
@@ -97,8 +98,8 @@ pub struct CertificateManager {
     resolver: CertificateResolver,
     /// The last valid contents of the Secret.
     last_material: Option<Material>,
-    /// Whether a webhook is suspended.
-    suspended: bool,
+    /// Whether a webhook is suspended, and since when this process knows it.
+    suspended: Option<(Suspension, Instant)>,
     /// Since when the Deployment is rolled out, while a webhook is suspended.
     rolled_out_since: Option<Instant>,
 }
@@ -109,13 +110,16 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after the rollout in which API servers may still call a replica of another version.
 const RESUME_DELAY: Duration = Duration::from_secs(5);
+/// Time after which a suspension ends in any case; the chart sets an end 15 minutes after the
+/// upgrade.
+const SUSPENSION_LIMIT: Duration = Duration::from_secs(16 * 60);
 /// Maximum interval of checks.
 const MAX_INTERVAL: Duration = Duration::from_secs(3600);
 
 impl CertificateManager {
     /// A manager that serves the certificates through `resolver`.
     pub fn new(client: Client, settings: Settings, resolver: CertificateResolver) -> Self {
-        Self { client, settings, resolver, last_material: None, suspended: false, rolled_out_since: None }
+        Self { client, settings, resolver, last_material: None, suspended: None, rolled_out_since: None }
     }
 
     /// Manages the certificates until the task ends; calls `report` after each check.
@@ -123,10 +127,12 @@ impl CertificateManager {
         let mut changes = self.changes();
         loop {
             let (delay, outcome) = match self.check().await {
-                Ok((next, state)) => (if self.suspended { CHECK_INTERVAL } else { duration_until(next) }, Ok(state)),
+                Ok((next, state)) => {
+                    (if self.suspended.is_some() { CHECK_INTERVAL } else { duration_until(next) }, Ok(state))
+                }
                 Err(error) => (RETRY_DELAY, Err(error)),
             };
-            report(Report { certificates: outcome.as_ref().map(|state| *state), suspended: self.suspended });
+            report(Report { certificates: outcome.as_ref().map(|state| *state), suspended: self.suspended.is_some() });
             // Waits for a change or the delay; a burst of changes counts as one.
             if tokio::time::timeout(delay, changes.next()).await.is_ok() {
                 while tokio::time::timeout(Duration::from_millis(50), changes.next()).await.is_ok_and(|c| c.is_some()) {
@@ -142,23 +148,26 @@ impl CertificateManager {
             CertificateSource::Own(lifetimes) => self.check_own(&secrets, lifetimes).await,
             CertificateSource::Provided => self.check_provided(&secrets).await,
         };
-        if self.suspended {
-            self.resume().await?;
+        if let Some((suspension, known_since)) = self.suspended {
+            // Without a readable time, it must end, too.
+            let is_over = suspension.is_over(Timestamp::now()) || known_since.elapsed() > SUSPENSION_LIMIT;
+            self.resume(is_over).await?;
         }
         checked
     }
 
-    /// Resumes suspended webhooks once no API server would call a replica of another version.
-    async fn resume(&mut self) -> kube::Result<()> {
+    /// Resumes suspended webhooks once no API server would call a replica of another version, or if
+    /// the time of the suspension `is_over`: nobody is asked about deletions until then.
+    async fn resume(&mut self, is_over: bool) -> kube::Result<()> {
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), &self.settings.namespace);
         let found = deployments.get_opt(&self.settings.deployment).await?;
-        if !found.as_ref().is_some_and(is_rolled_out) {
+        if !is_over && !found.as_ref().is_some_and(is_rolled_out) {
             self.rolled_out_since = None;
             return Ok(());
         }
-        if self.rolled_out_since.get_or_insert_with(Instant::now).elapsed() >= RESUME_DELAY {
+        if is_over || self.rolled_out_since.get_or_insert_with(Instant::now).elapsed() >= RESUME_DELAY {
             self.configurations().resume().await?;
-            (self.suspended, self.rolled_out_since) = (false, None);
+            (self.suspended, self.rolled_out_since) = (None, None);
         }
         Ok(())
     }
@@ -250,7 +259,9 @@ impl CertificateManager {
     }
 
     async fn inject(&mut self, bundle: Option<&str>) -> kube::Result<()> {
-        self.suspended = self.configurations().inject(bundle).await?;
+        let suspension = self.configurations().inject(bundle).await?;
+        let known_since = self.suspended.map_or_else(Instant::now, |(_, since)| since);
+        self.suspended = suspension.map(|suspension| (suspension, known_since));
         Ok(())
     }
 

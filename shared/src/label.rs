@@ -75,9 +75,10 @@ pub const REFUSED_VERSION: &str = "operator.knative.dev/refused-version";
 /// separated by commas.
 pub const CLUSTER_PROFILE: &str = "operator.knative.dev/cluster-profile";
 /// Annotation of a Secret with a credential: the servers that it is sent to, as URLs, separated by
-/// commas; by default, the server of the ClusterProfile.
+/// commas; by default, the first one that each ClusterProfile had.
 pub const SERVER: &str = "operator.knative.dev/server";
-/// Annotation of a Secret that names no ClusterProfile: where its credential was sent first.
+/// Annotation of a Secret with a credential: by ClusterProfile, where it was sent first. It is sent
+/// nowhere else, unless [`SERVER`] says so.
 pub const SENT_TO: &str = "operator.knative.dev/sent-to";
 /// Annotation of a resource: it may wait for a cluster that another resource of its kind uses.
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";

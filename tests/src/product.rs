@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Service;
-use knative_operator_shared::label::CLUSTER_PROFILE;
-use kube::Api;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use knative_operator_shared::label::{CLUSTER_PROFILE, SENT_TO};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -261,12 +262,16 @@ pub fn access(spoke: &Cluster, secret: &str) -> Value {
     }}])
 }
 
-/// Creates ClusterProfile `name` on `hub`, healthy, with `access`.
+/// Creates ClusterProfile `name` on `hub`, healthy, with `access`, and permits it to use the Secret
+/// that it names.
 pub async fn profile(hub: &Cluster, name: &str, access: &Value) -> Result<()> {
-    profile_in(hub, FLEET, name, access).await
+    permit(hub, name, access).await?;
+    profile_in(hub, FLEET, name, access).await?;
+    permit(hub, name, access).await
 }
 
-/// Creates ClusterProfile `name` in `namespace` on `hub`, healthy, with `access`.
+/// Creates ClusterProfile `name` in `namespace` on `hub`, healthy, with `access`, as its author
+/// does.
 pub async fn profile_in(hub: &Cluster, namespace: &str, name: &str, access: &Value) -> Result<()> {
     let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
         "metadata": {"name": name, "namespace": namespace, "labels": {"x-k8s.io/cluster-manager": "tests"}},
@@ -275,12 +280,30 @@ pub async fn profile_in(hub: &Cluster, namespace: &str, name: &str, access: &Val
     status_in(hub, namespace, name, "True", access).await
 }
 
-/// Sets the status of ClusterProfile `name`.
+/// Sets the status of ClusterProfile `name`, and permits it to use the Secret that it names.
 pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) -> Result<()> {
-    status_in(hub, FLEET, name, healthy, access).await
+    permit(hub, name, access).await?;
+    status_in(hub, FLEET, name, healthy, access).await?;
+    // Again: the operator may have connected to the former server meanwhile.
+    permit(hub, name, access).await
 }
 
-async fn status_in(hub: &Cluster, namespace: &str, name: &str, healthy: &str, access: &Value) -> Result<()> {
+/// Binds the Secret that `access` names to ClusterProfile `name`, for any server, as an
+/// administrator does. A Secret that names no ClusterProfile stays as it is.
+async fn permit(hub: &Cluster, name: &str, access: &Value) -> Result<()> {
+    let secrets = Api::<Secret>::namespaced(hub.client(), NAMESPACE);
+    let extension = &access[0]["cluster"]["extensions"][0]["extension"];
+    let Some(secret) = extension["clusterName"].as_str() else { return Ok(()) };
+    let Some(stored) = secrets.get_metadata_opt(secret).await? else { return Ok(()) };
+    let Some(bound) = stored.annotations().get(CLUSTER_PROFILE) else { return Ok(()) };
+    let own = format!("{FLEET}/{name}");
+    let bound = if bound.split(',').any(|profile| profile == own) { bound.clone() } else { format!("{bound},{own}") };
+    let patch = json!({"metadata": {"annotations": {CLUSTER_PROFILE: bound, SENT_TO: null}}});
+    secrets.patch_metadata(secret, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop).map_err(Into::into)
+}
+
+/// Sets the status of ClusterProfile `name` in `namespace`, as its author does.
+pub async fn status_in(hub: &Cluster, namespace: &str, name: &str, healthy: &str, access: &Value) -> Result<()> {
     let patch = json!({"status": {"accessProviders": access, "conditions": [{
         "type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]}});

@@ -32,6 +32,9 @@ pub const EMULATOR: Needs = Needs::Elsewhere("it needs an emulator of another ma
 pub const OTHER_KUBERNETES: Needs = Needs::Elsewhere("other control planes take minutes to build");
 /// The binaries of the last release: `make test-upgrade`.
 pub const LAST_RELEASE: Needs = Needs::Elsewhere("the binaries of the last release take minutes to build");
+/// cargo-deny, which checks licences, bans and sources: `make lint` skips it where it isn't
+/// installed (Makefile), and the job `advisories` of the workflows builds it.
+pub const CARGO_DENY: Needs = Needs::Elsewhere("it takes minutes to build: make advisories builds and runs it");
 
 /// Reports that a test, or a part of it, is skipped because `reason`: on stderr, also of a test
 /// that passes, and in `target/skipped.txt`.

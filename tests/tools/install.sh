@@ -5,8 +5,10 @@
 # Takes each tool from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
 # tree, the official downloads (verified with their published checksums; given up within seconds if
 # they can't be reached), `go build`, `pip`, `npm` or `cargo install`. What Go, pip and npm install
-# is verified with the checksums in go.sum, requirements.txt and package-lock.json. A release is
-# built without the downloads.
+# is verified with the checksums in go.sum, requirements.txt and package-lock.json. Of `cargo
+# install`, only the version is here: cargo verifies the crate with the checksum of the registry's
+# index, and its dependencies with its own Cargo.lock (--locked). A release is built without the
+# downloads.
 #
 #   KUBERNETES              minor version of the control plane, such as 1.33
 #   KNATIVE_OPERATOR_CACHE  cache folder (default: $XDG_CACHE_HOME or ~/.cache, + knative-operator)

@@ -3,6 +3,7 @@
 
 use json_patch::Patch;
 use knative_operator_shared::api::KnativeFleet;
+use knative_operator_shared::authorization::author;
 use knative_operator_shared::fleet::content::{RevisionData, digest};
 use knative_operator_shared::fleet::stage::REMOVAL;
 use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
@@ -67,6 +68,8 @@ pub fn bind(request: &Request, fleet: &KnativeFleet) -> Result<Patch, Violation>
     ] {
         bound["spec"][field] = value;
     }
+    // With the groups, which `audit` asks about.
+    json_patch::merge(&mut bound, &author::annotation(&request.user_info));
     Ok(json_patch::diff(&request.object, &bound))
 }
 

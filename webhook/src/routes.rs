@@ -211,15 +211,22 @@ impl App {
 
     /// Admits the request, with defaults and its author.
     fn with_defaults(mut request: Request) -> Review {
-        let (Some(component), Some(write)) = (component(&request), authorization::write(&request)) else {
-            return Review::allow(request);
+        let author = match authorization::write(&request) {
+            Some(write) => author::record(&write, &request.user_info),
+            // An approval is of the one who created it.
+            None if fleet::is_approval(&request) && request.operation == "UPDATE" => {
+                author::keep(&request.object, &request.old_object)
+            }
+            None => return Review::allow(request),
         };
-        let author = author::record(&write, &request.user_info);
-        if author.is_none() && !defaults::may_need_defaults(&request.object) {
+        let component = component(&request).filter(|_| defaults::may_need_defaults(&request.object));
+        if author.is_none() && component.is_none() {
             return Review::allow(request);
         }
         let before = request.object.clone();
-        defaults::set_defaults(component, &mut request.object);
+        if let Some(component) = component {
+            defaults::set_defaults(component, &mut request.object);
+        }
         if let Some(author) = author {
             json_patch::merge(&mut request.object, &author);
         }

@@ -2,6 +2,8 @@
 //! chooses the name of the Secret, the server, its authority and the proxy. So only the Secret,
 //! which administrators of the hub write, can say who gets its credential: by annotations. Pure.
 
+use std::collections::BTreeMap;
+
 use http::Uri;
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_shared::api::ClusterProfileReference;
@@ -15,18 +17,16 @@ use crate::object::Digest;
 /// Data key of the authority of the cluster, as in the Secrets of ServiceAccounts.
 const AUTHORITY: &str = "ca.crt";
 
-/// Why a ClusterProfile gets the credential in a Secret.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// The Secret names the ClusterProfile.
-    Bound,
-    /// The Secret names no ClusterProfile, and its credential was sent nowhere else.
-    Unbound {
-        /// What its administrator has to do.
-        remedy: String,
-        /// Where the credential is sent, if it was sent nowhere yet: to record in [`SENT_TO`].
-        first: Option<String>,
-    },
+/// Value of [`SENT_TO`]: by ClusterProfile, where the credential was sent first.
+type Sent = BTreeMap<String, String>;
+
+/// On which conditions a ClusterProfile gets the credential in a Secret.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// What its administrator has to do, if the Secret names no ClusterProfile.
+    pub remedy: Option<String>,
+    /// The new value of [`SENT_TO`], if the credential is sent to a server for the first time.
+    pub record: Option<String>,
 }
 
 /// Whether the ClusterProfile of `reference` gets the credential in `secret`, to send it to the
@@ -43,41 +43,63 @@ pub fn check(
 ) -> Result<Binding, String> {
     let (meta, server) = (&secret.metadata, &access.server);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
+    let names_servers = annotation(SERVER).is_some();
     if let Some(servers) = annotation(SERVER) {
         let authority = secret.data.as_ref().and_then(|data| data.get(AUTHORITY));
         check_server(servers, authority.map(|bytes| bytes.0.as_slice()), access)?;
     }
-    if let Some(profiles) = annotation(CLUSTER_PROFILE) {
-        let own = reference.to_string();
-        return if entries(profiles).any(|name| name == own) {
-            Ok(Binding::Bound)
-        } else {
-            Err(format!(
-                "is not bound to ClusterProfile {reference}; if {server} is the cluster of the Secret, add {reference} to its annotation {CLUSTER_PROFILE}"
-            ))
-        };
-    }
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    let bind = format!(
-        "if {server} is the cluster of the Secret, bind it: kubectl annotate secret {name} -n {namespace} {CLUSTER_PROFILE}={reference}"
-    );
-    if strict {
-        return Err(format!("names no ClusterProfile, as the operator requires; {bind}"));
-    }
-    let destination = destination(access);
-    let first = match annotation(SENT_TO) {
-        None => Some(destination),
-        Some(sent) if sent == destination => None,
-        Some(_) => {
+    let annotate = |what: &str| format!("kubectl annotate secret {name} -n {namespace} {what}");
+    let (own, destination) = (reference.to_string(), destination(access));
+    let sent = annotation(SENT_TO).map_or_else(|| Ok(Sent::new()), serde_json::from_str::<Sent>);
+    let sent = sent.map_err(|_| {
+        let remove = annotate(&format!("{SENT_TO}-"));
+        format!("has an annotation {SENT_TO} that this version can't read; if {server} is the cluster of the Secret, remove it: {remove}")
+    });
+    let record = |sent: &Sent| {
+        let mut sent = sent.clone();
+        sent.insert(own.clone(), destination.clone());
+        Some(json!(sent).to_string())
+    };
+    if let Some(profiles) = annotation(CLUSTER_PROFILE) {
+        if !entries(profiles).any(|name| name == own) {
             return Err(format!(
-                "names no ClusterProfile, and its credential was sent to another server before, or by another proxy; {bind}"
+                "is not bound to ClusterProfile {reference}; if {server} is the cluster of the Secret, add {reference} to its annotation {CLUSTER_PROFILE}"
             ));
         }
+        if names_servers {
+            return Ok(Binding::default());
+        }
+        let sent = sent?;
+        return match sent.get(&own) {
+            None => Ok(Binding { remedy: None, record: record(&sent) }),
+            Some(before) if *before == destination => Ok(Binding::default()),
+            Some(_) => Err(format!(
+                "was sent to another server for ClusterProfile {reference} before, or by another proxy; if {server} is the cluster of the Secret now, permit it: {}; or name its servers in the annotation {SERVER}",
+                annotate(&format!("{SENT_TO}-"))
+            )),
+        };
+    }
+    let bind = |more: &str| {
+        let bind = annotate(&format!("{CLUSTER_PROFILE}={reference}{more}"));
+        format!("if {server} is the cluster of the Secret, bind it: {bind}")
     };
+    if strict {
+        return Err(format!("names no ClusterProfile, as the operator requires; {}", bind("")));
+    }
+    let sent = if names_servers { Sent::new() } else { sent? };
+    if sent.values().any(|before| *before != destination) {
+        return Err(format!(
+            "names no ClusterProfile, and its credential was sent to another server before, or by another proxy; {}",
+            bind(&format!(" {SENT_TO}-"))
+        ));
+    }
     let remedy = format!(
-        "Secret {namespace}/{name} names no ClusterProfile, so the author of any ClusterProfile can name it, and version 0.4.0 will refuse it; {bind}"
+        "Secret {namespace}/{name} names no ClusterProfile, so the author of any ClusterProfile can name it, and version 0.4.0 will refuse it; {}",
+        bind("")
     );
-    Ok(Binding::Unbound { remedy, first })
+    let record = if sent.is_empty() && !names_servers { record(&sent) } else { None };
+    Ok(Binding { remedy: Some(remedy), record })
 }
 
 /// Checks that the server of `access` is one of `servers`, and that its certificate is verified,
@@ -194,7 +216,7 @@ mod tests {
                 let bound = secret(&json!({CLUSTER_PROFILE: profiles}), None);
                 let outcome = check(&bound, &reference("fleet", profile), &access(OWN), strict);
                 match outcome {
-                    Ok(binding) => assert!(expected && binding == Binding::Bound, "{profiles}"),
+                    Ok(binding) => assert!(expected && binding.remedy.is_none(), "{profiles}"),
                     Err(why) => assert!(!expected && why.starts_with("is not bound to ClusterProfile fleet/"), "{why}"),
                 }
             }
@@ -220,8 +242,9 @@ mod tests {
             let why = refusal(&bound(servers), "prod", &access(server));
             assert_eq!(why.is_empty(), expected, "{servers} {server}: {why}");
         }
-        // Without the annotation, the server may move: the author of the profile is trusted.
-        assert_eq!(refusal(&json!({CLUSTER_PROFILE: "fleet/prod"}), "prod", &access("https://moved.example")), "");
+        // A server that it names is not recorded.
+        let named = secret(&bound(OWN), None);
+        assert_eq!(check(&named, &reference("fleet", "prod"), &access(OWN), true), Ok(Binding::default()));
         // The server restricts a Secret that names no profile, too.
         let unbound = secret(&json!({SERVER: OWN}), None);
         let check = |server: &str| check(&unbound, &reference("fleet", "prod"), &access(server), false);
@@ -236,7 +259,7 @@ mod tests {
         let check = |authority: &str, access: &Access| {
             check(&secret(&bound, Some(authority)), &reference("fleet", "prod"), access, true)
         };
-        assert_eq!(check("authority", &access(OWN)), Ok(Binding::Bound));
+        assert_eq!(check("authority", &access(OWN)), Ok(Binding::default()));
         for wrong in [access(OWN), Access { authority: None, ..access(OWN) }] {
             let why = check("another authority", &wrong).unwrap_err();
             assert!(why.contains("has another authority"), "{why}");
@@ -249,14 +272,15 @@ mod tests {
             let annotations = sent.map_or_else(|| json!({}), |sent| json!({SENT_TO: sent}));
             check(&secret(&annotations, None), &reference("fleet", "prod"), access, strict)
         };
-        let Ok(Binding::Unbound { remedy, first: Some(sent) }) = unbound(None, &access(OWN), false) else {
+        let Ok(Binding { remedy: Some(remedy), record: Some(sent) }) = unbound(None, &access(OWN), false) else {
             unreachable!("it is sent for the first time")
         };
         let command =
             "kubectl annotate secret prod -n knative-operator operator.knative.dev/cluster-profile=fleet/prod";
         assert!(remedy.ends_with(command), "{remedy}");
-        assert!(sent.starts_with("https://prod.example:6443/ "), "{sent}");
-        assert_eq!(unbound(Some(&sent), &access(OWN), false), Ok(Binding::Unbound { remedy, first: None }));
+        assert!(sent.starts_with(r#"{"fleet/prod":"https://prod.example:6443/ "#), "{sent}");
+        let again = Binding { remedy: Some(remedy), record: None };
+        assert_eq!(unbound(Some(&sent), &access(OWN), false), Ok(again));
         for other in [
             access("https://tenant.example:6443"),
             Access { server_name: Some("another".to_owned()), ..access(OWN) },
@@ -264,11 +288,46 @@ mod tests {
             Access { proxy: address::proxy("socks5://tenant.example").ok(), ..access(OWN) },
         ] {
             let why = unbound(Some(&sent), &other, false).unwrap_err();
-            assert!(why.contains("was sent to another server before") && why.ends_with(command), "{why}");
+            let renewed = format!("{command} operator.knative.dev/sent-to-");
+            assert!(why.contains("was sent to another server before") && why.ends_with(&renewed), "{why}");
         }
         for sent in [None, Some(sent.as_str())] {
             let why = unbound(sent, &access(OWN), true).unwrap_err();
             assert!(why.contains("names no ClusterProfile") && why.ends_with(command), "{why}");
+        }
+    }
+
+    #[test]
+    fn bound_secret_is_sent_to_the_first_server_of_each_profile() {
+        let bound = |sent: Option<&str>, profile: &str, access: &Access| {
+            let mut annotations = json!({CLUSTER_PROFILE: "fleet/prod,fleet/second"});
+            if let Some(sent) = sent {
+                annotations[SENT_TO] = json!(sent);
+            }
+            check(&secret(&annotations, None), &reference("fleet", profile), access, true)
+        };
+        let first = bound(None, "prod", &access(OWN)).unwrap().record.unwrap();
+        assert_eq!(bound(Some(&first), "prod", &access(OWN)), Ok(Binding::default()));
+        for other in [
+            access("https://tenant.example"),
+            Access { insecure: true, ..access(OWN) },
+            Access { server_name: Some("another".to_owned()), ..access(OWN) },
+        ] {
+            let why = bound(Some(&first), "prod", &other).unwrap_err();
+            let remove = "kubectl annotate secret prod -n knative-operator operator.knative.dev/sent-to-";
+            assert!(why.contains("was sent to another server") && why.contains(remove), "{why}");
+        }
+        // The authority may change, as cluster managers rotate it.
+        let rotated = Access { authority: Some(b"next".to_vec()), ..access(OWN) };
+        assert_eq!(bound(Some(&first), "prod", &rotated), Ok(Binding::default()));
+        // Another profile that the Secret names has a server of its own.
+        let both = bound(Some(&first), "second", &access("https://second.example")).unwrap().record.unwrap();
+        assert_eq!(bound(Some(&both), "prod", &access(OWN)), Ok(Binding::default()));
+        assert!(bound(Some(&both), "second", &access(OWN)).is_err());
+        // What this version can't read is not guessed.
+        for unreadable in ["https://prod.example:6443/ 0", "[]", r#"{"fleet/prod":7}"#] {
+            let why = bound(Some(unreadable), "prod", &access(OWN)).unwrap_err();
+            assert!(why.contains("that this version can't read"), "{why}");
         }
     }
 }

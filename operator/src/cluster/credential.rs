@@ -1,6 +1,7 @@
 //! Caches the credential of a spoke, and renews it before it expires and after a 401. One plugin
-//! runs per spoke at a time. A Secret is read again after a minute, and before its credential is
-//! sent to another server: its binding may have changed, or not permit that server.
+//! runs per spoke at a time. A Secret, also one that a plugin reads, is checked again after ten
+//! minutes, and before its credential is sent to another server: its binding may have changed, or
+//! not permit that server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use tokio::sync::{Mutex, Semaphore};
 
 use super::exec::{self, Credential};
 use super::metrics::ClusterMetrics;
-use super::profile::{Access, CredentialSource};
+use super::named_secrets::{NamedSecrets, named_secrets};
+use super::profile::{Access, CredentialSource, Plugin};
 use super::secret::SecretReader;
 use super::unresolved::Unresolved;
 
@@ -96,9 +98,10 @@ impl CredentialCache {
     }
 
     /// Whether it may serve a connection of another `access`: if the same plugin got the same
-    /// input. A Secret has to be read again, since its binding may not permit another server.
+    /// input. A Secret has to be checked again, since its binding may not permit another server.
     pub fn can_serve(&self, access: &Access) -> bool {
-        matches!(access.source, CredentialSource::Plugin(_)) && self.access.source == access.source
+        let CredentialSource::Plugin(plugin) = &access.source else { return false };
+        self.access.source == access.source && named_secrets(plugin) == Ok(NamedSecrets::default())
     }
 
     /// What has to be done about the Secret, if it names no ClusterProfile.
@@ -150,23 +153,34 @@ impl CredentialFetcher {
     async fn get(&self, cluster: &ClusterProfileReference, access: &Access) -> Result<CachedCredential, Unresolved> {
         let (started, requested_at) = (Instant::now(), Timestamp::now());
         let credential = match &access.source {
-            CredentialSource::Plugin(plugin) => {
-                let run = exec::run(plugin, self.timeout);
-                tokio::pin!(run);
-                // The semaphore is never closed, so this call only waits.
-                let permit = START_PERMITS.acquire().await;
-                let started_in_time = tokio::time::timeout(START_DURATION, &mut run).await;
-                drop(permit);
-                let credential = match started_in_time {
-                    Ok(credential) => credential,
-                    Err(_) => run.await,
-                };
-                credential.map(|credential| (credential, None))
-            }
+            CredentialSource::Plugin(plugin) => self.by_plugin(plugin, cluster, access).await,
             CredentialSource::Secret { name, .. } => self.secrets.read(name, cluster, access, self.timeout).await,
         };
         self.metrics.credential_requested(cluster, access.source.provider(), started.elapsed(), credential.is_ok());
         let (credential, remedy) = credential?;
         Ok(CachedCredential { credential, remedy, requested_at })
+    }
+
+    /// Runs `plugin`, if it may read the Secrets that its configuration names.
+    async fn by_plugin(
+        &self,
+        plugin: &Plugin,
+        cluster: &ClusterProfileReference,
+        access: &Access,
+    ) -> Result<(Credential, Option<String>), Unresolved> {
+        let permitted = self.secrets.permit(plugin, cluster, access, self.timeout).await?;
+        let run = exec::run(plugin, self.timeout);
+        tokio::pin!(run);
+        // The semaphore is never closed, so this call only waits.
+        let permit = START_PERMITS.acquire().await;
+        let started_in_time = tokio::time::timeout(START_DURATION, &mut run).await;
+        drop(permit);
+        let mut credential = match started_in_time {
+            Ok(credential) => credential,
+            Err(_) => run.await,
+        }?;
+        let Some((remedy, until)) = permitted else { return Ok((credential, None)) };
+        credential.expires = credential.expires.into_iter().chain(until).min();
+        Ok((credential, remedy))
     }
 }

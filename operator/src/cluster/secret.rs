@@ -1,7 +1,8 @@
-//! The built-in access provider: reads a token from a Secret in the operator's namespace, in the
-//! layout of the `secretreader` plugin
-//! (<https://github.com/kubernetes-sigs/cluster-inventory-api>). Needs no mounted plugin. Unlike
-//! the plugin, it asks [`binding`] whether the ClusterProfile may have the token.
+//! Secrets with credentials in the operator's namespace. The built-in access provider reads a token
+//! from one, in the layout of the `secretreader` plugin
+//! (<https://github.com/kubernetes-sigs/cluster-inventory-api>); needs no mounted plugin. Before the
+//! built-in provider or a plugin uses a Secret, [`binding`] decides whether the ClusterProfile may
+//! have the credential.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use serde_json::json;
 
 use super::binding::{self, Binding};
 use super::exec::Credential;
-use super::profile::Access;
+use super::named_secrets::named_secrets;
+use super::profile::{Access, Plugin};
 use super::unresolved::Unresolved;
 
 /// Data key of the token.
@@ -28,6 +30,10 @@ const KEY: &str = "token";
 /// Time after which a request to the spoke makes the operator read the Secret again, so that a
 /// binding that is removed takes effect.
 const LIFETIME: Duration = Duration::from_secs(600);
+/// Who reads a Secret, if no plugin does.
+const BUILTIN: &str = "built-in provider secretreader";
+/// Attempts to record where a credential is sent, while others change the Secret.
+const ATTEMPTS: u32 = 4;
 
 /// Reads tokens from Secrets.
 #[derive(Clone)]
@@ -38,6 +44,25 @@ pub struct SecretReader {
     pub namespace: String,
     /// Whether to refuse Secrets that name no ClusterProfile.
     pub requires_binding: bool,
+}
+
+/// Who uses a Secret, and for what.
+#[derive(Clone, Copy)]
+struct Use<'a> {
+    /// The provider, for messages.
+    by: &'a str,
+    cluster: &'a ClusterProfileReference,
+    access: &'a Access,
+}
+
+impl Use<'_> {
+    fn failed(self, namespace: &str, name: &str, why: &str) -> Unresolved {
+        self.unresolved(Reason::AccessProviderFailed, namespace, name, why)
+    }
+
+    fn unresolved(self, reason: Reason, namespace: &str, name: &str, why: &str) -> Unresolved {
+        Unresolved::new(reason, format!("{}: Secret {namespace}/{name} {why}", self.by))
+    }
 }
 
 impl SecretReader {
@@ -51,66 +76,101 @@ impl SecretReader {
         access: &Access,
         timeout: Duration,
     ) -> Result<(Credential, Option<String>), Unresolved> {
-        let read = tokio::time::timeout(timeout, self.read_bound(name, cluster, access)).await;
-        read.unwrap_or_else(|_| Err(self.failed(name, &format!("was not read within {timeout:?}"))))
-    }
-
-    async fn read_bound(
-        &self,
-        name: &str,
-        cluster: &ClusterProfileReference,
-        access: &Access,
-    ) -> Result<(Credential, Option<String>), Unresolved> {
-        let failed = |why: &str| self.failed(name, why);
-        let secrets = Api::<Secret>::namespaced(self.hub.clone(), &self.namespace);
-        let secret = secrets.get_opt(name).await;
-        let secret = secret.map_err(|e| failed(&format!("can't be read: {}", error_text(&e))))?;
-        let secret = secret
+        let of = Use { by: BUILTIN, cluster, access };
+        let failed = |why: &str| of.failed(&self.namespace, name, why);
+        let permitted = tokio::time::timeout(timeout, self.permitted(&self.namespace, name, of)).await;
+        let permitted = permitted.unwrap_or_else(|_| Err(failed(&format!("was not read within {timeout:?}"))))?;
+        let (secret, remedy) = permitted
             .ok_or_else(|| failed(&format!("does not exist; create it with the token under the key \"{KEY}\"")))?;
-        let bound = binding::check(&secret, cluster, access, self.requires_binding);
-        let bound = bound.map_err(|why| self.unresolved(Reason::CredentialNotBound, name, &why))?;
-        let Secret { metadata, data, .. } = secret;
-        let token = data.unwrap_or_default().remove(KEY).filter(|t| !t.0.is_empty());
+        let token = secret.data.unwrap_or_default().remove(KEY).filter(|t| !t.0.is_empty());
         let token = token.ok_or_else(|| failed(&format!("has no key \"{KEY}\"")))?;
         let token =
             String::from_utf8(token.0).map_err(|_| failed(&format!("has no UTF-8 text under the key \"{KEY}\"")))?;
-        let remedy = match bound {
-            Binding::Bound => None,
-            Binding::Unbound { remedy, first } => {
-                // Before the credential is sent, so that it is never sent to a second server.
-                if let Some(destination) = first {
-                    self.record(&secrets, name, &metadata, &destination).await?;
-                }
-                Some(remedy)
-            }
-        };
-        let expires = Timestamp::now().checked_add(LIFETIME).ok();
-        Ok((Credential { token: Some(SecretString::from(token)), identity: None, expires }, remedy))
+        Ok((Credential { token: Some(SecretString::from(token)), identity: None, expires: expires() }, remedy))
     }
 
-    /// Records in the Secret `name`, which was read with `metadata`, where its credential is sent.
-    /// If somebody changed it since, the next attempt reads it again.
-    async fn record(
+    /// Checks that `plugin` may read each Secret that its configuration names, for the
+    /// ClusterProfile `cluster` and the server of `access`, within `timeout`. Returns what has to
+    /// be done about a Secret that names no ClusterProfile, and the time of the next check; `None`
+    /// if no Secret has such a name.
+    pub async fn permit(
         &self,
-        secrets: &Api<Secret>,
+        plugin: &Plugin,
+        cluster: &ClusterProfileReference,
+        access: &Access,
+        timeout: Duration,
+    ) -> Result<Option<(Option<String>, Option<Timestamp>)>, Unresolved> {
+        let by = format!("access provider {}", plugin.provider);
+        let failed =
+            |why: &str| Unresolved::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command));
+        let named = named_secrets(plugin).map_err(|why| failed(&why))?;
+        let of = Use { by: &by, cluster, access };
+        let checks = async {
+            let (mut is_found, mut remedy) = (false, None);
+            for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
+                for name in &named.names {
+                    if let Some((_, todo)) = self.permitted(namespace, name, of).await? {
+                        is_found = true;
+                        remedy = remedy.or(todo);
+                    }
+                }
+            }
+            Ok(is_found.then(|| (remedy, expires())))
+        };
+        let checked = tokio::time::timeout(timeout, checks).await;
+        checked.unwrap_or_else(|_| {
+            Err(failed(&format!("was not started: the Secrets that it could read were not read within {timeout:?}")))
+        })
+    }
+
+    /// Secret `name` in `namespace`, if it exists and may be used so, and what has to be done about
+    /// it. Where its credential is sent is recorded before, so that it is never sent to a second
+    /// server.
+    async fn permitted(
+        &self,
+        namespace: &str,
         name: &str,
-        metadata: &ObjectMeta,
-        destination: &str,
-    ) -> Result<(), Unresolved> {
-        let version = &metadata.resource_version;
-        let patch = json!({"metadata": {"resourceVersion": version, "annotations": {SENT_TO: destination}}});
-        let written = secrets.patch_metadata(name, &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await;
-        let unwritten = |error: kube::Error| format!("can't be given the annotation {SENT_TO}: {}", error_text(&error));
-        written.map(drop).map_err(|error| self.failed(name, &unwritten(error)))
+        of: Use<'_>,
+    ) -> Result<Option<(Secret, Option<String>)>, Unresolved> {
+        let secrets = Api::<Secret>::namespaced(self.hub.clone(), namespace);
+        let is_own = namespace == self.namespace;
+        let mut attempt = 1;
+        loop {
+            let secret = match secrets.get_opt(name).await {
+                // A Secret that the operator can't read there, its plugin can't read either.
+                Err(kube::Error::Api(status)) if status.code == 403 && !is_own => None,
+                read => read.map_err(|e| of.failed(namespace, name, &format!("can't be read: {}", error_text(&e))))?,
+            };
+            let Some(secret) = secret else { return Ok(None) };
+            let bound = binding::check(&secret, of.cluster, of.access, self.requires_binding);
+            let Binding { remedy, record } =
+                bound.map_err(|why| of.unresolved(Reason::CredentialNotBound, namespace, name, &why))?;
+            // The author of a ClusterProfile must not make the operator write elsewhere.
+            let Some(sent) = record.filter(|_| is_own) else { return Ok(Some((secret, remedy))) };
+            match record_sent(&secrets, &secret.metadata, &sent).await {
+                Ok(()) => return Ok(Some((secret, remedy))),
+                // Somebody changed it since.
+                Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
+                Err(error) => {
+                    let why = format!("can't be given the annotation {SENT_TO}: {}", error_text(&error));
+                    return Err(of.failed(namespace, name, &why));
+                }
+            }
+        }
     }
+}
 
-    fn failed(&self, name: &str, why: &str) -> Unresolved {
-        self.unresolved(Reason::AccessProviderFailed, name, why)
-    }
+/// Records in the Secret that was read with `metadata` where its credential is `sent`.
+async fn record_sent(secrets: &Api<Secret>, metadata: &ObjectMeta, sent: &str) -> kube::Result<()> {
+    let version = &metadata.resource_version;
+    let patch = json!({"metadata": {"resourceVersion": version, "annotations": {SENT_TO: sent}}});
+    let name = metadata.name.as_deref().unwrap_or_default();
+    secrets.patch_metadata(name, &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await.map(drop)
+}
 
-    fn unresolved(&self, reason: Reason, name: &str, why: &str) -> Unresolved {
-        Unresolved::new(reason, format!("built-in provider secretreader: Secret {}/{name} {why}", self.namespace))
-    }
+/// When a Secret that is read now has to be read again.
+fn expires() -> Option<Timestamp> {
+    Timestamp::now().checked_add(LIFETIME).ok()
 }
 
 #[cfg(test)]
@@ -126,60 +186,112 @@ mod tests {
     use super::super::profile::CredentialSource;
     use super::*;
 
-    /// Reads from a hub with a Secret with `annotations`; also returns the patches that it got.
-    async fn read(
-        annotations: &Value,
-        requires_binding: bool,
-    ) -> (Result<(String, Option<String>), Unresolved>, Vec<Value>) {
+    type Patches = Arc<Mutex<Vec<Value>>>;
+
+    /// Reads from a hub with the Secret `prod` with `annotations`; also returns the patches that
+    /// the hub gets.
+    fn reader(annotations: &Value, requires_binding: bool) -> (SecretReader, Patches) {
         let meta = json!({"name": "prod", "namespace": "n", "resourceVersion": "7", "annotations": annotations});
         let secret =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {"token": "dA=="}}).to_string();
-        let patches = Arc::<Mutex<Vec<Value>>>::default();
+        let patches = Patches::default();
         let log = Arc::clone(&patches);
         let answers = tower::service_fn(move |request: Request<Body>| {
             let (log, secret) = (Arc::clone(&log), secret.clone());
             async move {
+                let request_path = request.uri().path().to_owned();
                 if request.method() == Method::PATCH {
                     let body = request.into_body().collect_bytes().await.unwrap();
                     log.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
                 }
-                Ok::<_, std::convert::Infallible>(Response::new(Body::from(secret.into_bytes())))
+                let is_there = request_path.ends_with("/n/secrets/prod");
+                let status =
+                    json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "", "code": 404});
+                let (code, body) = if is_there { (200, secret) } else { (404, status.to_string()) };
+                let response = Response::builder().status(code).body(Body::from(body.into_bytes()));
+                Ok::<_, std::convert::Infallible>(response.unwrap())
             }
         });
-        let reader = SecretReader { hub: Client::new(answers, "n"), namespace: "n".to_owned(), requires_binding };
-        let access = Access {
+        let hub = Client::new(answers, "n");
+        (SecretReader { hub, namespace: "n".to_owned(), requires_binding }, patches)
+    }
+
+    fn access() -> Access {
+        Access {
             server: "https://h:1".parse().unwrap(),
             authority: None,
             server_name: None,
             insecure: false,
             proxy: None,
             source: CredentialSource::Secret { provider: "p".to_owned(), name: "prod".to_owned() },
-        };
-        let cluster = ClusterProfileReference { name: "prod".to_owned(), namespace: "fleet".to_owned() };
-        let read = reader.read("prod", &cluster, &access, Duration::from_secs(5)).await;
+        }
+    }
+
+    fn cluster() -> ClusterProfileReference {
+        ClusterProfileReference { name: "prod".to_owned(), namespace: "fleet".to_owned() }
+    }
+
+    /// Reads from a hub with a Secret with `annotations`; also returns the patches that it got.
+    async fn read(
+        annotations: &Value,
+        requires_binding: bool,
+    ) -> (Result<(String, Option<String>), Unresolved>, Vec<Value>) {
+        let (reader, patches) = reader(annotations, requires_binding);
+        let read = reader.read("prod", &cluster(), &access(), Duration::from_secs(5)).await;
         let token = |credential: Credential| credential.token.unwrap().expose_secret().to_owned();
         let patches = patches.lock().unwrap().clone();
         (read.map(|(credential, remedy)| (token(credential), remedy)), patches)
     }
 
     #[tokio::test]
-    async fn bound_secret_is_only_read() {
-        let (read, patches) = read(&json!({CLUSTER_PROFILE: "fleet/prod"}), true).await;
-        assert_eq!((read, patches), (Ok(("t".to_owned(), None)), vec![]));
+    async fn destination_is_recorded_before_it_is_sent() {
+        for (annotations, strict) in [(json!({}), false), (json!({CLUSTER_PROFILE: "fleet/prod"}), true)] {
+            let (given, patches) = read(&annotations, strict).await;
+            let (token, remedy) = given.unwrap();
+            let is_told = remedy.is_some_and(|remedy| remedy.contains("kubectl annotate secret prod -n n"));
+            assert_eq!((token.as_str(), is_told), ("t", !strict));
+            let [patch] = &patches[..] else { unreachable!("one patch: {patches:?}") };
+            assert_eq!(patch["metadata"]["resourceVersion"], "7");
+            let sent = &patch["metadata"]["annotations"][SENT_TO];
+            assert!(sent.as_str().is_some_and(|sent| sent.starts_with(r#"{"fleet/prod":"https://h:1/ "#)), "{sent}");
+            // Known from then on.
+            let mut known = annotations.clone();
+            known[SENT_TO] = sent.clone();
+            let (again, patches) = read(&known, strict).await;
+            assert!(again.is_ok() && patches.is_empty());
+        }
     }
 
     #[tokio::test]
-    async fn destination_of_unbound_secret_is_recorded_before_it_is_sent() {
-        let (given, patches) = read(&json!({}), false).await;
-        let (token, remedy) = given.unwrap();
-        assert!(token == "t" && remedy.is_some_and(|remedy| remedy.contains("kubectl annotate secret prod -n n")));
-        let [patch] = &patches[..] else { unreachable!("one patch: {patches:?}") };
-        assert_eq!(patch["metadata"]["resourceVersion"], "7");
-        let sent = &patch["metadata"]["annotations"][SENT_TO];
-        assert!(sent.as_str().is_some_and(|sent| sent.starts_with("https://h:1/ ")), "{sent}");
-        // Known from then on.
-        let (again, patches) = read(&json!({SENT_TO: sent}), false).await;
-        assert!(again.is_ok() && patches.is_empty());
+    async fn plugin_is_started_only_for_the_profile_of_a_secret() {
+        let bound = json!({CLUSTER_PROFILE: "fleet/other"});
+        let by_plugin = |config: Value| {
+            let info = json!({"spec": {"cluster": {"config": config}}});
+            let plugin = Plugin {
+                provider: "official".to_owned(),
+                command: "/plugin".to_owned(),
+                args: Vec::new(),
+                env: std::collections::BTreeMap::new(),
+                api_version: "client.authentication.k8s.io/v1".to_owned(),
+                info,
+            };
+            let (reader, _) = reader(&bound, false);
+            async move {
+                let access = Access { source: CredentialSource::Plugin(plugin.clone()), ..access() };
+                reader.permit(&plugin, &cluster(), &access, Duration::from_secs(5)).await
+            }
+        };
+        for config in
+            [json!({"clusterName": "prod"}), json!({"ClusterName": "prod"}), json!({"name": "prod", "key": "k"})]
+        {
+            let refused = by_plugin(config).await.unwrap_err();
+            let start = "access provider official: Secret n/prod is not bound to ClusterProfile fleet/prod";
+            assert!(refused.reason == Reason::CredentialNotBound && refused.message.starts_with(start), "{refused}");
+        }
+        // Neither names a Secret.
+        for config in [json!({"clusterName": "missing"}), json!({"region": 1})] {
+            assert_eq!(by_plugin(config).await, Ok(None));
+        }
     }
 
     #[tokio::test]

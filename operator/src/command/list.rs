@@ -4,12 +4,15 @@ use std::fmt::Debug;
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_shared::label::GROUP;
+use knative_operator_shared::label::{FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::Kind;
 use kube::api::ListParams;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
+
+/// Plural of the approvals of fleets.
+pub const APPROVALS: &str = "knativefleetapprovals";
 
 /// The objects of `api`, which are called `resource`, in `namespace` or in all; `None` if the API
 /// server doesn't serve them.
@@ -40,6 +43,17 @@ pub async fn objects(
         None => Api::all_with(client.clone(), &resource),
     };
     list(&api, &format!("{}.{GROUP}", kind.plural()), namespace).await
+}
+
+/// The approvals of fleets in `namespace` or in all; `None` if the API server doesn't serve them.
+pub async fn approvals(client: &Client, namespace: Option<&str>) -> Result<Option<Vec<DynamicObject>>, String> {
+    let gvk = GroupVersionKind::gvk(GROUP, FLEET_VERSION, "KnativeFleetApproval");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, APPROVALS);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    list(&api, &format!("{APPROVALS}.{GROUP}"), namespace).await
 }
 
 /// That the API server doesn't serve `kind`.

@@ -34,7 +34,7 @@ use crate::leader::{self, Fence, ShardEvent};
 use crate::metrics::Metrics;
 use crate::release::{AllowedHost, Archive, DownloadsError, HostPolicy};
 use crate::startup::go_operator::GoOperator;
-use crate::startup::{catalog, conversion, hub_identity, other_release};
+use crate::startup::{catalog, conversion, hub_identity, other_release, suspension};
 
 /// Worker threads.
 const THREADS: usize = 2;
@@ -285,7 +285,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                         conversion::remove_conversion_webhook(hub.clone()).await;
                     }
                 };
-                futures::join!(catalog, conversion);
+                let suspension = suspension::end_overdue_suspensions(hub.clone());
+                futures::join!(catalog, conversion, suspension);
                 std::future::pending::<()>().await;
             };
             tokio::select! {

@@ -1,6 +1,7 @@
 //! Whether the author of a resource may use its cluster at the time when the resource begins to
-//! install: it may have been stored before permissions were enforced, or waited for its cluster
-//! while an administrator took the permission away.
+//! install, and the author of a fleet a cluster that joins it: it may have been stored before
+//! permissions were enforced, or waited for its cluster while an administrator took the permission
+//! away.
 
 use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::api::{Knative, KnativeFleet};
@@ -26,6 +27,19 @@ impl Authors {
         Self { hub, operator: operator(namespace) }
     }
 
+    /// Whether `author` has `permission`, as far as the operator asks about them.
+    ///
+    /// # Errors
+    ///
+    /// If the API server can't be asked.
+    pub async fn is_allowed(&self, author: &User, permission: &Permission) -> Result<bool, String> {
+        if author.username == self.operator {
+            return Ok(true);
+        }
+        let is_allowed = access::is_allowed(&self.hub, author.question(permission)).await;
+        is_allowed.map_err(|e| format!("cannot check the permission of its author: {}", error_text(&e)))
+    }
+
     /// Why `resource` may not begin to install, for people; `None` if it may.
     ///
     /// # Errors
@@ -42,12 +56,10 @@ impl Authors {
             return Ok(Some(message(resource, &permission, "it is not known who created the resource")));
         };
         // While no webhook answers, anybody can write the annotation.
-        if author.username == self.operator && is_of_fleet(resource) {
-            return Ok(None);
-        }
-        let is_allowed = access::is_allowed(&self.hub, author.question(&permission)).await;
-        let is_allowed =
-            is_allowed.map_err(|e| format!("cannot check the permission of its author: {}", error_text(&e)))?;
+        let is_allowed = match author.username == self.operator {
+            true => is_of_fleet(resource),
+            false => self.is_allowed(&author, &permission).await?,
+        };
         let who = format!(
             "user \"{}\", who created the resource, is not allowed to {}",
             author.username,

@@ -16,8 +16,8 @@ pub struct Input<'a, C> {
     pub stages: &'a Stages,
     /// The clusters.
     pub members: &'a [Member],
-    /// ClusterProfiles of the same clusters as others, which are not counted.
-    pub duplicates: &'a BTreeMap<ClusterProfileReference, ClusterProfileReference>,
+    /// Clusters that are selected, and not counted, with reason and message.
+    pub uncounted: &'a BTreeMap<ClusterProfileReference, (&'static str, String)>,
     /// The revision that was rolled out completely last.
     pub current: Option<&'a str>,
     /// The revision of the spec.

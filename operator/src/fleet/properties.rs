@@ -139,7 +139,7 @@ impl World {
         Input {
             stages: &self.stages,
             members: &self.members,
-            duplicates: &BTreeMap::new(),
+            uncounted: &BTreeMap::new(),
             current: self.current.as_deref(),
             update: self.update,
             has_failed: self.failed.contains(self.update),

@@ -1,12 +1,13 @@
 //! Revisions of a fleet: `ControllerRevision`s (`apps/v1`), identified by their content. Only those
-//! that the fleet owns as their controller, and whose name is that of their content, are its own:
-//! others are never rolled out, rolled back to, or deleted.
+//! that the fleet owns as their controller, whose name is that of their content, and whose content
+//! the operator recorded in the status of the fleet, are its own: others are never rolled out,
+//! rolled back to, or deleted. Everybody who may create a ControllerRevision can do the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::api::fleet::Template;
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, Template};
 pub use knative_operator_shared::fleet::content::RevisionData;
 use knative_operator_shared::fleet::selector::selector;
 use knative_operator_shared::label::{FLEET, FLEET_FAILED};
@@ -17,6 +18,8 @@ use super::template::label_value;
 
 /// Number of earlier revisions to keep, by default.
 const HISTORY_LIMIT: usize = 10;
+/// Number of recorded contents that are kept although no revision is known.
+const UNKNOWN_LIMIT: usize = 10;
 
 /// Revisions by name.
 pub type Revisions = BTreeMap<String, Revision>;
@@ -38,13 +41,30 @@ pub struct Revision {
     pub data: RevisionData,
 }
 
-/// A fleet: its name and its uid.
+/// A fleet: its name, its uid and its status.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
     /// Name.
     pub name: &'a str,
     /// Uid.
     pub uid: &'a str,
+    /// Status, which only the operator writes.
+    pub status: &'a KnativeFleetStatus,
+}
+
+impl Owner<'_> {
+    /// Whether the operator stored the content of `revision` for this fleet.
+    fn has_stored(&self, revision: &Revision) -> bool {
+        let KnativeFleetStatus { revisions, current_revision, update_revision, .. } = self.status;
+        match revisions {
+            Some(names) => {
+                names.contains(&revision.data.name(self.name, self.uid))
+                    || [current_revision, update_revision].contains(&&Some(revision.name.clone()))
+            }
+            // An earlier version rolled it out, and recorded nothing: all count, once.
+            None => update_revision.is_some(),
+        }
+    }
 }
 
 impl Revision {
@@ -70,6 +90,11 @@ impl Revision {
 
     /// Whether it is a revision of `fleet`.
     pub fn is_of(&self, fleet: Owner<'_>) -> bool {
+        self.claims(fleet) && fleet.has_stored(self)
+    }
+
+    /// Whether it says so, and has the name of its content.
+    fn claims(&self, fleet: Owner<'_>) -> bool {
         self.owner.as_deref() == Some(fleet.uid) && self.data.has_name(&self.name, fleet.name, fleet.uid)
     }
 }
@@ -112,11 +137,29 @@ pub fn own(all: &Revisions, fleet: Owner<'_>) -> Revisions {
 pub fn ignored<'r>(all: &'r Revisions, fleet: Owner<'_>) -> Vec<(&'r str, &'static str)> {
     let label = label_value(fleet.name);
     let reason = |revision: &Revision| match revision.owner.as_deref() {
-        Some(uid) if uid == fleet.uid && !revision.is_of(fleet) => Some("its name is not that of its content"),
+        Some(uid) if uid == fleet.uid && !revision.claims(fleet) => Some("its name is not that of its content"),
+        Some(uid) if uid == fleet.uid && !fleet.has_stored(revision) => Some("the operator did not store it"),
         None if revision.label == label => Some("the fleet is not its controller"),
         _ => None,
     };
     all.iter().filter_map(|(name, revision)| Some((name.as_str(), reason(revision)?))).collect()
+}
+
+/// The contents to record in the status of `fleet`, which has the revisions `own` and rolls
+/// `update` out. Those that were recorded before stay, since the store may not know them yet.
+pub fn recorded(own: &Revisions, update: &RevisionData, fleet: Owner<'_>) -> Vec<String> {
+    let name = |data: &RevisionData| data.name(fleet.name, fleet.uid);
+    let known: BTreeSet<String> = own.values().map(|revision| name(&revision.data)).chain([name(update)]).collect();
+    let mut all = fleet.status.revisions.clone().unwrap_or_default();
+    let new: Vec<String> = known.iter().filter(|name| !all.contains(name)).cloned().collect();
+    all.extend(new);
+    let mut excess = all.len().saturating_sub(known.len() + UNKNOWN_LIMIT);
+    all.retain(|name| {
+        let is_dropped = excess > 0 && !known.contains(name);
+        excess -= usize::from(is_dropped);
+        !is_dropped
+    });
+    all
 }
 
 /// Name of the revision of `fleet` with `data`: that of the one among `own` with equal content,
@@ -144,7 +187,15 @@ pub fn obsolete(revisions: &Revisions, limit: Option<i32>, used: &BTreeSet<&str>
 mod tests {
     use super::*;
 
-    const PROD: Owner<'_> = Owner { name: "prod", uid: "1" };
+    /// A status that an earlier version wrote.
+    fn earlier() -> KnativeFleetStatus {
+        KnativeFleetStatus { update_revision: Some("prod-0".to_owned()), ..KnativeFleetStatus::default() }
+    }
+
+    /// The fleet with `status`.
+    fn prod(status: &KnativeFleetStatus) -> Owner<'_> {
+        Owner { name: "prod", uid: "1", status }
+    }
 
     fn data(version: &str) -> RevisionData {
         let template =
@@ -166,6 +217,8 @@ mod tests {
 
     #[test]
     fn manifest_round_trips() {
+        let status = earlier();
+        let prod = prod(&status);
         let (name, owner) = (
             new_name("1.22"),
             json!({"apiVersion": "v1", "kind": "KnativeFleet", "name": "prod", "uid": "1", "controller": true}),
@@ -175,38 +228,44 @@ mod tests {
         let revision = Revision::parse(&serde_json::from_value(manifest).unwrap()).unwrap();
         assert_eq!((revision.number, revision.failed_generation, &revision.data), (3, Some(7), &data("1.22")));
         assert_eq!((revision.name.as_str(), revision.label.as_str()), (name.as_str(), "prod"));
-        assert!(revision.is_of(PROD));
+        assert!(revision.is_of(prod));
     }
 
     #[test]
     fn upgrade_of_the_operator_keeps_the_revision() {
+        let status = earlier();
+        let prod = prod(&status);
         let (earlier, none) = (data("1.22").earlier_name("prod"), json!({}));
         let all = Revisions::from([stored(&earlier, "1.22", 4, &none)]);
-        let own = own(&all, PROD);
-        assert_eq!(name_of(&own, &data("1.22"), PROD), earlier, "nothing is rolled out");
+        let own = own(&all, prod);
+        assert_eq!(name_of(&own, &data("1.22"), prod), earlier, "nothing is rolled out");
         // The next content has a new name.
-        let next = name_of(&own, &data("1.23"), PROD);
+        let next = name_of(&own, &data("1.23"), prod);
         assert_eq!(next, new_name("1.23"));
         // After a way back to the earlier version and another upgrade, the newest counts.
         let all = Revisions::from([stored(&new_name("1.22"), "1.22", 3, &none), stored(&earlier, "1.22", 4, &none)]);
-        assert_eq!(name_of(&super::own(&all, PROD), &data("1.22"), PROD), earlier);
+        assert_eq!(name_of(&super::own(&all, prod), &data("1.22"), prod), earlier);
     }
 
     #[test]
     fn content_is_compared_and_not_only_the_name() {
+        let status = earlier();
+        let prod = prod(&status);
         // Another content with the same short name, as somebody can find it.
         let (name, mut revision) = stored(&data("1.22").earlier_name("prod"), "1.22", 1, &json!({}));
         revision.data = data("1.23");
         let all = Revisions::from([(name.clone(), revision)]);
-        assert!(own(&all, PROD).is_empty());
-        assert_eq!(ignored(&all, PROD), [(name.as_str(), "its name is not that of its content")]);
-        assert_eq!(name_of(&own(&all, PROD), &data("1.22"), PROD), new_name("1.22"));
+        assert!(own(&all, prod).is_empty());
+        assert_eq!(ignored(&all, prod), [(name.as_str(), "its name is not that of its content")]);
+        assert_eq!(name_of(&own(&all, prod), &data("1.22"), prod), new_name("1.22"));
         // Also if it is taken for one of the fleet.
-        assert_eq!(name_of(&all, &data("1.22"), PROD), new_name("1.22"));
+        assert_eq!(name_of(&all, &data("1.22"), prod), new_name("1.22"));
     }
 
     #[test]
     fn revisions_that_the_fleet_does_not_control_are_ignored() {
+        let status = earlier();
+        let prod = prod(&status);
         let name = new_name("1.22");
         for (owner, reason) in [
             (json!({"controller": false}), Some("the fleet is not its controller")),
@@ -216,12 +275,12 @@ mod tests {
             (json!({"uid": "2"}), None),
         ] {
             let all = Revisions::from([stored(&name, "1.22", 1, &owner)]);
-            assert!(own(&all, PROD).is_empty(), "{owner}");
+            assert!(own(&all, prod).is_empty(), "{owner}");
             let expected: Vec<_> = reason.map(|reason| (name.as_str(), reason)).into_iter().collect();
-            assert_eq!(ignored(&all, PROD), expected, "{owner}");
+            assert_eq!(ignored(&all, prod), expected, "{owner}");
         }
         let all = Revisions::from([stored(&name, "1.22", i64::MAX, &json!({}))]);
-        assert_eq!((own(&all, PROD).len(), ignored(&all, PROD).len()), (1, 0));
+        assert_eq!((own(&all, prod).len(), ignored(&all, prod).len()), (1, 0));
         assert_eq!(next_number(all.values()), i64::MAX);
     }
 
@@ -233,5 +292,37 @@ mod tests {
         assert_eq!(obsolete(&revisions, Some(2), &BTreeSet::from(["1", "6"])), ["2", "3"]);
         assert!(obsolete(&revisions, None, &BTreeSet::new()).is_empty());
         assert_eq!(obsolete(&revisions, Some(0), &BTreeSet::from(["6"])).len(), 5);
+    }
+
+    #[test]
+    fn only_contents_that_the_operator_stored_count() {
+        let none = json!({});
+        let named = |version: &str, number| stored(&new_name(version), version, number, &none);
+        let all = Revisions::from([named("1.21", 1), named("1.22", 2), named("1.23", i64::MAX)]);
+        let earlier_name = data("1.20").earlier_name("prod");
+        let all: Revisions = all.into_iter().chain([stored(&earlier_name, "1.20", 0, &none)]).collect();
+        let is_stored = |status: &KnativeFleetStatus, version: &str| {
+            super::own(&all, prod(status)).values().any(|revision| revision.data == data(version))
+        };
+        // Nothing was rolled out yet: what is there is of somebody else.
+        assert!(own(&all, prod(&KnativeFleetStatus::default())).is_empty());
+        let mut status = KnativeFleetStatus { revisions: Some(vec![new_name("1.21")]), ..earlier() };
+        status.current_revision = Some(earlier_name);
+        for (version, expected) in [("1.20", true), ("1.21", true), ("1.22", false), ("1.23", false)] {
+            assert_eq!(is_stored(&status, version), expected, "{version}");
+        }
+        let ignored = ignored(&all, prod(&status));
+        assert!(ignored.contains(&(new_name("1.23").as_str(), "the operator did not store it")), "{ignored:?}");
+        // What an earlier version rolled out is recorded with the first revision of this one.
+        let before = earlier();
+        let names = recorded(&own(&all, prod(&before)), &data("1.24"), prod(&before));
+        assert_eq!(names.len(), 5);
+        assert!(["1.20", "1.21", "1.23", "1.24"].into_iter().all(|version| names.contains(&new_name(version))));
+        // Those of no known revision are dropped, the oldest first.
+        let old: Vec<String> = (0..30).map(|number| format!("prod-{number}")).collect();
+        status.revisions = Some(old.iter().cloned().chain([new_name("1.21")]).collect());
+        let names = recorded(&own(&all, prod(&status)), &data("1.24"), prod(&status));
+        assert_eq!((names.len(), names.first()), (UNKNOWN_LIMIT + 3, old.get(20)));
+        assert!(["1.20", "1.21", "1.24"].into_iter().all(|version| names.contains(&new_name(version))));
     }
 }

@@ -42,6 +42,7 @@ pub fn status<C: Contents>(
         conditions: Vec::new(),
         current_revision: current.map(str::to_owned),
         update_revision: Some(input.update.to_owned()),
+        revisions: old.revisions.clone(),
         rollout_digest: old.rollout_digest.clone(),
         rollout_generation: old.rollout_generation,
         clusters: number(input.members.len()),
@@ -126,9 +127,9 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
         let message = clip(&message, MAX_CLUSTER_MESSAGE);
         attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
     }
-    for (cluster, owner) in input.duplicates {
-        let message = format!("the same cluster as ClusterProfile {owner}, which came first and is counted");
-        attention.push((4, ClusterAttention { cluster: cluster.clone(), reason: "Duplicate".to_owned(), message }));
+    for (cluster, (reason, message)) in input.uncounted {
+        let message = clip(message, MAX_CLUSTER_MESSAGE);
+        attention.push((4, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
     }
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
@@ -301,7 +302,7 @@ mod tests {
         let input = Input {
             stages: &stages,
             members: &members,
-            duplicates: &BTreeMap::new(),
+            uncounted: &BTreeMap::new(),
             current: Some("s"),
             update: "r",
             has_failed: false,

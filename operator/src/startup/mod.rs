@@ -5,3 +5,4 @@ pub mod conversion;
 pub mod go_operator;
 pub mod hub_identity;
 pub mod other_release;
+pub mod suspension;

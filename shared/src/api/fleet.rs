@@ -214,6 +214,10 @@ pub struct KnativeFleetStatus {
     /// The revision of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// The contents that the operator stored as revisions, by the names that it gives them now.
+    /// Other ControllerRevisions are not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<Vec<String>>,
     /// Digest of what the fleet rolls out, and where. Approvals are for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout_digest: Option<String>,

@@ -98,15 +98,27 @@ pub fn is_changed(write: &Write<'_>) -> bool {
 
 /// The change of the metadata that records the author of `write`, as a JSON merge patch (RFC 7386);
 /// `None` if they are recorded. The author of a new resource is `user`. An update keeps the author,
-/// unless it changes the annotation: then it is `user` as well.
+/// unless it changes the annotation, or the clusters of a fleet: then it is `user` as well.
 pub fn record(write: &Write<'_>, user: &User) -> Option<Value> {
     let new = recorded(write.new);
     let author = match write.old.map(recorded) {
+        Some(_) if write.changes_clusters() => Value::from(user.encode()),
         Some(old) if old == new => return None,
         Some(old) if new.is_null() => old.clone(),
         _ => Value::from(user.encode()),
     };
     (author != *new).then(|| json!({"metadata": {"annotations": {AUTHOR: author}}}))
+}
+
+/// The change of the metadata that keeps the author whom `old` records in `new`, as a JSON merge
+/// patch; `None` if it has them.
+pub fn keep(new: &Value, old: &Value) -> Option<Value> {
+    (recorded(new) != recorded(old)).then(|| json!({"metadata": {"annotations": {AUTHOR: recorded(old)}}}))
+}
+
+/// The change of the metadata that records `user`, as a JSON merge patch.
+pub fn annotation(user: &User) -> Value {
+    json!({"metadata": {"annotations": {AUTHOR: user.encode()}}})
 }
 
 #[cfg(test)]
@@ -153,6 +165,30 @@ mod tests {
         // One of an earlier version.
         assert_eq!(stored(&json!({"spec": {}}), Some(&json!({"spec": {}})), &jane), (None, false));
         assert_eq!(stored(&object(&json!("me")), Some(&json!({"spec": {}})), &jane), (by("jane"), true));
+    }
+
+    #[test]
+    fn author_of_a_fleet_is_who_chose_its_clusters() {
+        let fleet = |version: &str, label: &str, author: &Value| {
+            json!({"metadata": {"name": "f", "annotations": {AUTHOR: author}}, "spec": {"serving": {"spec": {"version": version}},
+                "placement": {"clusterSelector": {"matchLabels": {"env": label}}}}})
+        };
+        let (jane, admin) = (user("jane"), json!(user("admin").encode()));
+        let old = fleet("1.22", "prod", &admin);
+        for (new, expected) in [
+            (fleet("1.23", "prod", &admin), None),
+            (fleet("1.23", "prod", &Value::Null), Some(admin.clone())),
+            (fleet("1.22", "test", &admin), Some(json!(jane.encode()))),
+            (fleet("1.22", "test", &Value::Null), Some(json!(jane.encode()))),
+            (fleet("1.22", "prod", &json!("me")), Some(json!(jane.encode()))),
+        ] {
+            let write = Write { kind: Kind::Fleet, namespace: "n", new: &new, old: Some(&old) };
+            let recorded = record(&write, &jane).map(|patch| patch["metadata"]["annotations"][AUTHOR].clone());
+            assert_eq!(recorded, expected, "{new}");
+        }
+        // One of an earlier version keeps its unknown author.
+        let (old, new) = (fleet("1.22", "prod", &Value::Null), fleet("1.23", "prod", &Value::Null));
+        assert_eq!(record(&Write { kind: Kind::Fleet, namespace: "n", new: &new, old: Some(&old) }, &jane), None);
     }
 
     #[test]

@@ -47,9 +47,7 @@ pub fn about(write: &Write<'_>) -> Vec<Question> {
         return reference.into_iter().chain(content).chain(metadata).collect();
     }
     let mut questions = Vec::new();
-    // Another component is installed on all clusters, or uninstalled.
-    let components = |spec: &Value| Component::ALL.map(|component| spec[component.word()].is_null());
-    if new["placement"] != old["placement"] || components(new) != components(old) {
+    if write.changes_clusters() || author::is_changed(write) {
         questions.extend(of_placement(&new["placement"], write.namespace));
     }
     for component in Component::ALL {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::api::Component;
 use crate::rules::Kind;
 
 /// Stands for what is missing.
@@ -24,6 +25,13 @@ impl<'v> Write<'v> {
     /// The stored resource; null if it is created.
     pub fn before(&self) -> &'v Value {
         self.old.unwrap_or(&NOTHING)
+    }
+
+    /// Whether it changes on which clusters a fleet installs what: its placement or components.
+    pub fn changes_clusters(&self) -> bool {
+        let components = |spec: &Value| Component::ALL.map(|component| spec[component.word()].is_null());
+        let (new, old) = (&self.new["spec"], &self.before()["spec"]);
+        self.kind == Kind::Fleet && (new["placement"] != old["placement"] || components(new) != components(old))
     }
 
     /// Whether it creates a resource for the hub itself.

@@ -134,3 +134,25 @@ fn each_source_of_certificates_has_its_own_secret() {
         assert_eq!(issued, if source == "cert-manager" { vec![name] } else { vec![] });
     }
 }
+
+#[test]
+fn known_peers_of_the_api_server_are_the_only_ones() {
+    let policies = |arguments: &[&str]| -> Vec<Value> {
+        objects(arguments).into_iter().filter(|o| o["kind"] == "NetworkPolicy").collect()
+    };
+    let names = |arguments: &[&str]| -> Vec<String> {
+        policies(arguments).iter().map(|policy| policy["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let peers = r#"networkPolicy.apiServer=[{"ipBlock":{"cidr":"192.0.2.1/32"}}]"#;
+    assert!(names(&[]).is_empty());
+    assert_eq!(names(&["--set-json", peers]), ["operator-webhook"]);
+    assert_eq!(names(&["--set", "networkPolicy.enabled=true"]), ["knative-operator", "operator-webhook"]);
+    for more in [&[][..], &["--set", "networkPolicy.enabled=true"]] {
+        let all = policies(&[&["--set-json", peers][..], more].concat());
+        let ingress = &find(&all, "NetworkPolicy", "operator-webhook")["spec"]["ingress"];
+        let expected = json!({"ports": [{"port": 8443}], "from": [{"ipBlock": {"cidr": "192.0.2.1/32"}}]});
+        assert_eq!(ingress[0], expected);
+        // Probes and metrics stay open.
+        assert_eq!(ingress[1], json!({"ports": [{"port": 9090}]}));
+    }
+}

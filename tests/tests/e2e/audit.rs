@@ -35,7 +35,7 @@ pub async fn needs_permission_to_list(hub: &Cluster, namespace: &str) -> Result<
     let bind = ["create", "clusterrolebinding", "auditor", "--clusterrole=auditor"];
     let account = format!("--serviceaccount={namespace}:auditor");
     let resources = "--resource=knativeservings.operator.knative.dev,knativeeventings.operator.knative.dev,\
-        knativefleets.operator.knative.dev,rolebindings.rbac.authorization.k8s.io,\
+        knativefleets.operator.knative.dev,knativefleetapprovals.operator.knative.dev,rolebindings.rbac.authorization.k8s.io,\
         clusterrolebindings.rbac.authorization.k8s.io";
     hub.kubectl(&["create", "clusterrole", "auditor", "--verb=list", resources], "").await?;
     hub.kubectl(&[&bind[..], &[account.as_str()]].concat(), "").await?;

@@ -110,12 +110,18 @@ fn credential_is_given_to_profiles_and_servers_of_its_secret() {
         resolved(&hub, &prod).await?;
         refused(&hub, &of_tenant, "CredentialNotBound", "is not bound to ClusterProfile tenant/prod").await?;
 
+        // It is sent to the first server only, until an administrator permits another one.
+        product::status_in(&hub, FLEET, "prod", "True", &away("prod")).await?;
+        refused(&hub, &prod, "CredentialNotBound", "was sent to another server").await?;
+        product::status_in(&hub, FLEET, "prod", "True", &ours("prod")).await?;
+        resolved(&hub, &prod).await?;
+
         // It names the server, too. The ClusterProfile moves to another one, and back.
         let server = format!("operator.knative.dev/server={url}");
         hub.kubectl(&["annotate", "secret", "prod", "-n", NAMESPACE, &server], "").await?;
-        product::status(&hub, "prod", "True", &away("prod")).await?;
+        product::status_in(&hub, FLEET, "prod", "True", &away("prod")).await?;
         refused(&hub, &prod, "CredentialNotBound", "is not bound to the server").await?;
-        product::status(&hub, "prod", "True", &ours("prod")).await?;
+        product::status_in(&hub, FLEET, "prod", "True", &ours("prod")).await?;
         resolved(&hub, &prod).await?;
 
         // A Secret of an earlier version names nothing. Its credential stays with its first server.
@@ -132,9 +138,9 @@ fn credential_is_given_to_profiles_and_servers_of_its_secret() {
         let old_of_tenant = asking(TENANT, "old");
         apply(&hub, &old_of_tenant).await?;
         refused(&hub, &old_of_tenant, "CredentialNotBound", "was sent to another server before").await?;
-        product::status(&hub, "old", "True", &away("old")).await?;
+        product::status_in(&hub, FLEET, "old", "True", &away("old")).await?;
         refused(&hub, &old, "CredentialNotBound", "was sent to another server before").await?;
-        product::status(&hub, "old", "True", &ours("old")).await?;
+        product::status_in(&hub, FLEET, "old", "True", &ours("old")).await?;
         resolved(&hub, &old).await?;
 
         // With all restrictions, it is refused until somebody runs the command of the warning.
@@ -146,9 +152,9 @@ fn credential_is_given_to_profiles_and_servers_of_its_secret() {
         hub.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>(), "").await?;
         resolved(&hub, &old).await?;
         // The other one is connected again, too.
-        product::status(&hub, "prod", "False", &ours("prod")).await?;
+        product::status_in(&hub, FLEET, "prod", "False", &ours("prod")).await?;
         refused(&hub, &prod, "ClusterProfileNotReady", "").await?;
-        product::status(&hub, "prod", "True", &ours("prod")).await?;
+        product::status_in(&hub, FLEET, "prod", "True", &ours("prod")).await?;
         resolved(&hub, &prod).await?;
 
         let received = theirs.requests();

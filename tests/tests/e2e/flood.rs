@@ -16,7 +16,7 @@ use hyper_util::rt::TokioExecutor;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
-use knative_operator_tests::{Result, measure, releases, tls};
+use knative_operator_tests::{Result, http, measure, releases, tls};
 use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,6 +30,10 @@ use crate::support::{namespace, resource, run};
 
 /// Reviews in a second, and in total.
 const REVIEWS: (u32, usize) = (200, 1000);
+/// Time within which the webhook answers 99 of 100 reviews, in seconds, by its own clock.
+const FAST: f64 = 0.02;
+/// Attempts to see that: other tests use the machine at the same time.
+const ROUNDS: usize = 5;
 /// Time limit of a review, as in the chart.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Bodies of 8 MiB that arrive byte by byte.
@@ -201,6 +205,35 @@ async fn reviews(url: &hyper::Uri) -> Result<(Duration, Duration)> {
     Ok((times[times.len() / 2], times[times.len() * 99 / 100]))
 }
 
+/// Whether `fast` are 99 % of [`REVIEWS`].
+#[allow(clippy::cast_precision_loss)] // few
+fn is_mostly(fast: f64) -> bool {
+    fast >= 0.99 * REVIEWS.1 as f64
+}
+
+/// How many requests the webhook answered within [`FAST`], by the histogram at `metrics`. Its
+/// bounds are powers of two, so the last one below counts.
+async fn fast(metrics: SocketAddr) -> Result<f64> {
+    let deadline = Instant::now() + LIMIT;
+    let text = loop {
+        match http::get(metrics, "/metrics").await {
+            Ok((200, text)) => break text,
+            // The flood fills that port, too.
+            outcome if Instant::now() > deadline => return Err(format!("no metrics: {outcome:?}").into()),
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    let rows = text
+        .lines()
+        .filter(|line| line.starts_with("admission_request_duration_seconds_bucket") && line.contains("\"validate\""));
+    let row = |line: &str| -> Option<(f64, f64)> {
+        let bound = line.split("le=\"").nth(1)?.split('"').next()?.parse().ok()?;
+        Some((bound, line.rsplit(' ').next()?.parse().ok()?))
+    };
+    let below = rows.filter_map(row).filter(|(bound, _)| *bound <= FAST);
+    below.last().map(|(_, count)| count).ok_or_else(|| format!("no histogram: {text}").into())
+}
+
 #[test]
 fn reviews_are_answered_while_a_pod_floods_the_webhook() {
     run(async {
@@ -226,7 +259,17 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         }
         // Through the API server, too.
         let load = Load::start(&hub.client(), "flood", 10);
-        let flooded = reviews(&url).await?;
+        // Those of the attack, if it gets answers, can only add to what is slow.
+        let mut rounds = Vec::new();
+        let mut flooded;
+        loop {
+            let before = fast(attacker.metrics).await?;
+            flooded = reviews(&url).await?;
+            rounds.push(fast(attacker.metrics).await? - before);
+            if rounds.last().is_some_and(|fast| is_mostly(*fast)) || rounds.len() == ROUNDS {
+                break;
+            }
+        }
         let admissions = load.end().await?;
         drop(attack);
         let after = measure::resident(id)?;
@@ -239,6 +282,8 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
             flooded.0,
             flooded.1,
         );
+        eprintln!("answered within {FAST} s, of {} reviews, in each round: {rounds:?}", REVIEWS.1);
+        assert!(rounds.iter().any(|fast| is_mostly(*fast)), "more than 1 % of reviews took longer than {FAST} s");
         assert!(flooded.1 < Duration::from_secs(2), "p99 is {:?}", flooded.1);
         assert!(after < MEMORY, "{after} KiB");
         Ok(())

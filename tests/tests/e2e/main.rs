@@ -43,6 +43,7 @@ mod migration_pods;
 mod newer;
 mod newer_site;
 mod no_spec;
+mod opener;
 mod orphan;
 mod outage;
 mod overrides;

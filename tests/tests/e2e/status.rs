@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
+use crate::opener;
 use crate::support::{apply, delete, fleet, namespace, run, serving};
 
 /// Runs the command; its exit status, standard output and standard error.
@@ -110,6 +111,6 @@ fn status_and_wait_show_progress_problems_and_remedies() {
         assert_eq!((code, error.contains("onnection refused")), (Some(2), true), "{error}");
         assert!(!error.contains(&token));
         fleet.hub.kubectl(&["delete", "namespace", place, "--wait=false"], "").await?;
-        Ok(())
+        opener::arguments_have_no_token(&fleet.hub).await
     });
 }

@@ -1,6 +1,6 @@
 //! Runs the commands of `docs/operate/multi-tenancy.md` on one hub, and compares what is permitted
-//! and refused with the answers in the document. Its clusters have no servers: admission is what is
-//! shown.
+//! and refused with the answers in the document. Only one of its clusters has a server: that of the
+//! team that installs on its own.
 
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
@@ -8,8 +8,10 @@ use knative_operator_tests::{releases, tools};
 use serde_json::json;
 
 use crate::document::{Shell, document};
-use crate::support::run;
+use crate::support::{ready, run, serving};
 
+/// How `audit` ends.
+const WOULD_REFUSE: &str = "The webhook would refuse ";
 /// How kubectl begins to report that something is refused.
 const REFUSED: &str = "Error from server";
 
@@ -24,12 +26,20 @@ fn shown<'a>(text: &'a str, script: &str) -> Vec<&'a str> {
 /// Whether a line of output says that something is permitted or refused.
 fn is_answer(line: &str) -> bool {
     let is_done = line.ends_with("(server dry run)") || line.ends_with(" patched");
-    is_done || ["yes", "no", "true", "false"].contains(&line) || line.contains(REFUSED)
+    is_done || ["yes", "no", "true", "false"].contains(&line) || line.contains(REFUSED) || is_of_audit(line)
+}
+
+/// Whether it is about a resource in the output of `audit`.
+fn is_of_audit(line: &str) -> bool {
+    let starts =
+        ["KnativeServing ", "KnativeEventing ", "KnativeFleet ", "  spec.", "    not permitted to ", WOULD_REFUSE];
+    starts.iter().any(|start| line.starts_with(start))
 }
 
 /// Whether an answer says that something is refused.
 fn is_refusal(answer: &str) -> bool {
-    ["no", "false"].contains(&answer) || answer.contains(REFUSED)
+    let is_listed = answer.strip_prefix(WOULD_REFUSE).is_some_and(|rest| !rest.starts_with("nothing"));
+    ["no", "false"].contains(&answer) || answer.contains(REFUSED) || is_listed
 }
 
 /// Whether `line` is `pattern`, in which `…` stands for any text.
@@ -46,12 +56,17 @@ fn is_like(line: &str, pattern: &str) -> bool {
 #[test]
 fn teams_can_do_what_the_document_says_and_nothing_else() {
     run(async {
-        let (hub, releases, plugins) = (Cluster::hub("tenancy").await?, releases::small(), tempfile::tempdir()?);
+        let (hub, spoke) = tokio::try_join!(Cluster::hub("tenancy"), Cluster::spoke("tenancy-a"))?;
+        let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let mut product = Some(Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?);
         product::profile(&hub, "c-1", &json!([])).await?;
         let mut shell = Shell::new(&[("hub", &hub)], &product::values(&[]))?;
-        // A credential that a reader has.
-        let variables = "TOKEN=token CA=authority SERVER=https://a-1.example:6443\n";
+        // The credential of the team's cluster.
+        spoke.kubectl(&["create", "serviceaccount", "knative-hub", "-n", "kube-system"], "").await?;
+        let account = "--serviceaccount=kube-system:knative-hub";
+        spoke.kubectl(&["create", "clusterrolebinding", "hub", "--clusterrole=cluster-admin", account], "").await?;
+        let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
+        let variables = format!("TOKEN={token} CA=authority SERVER={}\n", spoke.pod_endpoint().0);
         std::fs::write(shell.folder().join("variables"), variables)?;
         let text = std::fs::read_to_string(tools::project().join("docs/operate/multi-tenancy.md"))?;
         let (mut permitted, mut refused) = (0, 0);
@@ -64,7 +79,7 @@ fn teams_can_do_what_the_document_says_and_nothing_else() {
                 Ok(())
             };
             let printed = shell.run(script, started).await?;
-            eprintln!("## {}\n{script}\n{printed}", block.heading);
+            eprintln!("## {}\n{script}\n{}", block.heading, printed.replace(&token, "[hidden]"));
             let expected = shown(&text, script);
             // The shell does not end at a command with `!` that succeeds: its answer shows it. A
             // review succeeds, and its answer is `false`.
@@ -89,7 +104,15 @@ fn teams_can_do_what_the_document_says_and_nothing_else() {
         let stored =
             hub.kubectl(&["get", "knativeservings,knativeeventings,knativefleets", "-A", "-o", "name"], "").await?;
         assert_eq!(stored.trim(), "knativeserving.operator.knative.dev/knative");
-        Ok(())
+
+        // The team installs on its cluster, with the Secret that the document binds.
+        product::status_in(&hub, "team-a-clusters", "a-1", "True", &product::access(&spoke, "team-a-1")).await?;
+        let mut own = serving("team-a", "knative", None, &releases);
+        own["spec"]["clusterProfileRef"] = json!({"name": "a-1", "namespace": "team-a-clusters"});
+        let ann = ["--as", "ann", "--as-group", "team-a"];
+        hub.kubectl(&[&["apply", "-f", "-"][..], &ann].concat(), &own.to_string()).await?;
+        ready(&hub, &own).await?;
+        hub.kubectl(&[&["delete", "-f", "-", "--timeout=120s"][..], &ann].concat(), &own.to_string()).await.map(drop)
     });
 }
 

@@ -6,12 +6,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use knative_operator_shared::authorization::permission::{CREATE, Permission};
 use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::label::GROUP;
-use knative_operator_shared::rules::Kind;
 use kube::Client;
 
 use super::bindings::Bindings;
 use super::reviewer::Reviewer;
-use super::stored::Stored;
+use super::stored::{Stored, StoredKind};
 use super::subject::Subject;
 
 /// Maximum number of requests in progress.
@@ -83,6 +82,10 @@ impl Auditor {
             Suspects::One(subject) => return Ok(BTreeSet::from([subject])),
             Suspects::Bound(bindings) => bindings,
         };
+        // An approval is immutable: only its author counts.
+        if resource.kind == StoredKind::Approval {
+            return Ok(resource.author.iter().collect());
+        }
         let mut found = BTreeSet::new();
         // The answers are the same for all resources of a kind, so each is requested once.
         let in_cluster = WRITES.map(|verb| to_write(verb, resource.kind, "", ""));
@@ -120,6 +123,6 @@ impl Auditor {
 }
 
 /// To write resources of `kind` with `verb`; empty names stand for all.
-fn to_write(verb: &'static str, kind: Kind, namespace: &str, name: &str) -> Permission {
+fn to_write(verb: &'static str, kind: StoredKind, namespace: &str, name: &str) -> Permission {
     Permission { verb, group: GROUP, resource: kind.plural(), namespace: namespace.to_owned(), name: name.to_owned() }
 }

@@ -57,13 +57,19 @@ mod tests {
     use knative_operator_shared::rules::Kind;
 
     use super::*;
-    use crate::command::audit::stored::Stored;
+    use crate::command::audit::stored::{Stored, StoredKind};
     use crate::command::audit::subject::Subject;
 
     fn finding(kind: Kind, name: &str, lacking: Vec<(Question, Vec<Subject>)>) -> Finding {
         let questions = lacking.iter().map(|(question, _)| question.clone()).collect();
         Finding {
-            resource: Stored { kind, namespace: "team".into(), name: name.into(), questions, author: None },
+            resource: Stored {
+                kind: StoredKind::Resource(kind),
+                namespace: "team".into(),
+                name: name.into(),
+                questions,
+                author: None,
+            },
             lacking,
         }
     }

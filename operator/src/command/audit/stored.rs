@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use knative_operator_shared::api::KnativeFleetSpec;
 use knative_operator_shared::authorization::author::User;
+use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::authorization::write::Write;
 use knative_operator_shared::authorization::{approvals, questions};
+use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::label::AUTHOR;
 use knative_operator_shared::rules::Kind;
 use kube::Client;
@@ -17,11 +20,38 @@ use super::subject::Subject;
 /// Namespace and uid of a fleet.
 type FleetId = (String, String);
 
+/// Kind of a stored object that somebody needs a permission for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredKind {
+    /// A resource, or a fleet.
+    Resource(Kind),
+    /// A KnativeFleetApproval.
+    Approval,
+}
+
+impl StoredKind {
+    /// Its name, as in `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Resource(kind) => kind.name(),
+            Self::Approval => "KnativeFleetApproval",
+        }
+    }
+
+    /// Its plural, as in URLs.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Resource(kind) => kind.plural(),
+            Self::Approval => list::APPROVALS,
+        }
+    }
+}
+
 /// A stored resource.
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: StoredKind,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -48,7 +78,13 @@ pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Stored
         }
     }
     let fleets: BTreeSet<FleetId> = objects.iter().filter_map(|(kind, object)| fleet_id(*kind, object)).collect();
-    Ok(objects.iter().map(|(kind, object)| Stored::new(*kind, object, &fleets)).collect())
+    let mut all: Vec<Stored> = objects.iter().map(|(kind, object)| Stored::new(*kind, object, &fleets)).collect();
+    let found = if fleets.is_empty() { None } else { list::approvals(client, namespace).await? };
+    for approval in found.unwrap_or_default() {
+        let approval = serde_json::to_value(approval).unwrap_or_default();
+        all.extend(Stored::approval(&approval, &objects));
+    }
+    Ok(all)
 }
 
 fn fleet_id(kind: Kind, object: &Value) -> Option<FleetId> {
@@ -71,7 +107,31 @@ impl Stored {
             questions.extend(approvals::about(&write));
         }
         let author = object["metadata"]["annotations"][AUTHOR].as_str().and_then(User::decode);
-        Self { kind, namespace, name, questions, author: author.map(Subject::author) }
+        Self { kind: StoredKind::Resource(kind), namespace, name, questions, author: author.map(Subject::author) }
+    }
+
+    /// The approval `object`, if it counts for what a fleet among `objects` rolls out now. One of
+    /// an earlier version names its user only.
+    fn approval(object: &Value, objects: &[(Kind, Value)]) -> Option<Self> {
+        let (namespace, name, spec) = (text(object, "namespace"), text(object, "name"), &object["spec"]);
+        let is_its_fleet = |(kind, fleet): &&(Kind, Value)| {
+            *kind == Kind::Fleet && text(fleet, "namespace") == namespace && spec["fleet"] == fleet["metadata"]["name"]
+        };
+        let (_, fleet) = objects.iter().find(is_its_fleet)?;
+        if !spec["fleetUID"].is_null() {
+            let digest =
+                serde_json::from_value::<KnativeFleetSpec>(fleet["spec"].clone()).ok().map(|spec| digest(&spec));
+            // An unreadable fleet rolls nothing out.
+            if spec["fleetUID"] != fleet["metadata"]["uid"] || spec["digest"].as_str() != Some(digest?.as_str()) {
+                return None;
+            }
+        }
+        let user = spec["username"].as_str()?;
+        let recorded = object["metadata"]["annotations"][AUTHOR].as_str().and_then(User::decode);
+        let author = recorded.filter(|recorded| recorded.username == user).map(Subject::author);
+        let questions = vec![Question::new("spec", Permission::to_approve(&namespace))];
+        let author = Some(author.unwrap_or_else(|| Subject::user(user, &[])));
+        Some(Self { kind: StoredKind::Approval, namespace, name, questions, author })
     }
 }
 
@@ -110,5 +170,36 @@ mod tests {
         assert_eq!(asked("tenant", "1"), [use_a]);
         assert_eq!(asked("tenant", "2"), [use_a, "approve rollouts in namespace \"tenant\""]);
         assert_eq!(asked("other", "1"), [use_a, "approve rollouts in namespace \"other\""]);
+    }
+
+    #[test]
+    fn approvals_that_count_are_asked_about() {
+        let spec = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.22"}}});
+        let current = digest(&serde_json::from_value(spec.clone()).unwrap());
+        let fleet = json!({"metadata": {"name": "f", "namespace": "tenant", "uid": "1"}, "spec": spec});
+        let objects = [(Kind::Fleet, fleet)];
+        let of = |patch: Value| {
+            let mut approval = json!({"metadata": {"name": "a", "namespace": "tenant"},
+                "spec": {"fleet": "f", "fleetUID": "1", "digest": current, "username": "jane"}});
+            json_patch::merge(&mut approval, &patch);
+            Stored::approval(&approval, &objects)
+        };
+        let author = |patch: Value| of(patch).and_then(|stored| stored.author).unwrap();
+        let recorded = |name: &str| {
+            let user = json!({"username": name, "groups": ["approvers"]}).to_string();
+            json!({"metadata": {"annotations": {AUTHOR: user}}})
+        };
+        assert_eq!(author(recorded("jane")).groups, ["approvers"]);
+        assert_eq!(author(json!({})), Subject::user("jane", &[]));
+        assert_eq!(author(recorded("admin")), Subject::user("jane", &[]), "somebody else wrote the annotation");
+        assert_eq!(of(json!({})).unwrap().questions[0].permission, Permission::to_approve("tenant"));
+        // One of an earlier version, which may still count.
+        assert!(of(json!({"spec": {"fleetUID": null, "digest": null}})).is_some());
+        for other in
+            [json!({"fleetUID": "2"}), json!({"digest": "sha256:0"}), json!({"fleet": "g"}), json!({"username": null})]
+        {
+            assert!(of(json!({"spec": other})).is_none(), "{other}");
+        }
+        assert!(of(json!({"metadata": {"namespace": "other"}})).is_none());
     }
 }

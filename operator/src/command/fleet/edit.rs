@@ -99,7 +99,7 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
     let mut object = stored.ok_or_else(missing)?;
     let status = parse(&json!(object))?.status.unwrap_or_default();
     let uid = object.metadata.uid.clone().unwrap_or_default();
-    let stored = history::revisions(hub, Owner { name: &args.name, uid: &uid }).await?;
+    let stored = history::revisions(hub, Owner { name: &args.name, uid: &uid, status: &status }).await?;
     let mut revisions: Vec<_> = stored.into_iter().map(|(revision, _)| revision).collect();
     let is_current = status.current_revision == status.update_revision;
     let revision = match &args.to_revision {

@@ -38,7 +38,7 @@ pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
     let (uid, status) = (fleet.metadata.uid.unwrap_or_default(), fleet.status.unwrap_or_default());
     let mut rows = vec![row(["NUMBER", "REVISION", "CREATED", "SERVING", "EVENTING", "STATE"])];
     let mut values: Vec<Value> = Vec::new();
-    for (revision, created) in revisions(hub, Owner { name, uid: &uid }).await? {
+    for (revision, created) in revisions(hub, Owner { name, uid: &uid, status: &status }).await? {
         let states = [
             (status.current_revision.as_ref() == Some(&revision.name), "current"),
             (status.update_revision.as_ref() == Some(&revision.name), "update"),

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, KnativeFleet};
 use knative_operator_shared::fleet::placement;
 
-use super::store::Store;
+use super::store::{FleetKey, Store};
 
 /// ClusterProfiles by name.
 pub type Profiles = HashMap<ClusterProfileReference, Arc<ClusterProfile>>;
+
+/// Clusters that fleets select, and may not have.
+pub type Unpermitted = HashMap<FleetKey, BTreeSet<ClusterProfileReference>>;
 
 /// The clusters of the fleet.
 pub fn clusters(
@@ -35,6 +38,7 @@ pub fn claims(
     fleet: &KnativeFleet,
     store: &Store,
     profiles: &Profiles,
+    unpermitted: &Unpermitted,
 ) -> HashMap<(ClusterProfileReference, Component), String> {
     let age = |fleet: &KnativeFleet| {
         let meta = &fleet.metadata;
@@ -50,12 +54,11 @@ pub fn claims(
     let mut claims = HashMap::new();
     for other in older {
         let components: BTreeSet<Component> = other.spec.components().collect();
-        let name = format!(
-            "{}/{}",
-            other.metadata.namespace.as_deref().unwrap_or_default(),
-            other.metadata.name.as_deref().unwrap_or_default()
-        );
-        for cluster in clusters(other, store, profiles).unwrap_or_default() {
+        let key =
+            (other.metadata.namespace.clone().unwrap_or_default(), other.metadata.name.clone().unwrap_or_default());
+        let (name, refused) = (format!("{}/{}", key.0, key.1), unpermitted.get(&key));
+        let selected = clusters(other, store, profiles).unwrap_or_default();
+        for cluster in selected.into_iter().filter(|cluster| !refused.is_some_and(|all| all.contains(cluster))) {
             for component in &components {
                 claims.entry((cluster.clone(), *component)).or_insert_with(|| name.clone());
             }

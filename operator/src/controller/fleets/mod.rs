@@ -2,8 +2,9 @@
 //! approvals, revisions and decisions ([`store`]); resources and ClusterProfiles come from the
 //! supervisor's watches.
 //!
-//! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`], [`duplicates`]), decides
-//! ([`crate::fleet::decision`]), writes ([`apply`]), and publishes the status ([`publish`]).
+//! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`], [`duplicates`],
+//! [`permitted`]), decides ([`crate::fleet::decision`]), writes ([`apply`]), and publishes the
+//! status ([`publish`]).
 
 mod apply;
 mod clusters;
@@ -11,6 +12,7 @@ mod contents;
 mod duplicates;
 mod leave;
 mod observe;
+mod permitted;
 mod publish;
 mod reconcile;
 mod state;
@@ -24,6 +26,7 @@ use std::time::Instant;
 use futures::StreamExt;
 
 use super::context::Context;
+use clusters::Unpermitted;
 use reconcile::RETRY;
 use state::{DEBOUNCE, FleetState, Next};
 use store::{FleetKey, Store};
@@ -34,6 +37,7 @@ pub async fn run(cx: Arc<Context>) {
     let mut watches_decisions = false;
     let mut states: HashMap<FleetKey, FleetState> = HashMap::new();
     let mut due: HashMap<FleetKey, Instant> = HashMap::new();
+    let mut unpermitted = Unpermitted::new();
     loop {
         let next = due.values().min().copied();
         let delay = async {
@@ -60,6 +64,7 @@ pub async fn run(cx: Arc<Context>) {
             exists
         });
         due.retain(|key, _| store.fleets.contains_key(key));
+        unpermitted.retain(|key, _| store.fleets.contains_key(key));
         if has_changed {
             for key in store.fleets.keys() {
                 let soon = now + states.get(key).map_or(DEBOUNCE, FleetState::debounce);
@@ -75,11 +80,18 @@ pub async fn run(cx: Arc<Context>) {
             due.remove(&key);
             let Some(fleet) = store.fleets.get(&key) else { continue };
             let state = states.entry(key.clone()).or_default();
-            let delay = match reconcile::reconcile(&cx, &store, fleet, state).await {
+            let delay = match reconcile::reconcile(&cx, &store, fleet, &unpermitted, state).await {
                 Next::AwaitChange => None,
                 Next::After(delay) => Some(delay.max(DEBOUNCE)),
                 Next::Retry => Some(RETRY),
             };
+            let before = unpermitted.insert(key.clone(), state.unpermitted.clone()).unwrap_or_default();
+            if before != state.unpermitted {
+                // Others may have what this fleet may not.
+                due.extend(
+                    store.fleets.keys().filter(|other| **other != key).map(|other| (other.clone(), now + DEBOUNCE)),
+                );
+            }
             due.extend(delay.map(|delay| (key, Instant::now() + delay)));
         }
     }

@@ -4,22 +4,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use knative_operator_shared::api::{Component, KnativeFleet};
+use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
 use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
-use super::clusters::{claims, clusters};
+use super::clusters::{Unpermitted, claims, clusters};
 use super::contents::Contents;
-use super::duplicates::shared;
+use super::duplicates::{Shared, shared};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::state::{FleetState, Next, REFUSED_RETRY};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave};
+use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use crate::fleet::approval::{self, Rollout};
 use crate::fleet::decision::Input;
@@ -31,9 +32,15 @@ use crate::fleet::status;
 /// Delay before a pass that failed is retried.
 pub const RETRY: Duration = Duration::from_secs(5);
 
-/// Performs one pass.
-pub async fn reconcile(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Next {
-    match pass(cx, store, stored, state).await {
+/// Performs one pass. `unpermitted`: clusters that other fleets select, and may not have.
+pub async fn reconcile(
+    cx: &Context,
+    store: &Store,
+    stored: &StoredFleet,
+    unpermitted: &Unpermitted,
+    state: &mut FleetState,
+) -> Next {
+    match pass(cx, store, stored, unpermitted, state).await {
         Ok(next) => {
             state.error = None;
             next
@@ -52,7 +59,13 @@ pub async fn reconcile(cx: &Context, store: &Store, stored: &StoredFleet, state:
     }
 }
 
-async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut FleetState) -> Result<Next, WriteError> {
+async fn pass(
+    cx: &Context,
+    store: &Store,
+    stored: &StoredFleet,
+    of_others: &Unpermitted,
+    state: &mut FleetState,
+) -> Result<Next, WriteError> {
     let fleet = &stored.fleet;
     let (meta, started) = (&fleet.metadata, Instant::now());
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
@@ -95,7 +108,11 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
 
     let (data, owner) = (RevisionData::of(&fleet.spec), owner(fleet));
     let revisions = own_revisions(cx, store, fleet, state);
-    let update = revision::name_of(&revisions, &data, of(fleet));
+    let mut stored_status = state.stored_status(fleet);
+    let update = revision::name_of(&revisions, &data, of(fleet, &stored_status));
+    if record(cx, fleet, &revisions, &data, &mut stored_status).await? {
+        state.status = Some(stored_status.clone());
+    }
     if !revisions.contains_key(&update) {
         // The API server refuses to change another object with this name.
         let number = revision::next_number(revisions.values());
@@ -112,7 +129,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     let components: BTreeSet<Component> =
         fleet.spec.components().chain(children.own.keys().map(|(_, component)| *component)).collect();
     let refused = state.refused(&update);
-    let claims = claims(fleet, store, &all_profiles);
+    let claims = claims(fleet, store, &all_profiles, of_others);
     let shared = shared(&children, &clusters);
     let observation = Observation {
         fleet,
@@ -126,11 +143,11 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         claims: &claims,
         occupied: &shared.occupied,
     };
-    let counted = clusters.iter().filter(|cluster| !shared.duplicates.contains_key(*cluster));
+    let uncounted = uncounted(cx, fleet, &clusters, &children, &shared, state).await;
+    let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster));
     let members: Vec<Member> = counted.map(|cluster| observation.member(cluster, &mut state.observed)).collect();
     state.observed.retain(|key, _| children.own.contains_key(key));
 
-    let stored_status = state.stored_status(fleet);
     let failed_generation = revisions.get(&update).and_then(|revision| revision.failed_generation);
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, meta.generation.unwrap_or_default());
@@ -139,7 +156,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     let input = Input {
         stages: &stages,
         members: &members,
-        duplicates: &shared.duplicates,
+        uncounted: &uncounted,
         current,
         update: &update,
         has_failed: failed_generation.is_some() && failed_generation == meta.generation,
@@ -173,6 +190,12 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     let used: BTreeSet<&str> = used(&children, &update, new.current_revision.as_deref());
     for obsolete in revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used) {
+        if let Some(names) = new.revisions.as_mut() {
+            let name = revisions.get(&obsolete).map(|revision| revision.data.name(name, of_uid(fleet)));
+            names.retain(|other| Some(other) != name.as_ref());
+        }
+        // It is no revision of somebody else until the watch reports its deletion.
+        state.ignored.insert(obsolete.clone());
         write::delete_revision(&cx.hub, namespace, &obsolete).await?;
     }
     let wake = decision.wake.map(|wake| wait(wake, input.now));
@@ -185,6 +208,7 @@ async fn pass(cx: &Context, store: &Store, stored: &StoredFleet, state: &mut Fle
         published,
         wake.map_or(Next::AwaitChange, Next::After),
         refused.map_or(Next::AwaitChange, Next::After),
+        if state.unpermitted.is_empty() { Next::AwaitChange } else { Next::After(state.answers.retry()) },
         removal_delay.map_or(Next::AwaitChange, Next::After),
         if has_failures { Next::After(RETRY) } else { Next::AwaitChange },
     ]))
@@ -242,25 +266,67 @@ fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &mut 
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(all) = store.revisions.get(namespace) else { return Revisions::new() };
     state.ignored.retain(|name| all.contains_key(name));
-    for (name, reason) in revision::ignored(all, of(fleet)) {
+    let status = state.stored_status(fleet);
+    for (name, reason) in revision::ignored(all, of(fleet, &status)) {
         if state.ignored.insert(name.to_owned()) {
             cx.events.warning(fleet, "RevisionIgnored", format!("ControllerRevision {name} is not used: {reason}"));
         }
     }
-    revision::own(all, of(fleet))
+    revision::own(all, of(fleet, &status))
+}
+
+/// Records `update` in the status of `fleet` before any cluster gets it: after a crash, another
+/// revision may be the update. Returns whether that was necessary.
+async fn record(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    revisions: &Revisions,
+    update: &RevisionData,
+    status: &mut KnativeFleetStatus,
+) -> Result<bool, WriteError> {
+    let recorded = Some(revision::recorded(revisions, update, of(fleet, status)));
+    if status.revisions == recorded {
+        return Ok(false);
+    }
+    status.revisions = recorded;
+    write::status(&cx.hub, fleet, status).await.map(|()| true)
+}
+
+/// The selected clusters of `fleet` that are not counted, with reason and message: duplicates, and
+/// those that its author may not use.
+async fn uncounted(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    clusters: &[ClusterProfileReference],
+    children: &Children,
+    shared: &Shared,
+    state: &mut FleetState,
+) -> BTreeMap<ClusterProfileReference, (&'static str, String)> {
+    let same = |owner| format!("the same cluster as ClusterProfile {owner}, which came first and is counted");
+    let duplicates = shared.duplicates.iter().map(|(cluster, owner)| (cluster.clone(), ("Duplicate", same(owner))));
+    let mut uncounted: BTreeMap<_, _> = duplicates.collect();
+    let unpermitted = state.answers.refused(cx.authors.as_ref(), fleet, clusters, children).await;
+    state.unpermitted = unpermitted.keys().cloned().collect();
+    uncounted.extend(unpermitted.into_iter().map(|(cluster, why)| (cluster, (NOT_PERMITTED, why))));
+    uncounted
 }
 
 /// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a generation.
 fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> HashSet<(String, String)> {
-    let (meta, Owner { name, uid }) = (&fleet.metadata, of(fleet));
+    let meta = &fleet.metadata;
+    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), of_uid(fleet));
     let created = meta.creation_timestamp.as_ref().map(|time| time.0);
     let rollout = Rollout { fleet: name, uid, created, digest, since };
     let all = store.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
     rollout.approved(all.map(|(_, approval)| approval))
 }
 
-/// `fleet` as the owner of revisions.
-fn of(fleet: &KnativeFleet) -> Owner<'_> {
-    let meta = &fleet.metadata;
-    Owner { name: meta.name.as_deref().unwrap_or_default(), uid: meta.uid.as_deref().unwrap_or_default() }
+/// `fleet` with `status` as the owner of revisions.
+fn of<'a>(fleet: &'a KnativeFleet, status: &'a KnativeFleetStatus) -> Owner<'a> {
+    Owner { name: fleet.metadata.name.as_deref().unwrap_or_default(), uid: of_uid(fleet), status }
+}
+
+/// Uid of `fleet`.
+fn of_uid(fleet: &KnativeFleet) -> &str {
+    fleet.metadata.uid.as_deref().unwrap_or_default()
 }

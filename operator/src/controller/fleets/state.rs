@@ -8,6 +8,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFlee
 
 use super::contents;
 use super::observe::{self, ChildKey, Children};
+use super::permitted::Answers;
 use crate::fleet::member::{Progress, Refused};
 
 /// Time between a change and a pass, in which further changes are collected.
@@ -52,6 +53,10 @@ pub struct FleetState {
     pub error: Option<String>,
     /// Duration of the last pass, without its writes.
     pub duration: Duration,
+    /// What the API server answered about the author.
+    pub answers: Answers,
+    /// Clusters that the fleet selects, and may not have.
+    pub unpermitted: BTreeSet<ClusterProfileReference>,
     /// Clusters that leave the fleet, and since when.
     leaving: Option<(BTreeSet<ClusterProfileReference>, Instant)>,
 }

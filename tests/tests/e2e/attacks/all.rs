@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
+use super::attacker::is_permitted;
 use super::report::Report;
 use super::settle::remove;
-use super::{approvals, content, credentials, fleets, local, placements, queue, spokes, templates, tenant};
+use super::{approvals, content, credentials, fleets, former, local, placements, queue, spokes, templates, tenant};
 use crate::support::{apply, run};
 
 #[test]
@@ -13,10 +14,13 @@ fn tenants_get_nothing_beyond_their_rights() {
         let mut site = tenant::Site::start().await?;
         let mut report = Report::default();
         let (owner, queued) = queue::store(&site).await?;
+        assert_eq!(site.arguments_after_upgrade().await?, "- --authorization=warn\n".repeat(2));
         site.enforce().await?;
 
         report.attack("queued before enforce, installs later", queue::takes_over(&site, &owner, &queued)).await;
-        queue::is_permitted(&site, &queued).await?;
+        if !is_permitted() {
+            queue::is_permitted(&site, &queued).await?;
+        }
         remove(&site.hub, &queued).await?;
 
         report.attack("C1 installs on the hub, takes a controller's account", local::takes_account(&site)).await;
@@ -27,7 +31,7 @@ fn tenants_get_nothing_beyond_their_rights() {
         report.attack("C2 the same, with an owner", local::Forgery::Owner.try_on(&site)).await;
         report.attack("C2 the same, with a version in the status", local::Forgery::Version.try_on(&site)).await;
 
-        report.attack("M5 prepares Knative's namespace on a spoke", spokes::prepares_namespace(&site)).await;
+        report.attack("M5 prepares Knative's namespace on a spoke", spokes::prepares_namespace(&site, false)).await;
         report.attack("H1 labels Knative's namespace on a spoke", spokes::labels_namespace(&site)).await;
         apply(&site.hub, &spokes::own(&site)).await?;
         for content in content::all() {
@@ -38,8 +42,24 @@ fn tenants_get_nothing_beyond_their_rights() {
         report.attack("takes over the installation of another hub", spokes::takes_over(&site)).await;
         report.attack("editor writes a status", spokes::writes_status(&site)).await;
         report.attack("status writer moves an installation", spokes::moves_installation(&site)).await;
-        report.attack("H3 own server, Secret of another cluster", credentials::are_sent(&site, "builtin")).await;
-        report.attack("H3 the same, with a plugin", credentials::are_sent(&site, "secretreader")).await;
+        for (attack, field) in [
+            ("H3 own server, Secret of another cluster", "clusterName"),
+            ("H3 the same, with a name in capitals", "ClusterName"),
+        ] {
+            report.attack(attack, credentials::are_sent(&site, "builtin", field)).await;
+        }
+        for (attack, field) in [
+            ("H3 the same, with the official plugin", "clusterName"),
+            ("H3 the same, with a name in capitals", "CLUSTERNAME"),
+        ] {
+            report.attack(attack, credentials::are_sent(&site, "secretreader", field)).await;
+        }
+        remove(&site.hub, &spokes::own(&site)).await?;
+
+        site.restrict().await?;
+        report.attack("M5 again, with refuseUsedNamespaces", spokes::prepares_namespace(&site, true)).await;
+        let sent = credentials::are_sent(&site, "secretreader", "clusterName");
+        report.attack("H3 again, with profileNamespaces", sent).await;
         report.finish()
     });
 }
@@ -49,6 +69,7 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
     run(async {
         let mut site = fleets::Site::start().await?;
         let mut report = Report::default();
+        report.attack("H2 author lost the clusters, one joins", former::gets_later_cluster(&site)).await;
         report.attack("H2 selector captures a future cluster", placements::capture_future_cluster(&site)).await;
         report.attack("M8 decision of another namespace", placements::are_steered(&site)).await;
         report.attack("M3 override removes registry and patches", templates::lose_registry(&site)).await;
@@ -59,8 +80,10 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
         report.attack("H4 annotations say that it is updated", approvals::are_annotated(&site, 5)).await;
         report.attack("H4 revision of the next rollout exists already", templates::precede_rollout(&site, 6)).await;
         report.attack("M4 annotation names a forged revision", templates::are_annotated(&site, 7)).await;
-        report.attack("M4 rollback to a forged revision", templates::are_rolled_back_to(&site, 8)).await;
+        report.attack("M4 rollback to a forged revision", templates::are_rolled_back_to(&site, 8, false)).await;
+        report.attack("M4 the same, with the fleet as owner", templates::are_rolled_back_to(&site, 16, true)).await;
         report.attack("H4 other content, same name of the revision", templates::share_name(&mut site)).await;
+        report.attack("H4 approval of a former approver", former::approval_is_listed(&site, 18)).await;
         report.attack("H4 resources of a fleet are deleted", approvals::children_are_deleted(&site)).await;
         report.attack("H4 fleet with approvals is deleted", approvals::are_deleted(&site)).await;
         report.attack("H4 the same, by the garbage collector", approvals::are_collected(&site)).await;

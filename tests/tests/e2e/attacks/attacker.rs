@@ -13,6 +13,16 @@ pub type Attempt = std::result::Result<String, String>;
 /// permission, and not for an invalid object.
 const REFUSALS: [&str; 2] = ["Forbidden", "forbidden"];
 
+/// Whether permissions are not enforced, to see what each attack gets then.
+pub fn is_permitted() -> bool {
+    std::env::var("ATTACKS").is_ok_and(|value| value == "off")
+}
+
+/// The mode of the chart in which everything is attacked.
+pub fn mode() -> &'static str {
+    if is_permitted() { "off" } else { "enforce" }
+}
+
 /// A user of a cluster.
 #[derive(Clone, Copy)]
 pub struct Attacker<'a> {

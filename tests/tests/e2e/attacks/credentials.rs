@@ -21,8 +21,8 @@ use crate::support::{INSTALL, condition, eventing, status};
 const EARLY: [&str; 2] = ["ClusterProfileNotFound", "ClusterProfileNotReady"];
 
 /// Wanted: the token of a cluster, in a request to the author's own server. `provider` is the name
-/// of the access provider, and of the author's profile.
-pub async fn are_sent(site: &Site, provider: &'static str) -> Result<Outcome> {
+/// of the access provider, and of the author's profile; `field` that of the Secret's name.
+pub async fn are_sent(site: &Site, provider: &'static str, field: &'static str) -> Result<Outcome> {
     let (hub, authority) = (&site.hub, Authority::new("attacker")?);
     let server = Server::start(&authority, |_, _| {
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "no", "reason": "Forbidden", "code": 403});
@@ -35,7 +35,7 @@ pub async fn are_sent(site: &Site, provider: &'static str) -> Result<Outcome> {
     let access = json!([{"name": provider, "cluster": {
         "server": server.url(""),
         "certificate-authority-data": BASE64_STANDARD.encode(authority.pem()),
-        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"clusterName": SPOKES[0]}}],
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {field: SPOKES[0]}}],
     }}]);
     let healthy = json!({"status": {"accessProviders": access, "conditions": [{
         "type": "ControlPlaneHealthy", "status": "True", "reason": "Attacker", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",

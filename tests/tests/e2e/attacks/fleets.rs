@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::attacker::{role, to_use};
+use super::attacker::{mode, role, to_use};
 use crate::authorization::binding;
 use crate::knative_fleet::{PLACE, approve, has, status_of};
 use crate::support::{INSTALL, apply, namespace};
@@ -99,7 +99,7 @@ impl Site {
         let plugins = tempfile::tempdir()?;
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        values["knative_operator"]["operator_webhook"]["authorization"] = json!("enforce");
+        values["knative_operator"]["operator_webhook"]["authorization"] = json!(mode());
         let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
         let decisions = std::fs::read_to_string(tools::control_plane("placementdecisions.yaml")?)?;
         hub.kubectl(&["apply", "-f", "-"], &decisions).await?;

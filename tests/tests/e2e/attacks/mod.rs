@@ -13,6 +13,7 @@ mod attacker;
 mod content;
 mod credentials;
 mod fleets;
+mod former;
 mod local;
 mod placements;
 mod queue;

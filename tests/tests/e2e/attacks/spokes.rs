@@ -18,6 +18,8 @@ use crate::support::{INSTALL, condition, eventing, has_condition, namespace, ser
 const PLACE: &str = Component::Serving.canonical();
 /// A namespace of somebody else on the spoke.
 const VICTIM: &str = "victim";
+/// Annotation of the status: what others had in the namespace.
+const CONTENTS: &str = "operator.knative.dev/namespace-contents";
 /// Annotation of the status: the namespace of the installation.
 const INSTALLED_IN: &str = "operator.knative.dev/installed-in";
 
@@ -26,8 +28,9 @@ pub fn own(site: &Site) -> Value {
     serving(TEAM, "main", Some(SPOKES[0]), &site.releases)
 }
 
-/// Wanted, by a user of the spoke who made Knative's namespace: a token of Knative's controller.
-pub async fn prepares_namespace(site: &Site) -> Result<Outcome> {
+/// Wanted, by a user of the spoke who made Knative's namespace: a token of Knative's controller. By
+/// default, the operator reports such a namespace; if it `refuses` them, it installs nothing.
+pub async fn prepares_namespace(site: &Site, refuses: bool) -> Result<Outcome> {
     let (hub, spoke, insider) = (&site.hub, &site.spoke, Attacker::new(&site.spoke, "insider"));
     namespace(spoke, PLACE).await?;
     let binding = ["create", "rolebinding", "insiders", "-n", PLACE, "--clusterrole=edit", "--user=insider"];
@@ -36,20 +39,22 @@ pub async fn prepares_namespace(site: &Site) -> Result<Outcome> {
     let marks = ["annotate", "namespace", PLACE, "operator.knative.dev/owner-digest=0", "manifestival=new"];
     spoke.kubectl(&[&marks[..], &["--field-manager=knative-operator"]].concat(), "").await?;
     let attempt = Attacker::new(hub, TENANT).apply(&own(site)).await?;
-    let mut reason = String::new();
+    let (mut reason, mut reported) = (String::new(), None);
     if attempt.is_ok() {
         let message = |s: &KnativeStatus| condition(s, "InstallSucceeded").and_then(|c| c.message.clone());
         let names_it = |s: &KnativeStatus| message(s).is_some_and(|text| text.contains("RoleBinding insiders"));
         let what = "installed, or refused because of the RoleBinding";
         let found = status(hub, &own(site), INSTALL, what, |s| is_ready(s) || names_it(s)).await?;
         reason = message(&found).unwrap_or_default();
+        reported = found.annotations.get(CONTENTS).filter(|contents| contents.contains("insiders")).cloned();
     }
     let is_there = insider.output(&["create", "token", "controller", "-n", PLACE], "").await.0;
     remove(hub, &own(site)).await?;
     spoke.kubectl(&["delete", "namespace", PLACE, "--ignore-not-found"], "").await?;
-    Ok(match (is_there, attempt) {
-        (false, Ok(_)) => Outcome::Prevented(reason),
-        (_, attempt) => Outcome::of(is_there, "a user of the spoke has a token of Knative's controller", &attempt),
+    Ok(match (is_there, attempt, reported) {
+        (false, Ok(_), _) => Outcome::Prevented(reason),
+        (true, Ok(_), Some(contents)) if !refuses => Outcome::Reported(format!("{CONTENTS}: {contents}")),
+        (_, attempt, _) => Outcome::of(is_there, "a user of the spoke has a token of Knative's controller", &attempt),
     })
 }
 

@@ -149,13 +149,19 @@ async fn annotate(site: &Site, attacker: &Attacker<'_>, name: &str, data: &Revis
     attacker.kubectl(&line, "").await
 }
 
-/// Wanted: the content of a forged revision, to which an administrator rolls back.
-pub async fn are_rolled_back_to(site: &Site, replicas: i32) -> Result<Outcome> {
+/// Wanted: the content of a forged revision, to which an administrator rolls back. It may say that
+/// the fleet is its controller.
+pub async fn are_rolled_back_to(site: &Site, replicas: i32, is_owned: bool) -> Result<Outcome> {
     let hub = &site.hub;
     site.start_rollout(replicas).await?;
     site.finish_rollout(&prod(replicas)).await?;
     let data = revision_of(&forged_spec(replicas))?;
-    let forged = stored(&data.name("prod", &uid(hub).await?), NEWEST, &data);
+    let uid = uid(hub).await?;
+    let mut forged = stored(&data.name("prod", &uid), NEWEST, &data);
+    if is_owned {
+        forged["metadata"]["ownerReferences"] = json!([{"apiVersion": "operator.knative.dev/v1alpha1",
+            "kind": "KnativeFleet", "name": "prod", "uid": uid, "controller": true}]);
+    }
     let attempt = Attacker::new(hub, HISTORIAN).apply(&forged).await?;
     let (_, output, problem) = command(&hub.kubeconfig(), &["fleet", "rollback", "prod", "-n", PLACE]).await?;
     eprintln!("{output}{problem}");

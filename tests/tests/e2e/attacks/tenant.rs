@@ -4,11 +4,12 @@ use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
+use knative_operator_tests::tools;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::attacker::{role, to_use};
+use super::attacker::{mode, role, to_use};
 use crate::authorization::binding;
 use crate::support::{apply, namespace};
 
@@ -42,8 +43,6 @@ pub struct Site {
 fn values(mode: &str) -> Value {
     let mut values = product::values(&[json!({"name": "builtin", "builtin": "secretreader"})]);
     values["knative_operator"]["operator_webhook"]["authorization"] = json!(mode);
-    values["knative_operator"]["multicluster"]["refuseUsedNamespaces"] = json!(true);
-    values["knative_operator"]["multicluster"]["profileNamespaces"] = json!([product::FLEET]);
     values
 }
 
@@ -77,9 +76,35 @@ impl Site {
         Ok(Self { product, hub, spoke, releases, _plugins: plugins })
     }
 
-    /// Enforces permissions from now on.
+    /// Enforces permissions from now on, with the chart's defaults apart from that.
     pub async fn enforce(&mut self) -> Result<()> {
-        let mut values = values("enforce");
+        self.upgrade(values(mode())).await
+    }
+
+    /// The arguments of the webhook after `helm upgrade` to this chart, with the values that the
+    /// release has: a mode that somebody chose stays.
+    pub async fn arguments_after_upgrade(&self) -> Result<String> {
+        let chart = tools::project().join("charts/knative-operator").display().to_string();
+        let upgrade = ["upgrade", "knative-operator", &chart, "--namespace", product::NAMESPACE, "--dry-run=server"];
+        let mut all = String::new();
+        for reuse in ["--reset-then-reuse-values", "--reuse-values"] {
+            let rendered = self.hub.helm(&[&upgrade[..], &[reuse]].concat()).await?;
+            let is_argument =
+                |line: &&str| line.contains("--authorization=") || line.contains("--enforce-authorization");
+            all.extend(rendered.lines().filter(is_argument).map(|line| format!("{}\n", line.trim())));
+        }
+        Ok(all)
+    }
+
+    /// Restricts, in addition, what administrators can: used namespaces, and ClusterProfiles.
+    pub async fn restrict(&mut self) -> Result<()> {
+        let mut values = values(mode());
+        values["knative_operator"]["multicluster"]["refuseUsedNamespaces"] = json!(true);
+        values["knative_operator"]["multicluster"]["profileNamespaces"] = json!([product::FLEET]);
+        self.upgrade(values).await
+    }
+
+    async fn upgrade(&mut self, mut values: Value) -> Result<()> {
         let bundled = product::bundled(&self.hub);
         values["knative_operator"]["operator_webhook"]["servicePort"] =
             bundled["knative_operator"]["operator_webhook"]["servicePort"].clone();
