@@ -51,7 +51,7 @@ impl ReleaseArgs {
     /// Reads releases from the bundle and from URLs of `hosts`.
     pub fn library(&self, hosts: HostPolicy) -> Result<Library, DownloadsError> {
         let downloads = Downloads::new(self.download_timeout, hosts)?;
-        Ok(Library { bundle: Bundle::open(self.releases.clone()), downloads, archive: None })
+        Ok(Library { bundle: Bundle::open(self.releases.clone()), downloads, archive: None, keeps_installed: false })
     }
 
     /// Settings of rendering.

@@ -245,6 +245,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             readiness.set("custom resources", false);
             other_release::wait(&client, &namespace).await;
             let system_namespace = namespace.clone();
+            library.keeps_installed = keep_installed_versions;
             library.archive = Some(Archive::new(hub.clone(), &system_namespace));
             let fetcher = CredentialFetcher {
                 secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: require_bound_secrets },
@@ -265,7 +266,6 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 manages_fleets: enable_fleets,
                 installs_locally: local_installation,
                 refuses_used_namespaces: refuse_used_namespaces,
-                keeps_installed_versions: keep_installed_versions,
                 authors: enforce_authorization.then(|| Authors::new(hub.clone(), &system_namespace)),
                 hub_changed: Notify::new(),
                 go_operator: GoOperator::default(),

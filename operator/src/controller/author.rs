@@ -56,10 +56,9 @@ impl Authors {
             return Ok(Some(message(resource, &permission, "it is not known who created the resource")));
         };
         // While no webhook answers, anybody can write the annotation.
-        let is_allowed = match author.username == self.operator {
-            true => is_of_fleet(resource),
-            false => self.is_allowed(&author, &permission).await?,
-        };
+        let is_operator = author.username == self.operator;
+        let is_allowed =
+            if is_operator { is_of_fleet(resource) } else { self.is_allowed(&author, &permission).await? };
         let who = format!(
             "user \"{}\", who created the resource, is not allowed to {}",
             author.username,

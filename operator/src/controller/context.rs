@@ -50,8 +50,6 @@ pub struct Context {
     pub installs_locally: bool,
     /// Whether to refuse namespaces of spokes that others use.
     pub refuses_used_namespaces: bool,
-    /// Whether an installed version stays while it is one that the spec means.
-    pub keeps_installed_versions: bool,
     /// Whose permissions to ask about before an installation begins; `None` asks nobody.
     pub authors: Option<Authors>,
     /// Notified after each event of the watches on the hub, for the fleets.

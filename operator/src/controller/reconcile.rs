@@ -249,7 +249,7 @@ enum Target {
 /// Selects the version; the error tells why it may not follow the installed one.
 fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
     let common = resource.common();
-    if cx.keeps_installed_versions
+    if cx.library.keeps_installed
         && common.manifests.is_empty()
         && let Some(installed) = resource.installed_version()
         && installed.satisfies(common.version.as_deref())

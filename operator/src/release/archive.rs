@@ -128,8 +128,8 @@ impl Archive {
         });
     }
 
-    /// Stores `version` of `component`, and drops what is not used any more. With `compare`, replaces
-    /// one with other contents.
+    /// Stores `version` of `component`, and drops what is not used any more. With `compare`,
+    /// replaces one with other contents.
     async fn store(
         &self,
         bundle: Bundle,

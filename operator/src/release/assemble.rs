@@ -52,6 +52,8 @@ pub struct Library {
     pub downloads: Downloads,
     /// Releases that the bundle lacks; `None` without a hub.
     pub archive: Option<Archive>,
+    /// Whether an installed version stays while it is one that the spec means.
+    pub keeps_installed: bool,
 }
 
 impl Library {

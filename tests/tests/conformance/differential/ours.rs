@@ -46,7 +46,12 @@ impl Ours {
         let catalog = Catalog { versions: versions.into(), ..Catalog::default() };
         let downloads = Downloads::new(Duration::from_secs(1), HostPolicy::any()).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        Self { library: Library { bundle, downloads, archive: None }, catalog, runtime, known: HashMap::new() }
+        Self {
+            library: Library { bundle, downloads, archive: None, keeps_installed: false },
+            catalog,
+            runtime,
+            known: HashMap::new(),
+        }
     }
 
     /// Validates and renders `resource`.
