@@ -114,7 +114,7 @@ test-go-suite: tools-of-tests ## Runs the end-to-end suite of the Go operator ag
 	$(call step,the Go operator's suite,go -C tests/tools/go-operator test -c -tags "e2e multicluster" -o /dev/null knative.dev/operator/test/e2e)
 	@cargo build --workspace --quiet --bins
 	@GO_SUITE=yes cargo test --quiet -p knative-operator-tests --test go_suite -- --nocapture
-	@GO_SUITE=yes cargo test -p knative-operator-tests --test e2e defects -- --nocapture
+	@GO_SUITE=yes cargo test -p knative-operator-tests --test e2e -- --nocapture defects go_takeover
 
 .PHONY: test-kubernetes-upgrade
 test-kubernetes-upgrade: ## Upgrades the control planes of a hub and a spoke twice, while Knative is installed and runs.

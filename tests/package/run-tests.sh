@@ -19,7 +19,7 @@ tests() {
 tests "unit tests" cargo test --workspace --no-fail-fast --quiet --lib --bins
 tests "conformance" cargo test --workspace --no-fail-fast --quiet --test crd_compatibility --test chart --test tooling --test conformance
 tests "images" "${images[@]}" cargo test --workspace --quiet --test images
-CHAOS_SEEDS=4 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (4 seeds)" cargo test --quiet -p knative-operator-tests --test chaos
+CHAOS_SEEDS=2 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (2 seeds)" cargo test --quiet -p knative-operator-tests --test chaos
 tests "machines" "${images[@]}" cargo test --quiet -p knative-operator-tests --test machines
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e
 tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions

@@ -30,7 +30,7 @@ pub struct Site {
 /// Writes by resource: verb and name.
 pub type Writes = BTreeMap<String, Vec<String>>;
 
-/// Whether the defects are reproduced in this run. It says so if they are not.
+/// Whether this run has the tests of `make test-go-suite`. It says so if it has not.
 pub fn asked_for() -> bool {
     let asked = std::env::var_os("GO_SUITE").is_some();
     if !asked {

@@ -17,6 +17,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use crate::go_site::asked_for;
 use crate::go_state::{self, State, available, current, go_back, installed_by_go, reconciled, take_over, taken};
 use crate::support::{
     INSTALL, apply, condition, delete, gone, has_condition, namespace, nothing_left, ready, run, status,
@@ -126,6 +127,9 @@ fn go_operator_objects_are_taken_over_without_restart() {
 
 #[test]
 fn installation_in_own_namespace_stays_there() {
+    if !asked_for() {
+        return;
+    }
     run(async {
         // The Go operator uses the resource's own namespace on the spoke.
         let (hub, spoke) = tokio::try_join!(Cluster::hub("own"), Cluster::spoke("owned"))?;
@@ -138,13 +142,20 @@ fn installation_in_own_namespace_stays_there() {
         ready(&hub, &resource).await?;
         let state = State::of(&spoke, &["team"]).await?;
 
-        let mut product = take_over(&hub, &mut go, true).await?;
+        let product = take_over(&hub, &mut go, true).await?;
         taken(&spoke, "team").await?;
         current(&hub, &resource).await?;
         state.is_same(&State::of(&spoke, &["team"]).await?, "taken over in its own namespace");
         assert!(Api::<Namespace>::all(spoke.client()).get_opt("knative-serving").await?.is_none());
         let events = Api::<Event>::namespaced(hub.client(), "team").list(&ListParams::default()).await?;
         assert!(events.iter().any(|e| e.reason.as_deref() == Some("NamespaceKept")), "there is no event NamespaceKept");
+
+        // The way back, and here again.
+        go_back(&hub, product, &mut go).await?;
+        reconciled(&hub, &spoke, &resource, "back").await?;
+        state.no_restart(&State::of(&spoke, &["team"]).await?, "back to the Go operator in its own namespace");
+        let mut product = take_over(&hub, &mut go, true).await?;
+        reconciled(&hub, &spoke, &resource, "again").await?;
 
         // Deleted right after a restart, the installation is removed from there. The namespace
         // stays, as with the Go operator: it is not marked as created by it.
@@ -157,6 +168,9 @@ fn installation_in_own_namespace_stays_there() {
 
 #[test]
 fn local_installation_is_taken_over_or_removed() {
+    if !asked_for() {
+        return;
+    }
     run(async {
         // Without admission webhooks: Knative's own have no Pods here.
         let hub = Cluster::spoke("local-takeover").await?;
@@ -211,6 +225,9 @@ fn local_installation_is_taken_over_or_removed() {
 
 #[test]
 fn upgrade_during_takeover_removes_objects_of_the_old_version() {
+    if !asked_for() {
+        return;
+    }
     run(async {
         let hub = Cluster::spoke("late").await?;
         let mut go = GoOperator::install(&hub, &[]).await?;
