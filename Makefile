@@ -65,9 +65,10 @@ generate: tools ## Generates the chart's CRDs and versions, docs/user/rules.md, 
 	@target/debug/knative-operator permissions >docs/operate/permissions.md
 
 .PHONY: cluster
-cluster: tools ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator.
+cluster: tools $(if $(REAL),node) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
 	$(call step,build the operator,cargo build --quiet --workspace)
-	@target/debug/cluster up $(if $(PRODUCT),--product)
+	@if [ -n "$(REAL)" ]; then tests/package/test-images.sh; fi
+	@KNATIVE_IMAGES=$(if $(REAL),target/images-test) target/debug/cluster up $(if $(PRODUCT),--product) $(if $(REAL),--real)
 
 .PHONY: cluster-down
 cluster-down: ## Stops the clusters of "make cluster".
@@ -103,6 +104,18 @@ test-knative: tools ## Runs Knative's own controllers beside the operator. Takes
 	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.21 knative-1.22 envoy)
 	@cargo build --workspace --quiet
 	@KNATIVE_CONTROLLERS=yes cargo test --quiet -p knative-operator-tests --test knative -- --nocapture
+
+.PHONY: test-real
+test-real: tools node ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests.
+	$(call step,programs of real nodes,tests/tools/install.sh node)
+	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.22 envoy)
+	@cargo build --workspace --quiet --bins
+	$(call step,build images,tests/package/test-images.sh)
+	@REAL_NODES=yes KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test real -- --nocapture
+
+.PHONY: node
+node: # Programs of the distribution that a real node needs.
+	@tests/package/node.sh
 
 .PHONY: test-differential
 test-differential: tools-of-tests ## Compares random specs with the Go operator's renderer: make test-differential SPECS=20000 [SEED=1].

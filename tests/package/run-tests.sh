@@ -25,7 +25,7 @@ tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e
 tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
 
 # They say why they are skipped.
-tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test knative --test monitoring --test release --test ui
+tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test knative --test monitoring --test real --test release --test ui
 
 skipped=$(sort -u target/skipped.txt 2>/dev/null || true)
 printf '\n==> skipped%s\n%s\n' "${REQUIRE_ALL:+ (REQUIRE_ALL: only what needs another kernel, machine or long build)}" "${skipped:-none}"

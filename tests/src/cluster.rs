@@ -1,6 +1,9 @@
 //! A control plane.
 
 mod faults;
+mod flags;
+pub mod machine;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,11 +17,14 @@ use kube::{Api, Client, Config};
 use serde_json::json;
 use tempfile::TempDir;
 
+use self::machine::Machine;
 use crate::kubeconfig::{User, kubeconfig};
 use crate::process::Process;
+use crate::proxy::ServicePort;
+use crate::registry::Registry;
 use crate::subnet::Subnet;
 use crate::waits::timed;
-use crate::{Result, admission, audit, command, memory, pki, ports, stages, texts, tools};
+use crate::{Result, admission, audit, command, memory, pki, ports, texts, tools};
 
 /// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +36,13 @@ pub struct Setup {
     pub real_namespaces: &'static [&'static str],
     /// Whether its API server speaks HTTP/2, besides HTTP/1.1.
     pub http2: bool,
+    /// The registry of a cluster with a real node, on which Pods run. Without, KWOK simulates node
+    /// and Pods.
+    pub real_node: Option<&'static Registry>,
 }
+
+/// KWOK simulates the node.
+const SIMULATED: Setup = Setup { webhooks: true, real_namespaces: &[], http2: true, real_node: None };
 
 /// A running control plane. Dropping it stops its processes and removes its files.
 pub struct Cluster {
@@ -42,6 +54,9 @@ pub struct Cluster {
     /// Folder of other binaries than those of `tests/tools/install.sh`.
     binaries: Option<PathBuf>,
     pod_endpoint: Option<(String, String)>,
+    server: Ipv4Addr,
+    machine: Option<Machine>,
+    _registry: Option<ServicePort>,
     dir: TempDir,
     /// The last field: the subnet is free once no process listens there.
     subnet: Subnet,
@@ -56,12 +71,18 @@ const FOLDER: &str = "folder";
 impl Cluster {
     /// A cluster whose API server calls admission webhooks.
     pub async fn hub(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: true, real_namespaces: &[], http2: true }).await
+        Self::start(name, SIMULATED).await
     }
 
     /// A cluster whose API server calls no admission webhooks.
     pub async fn spoke(name: &str) -> Result<Self> {
-        Self::start(name, Setup { webhooks: false, real_namespaces: &[], http2: true }).await
+        Self::start(name, Setup { webhooks: false, ..SIMULATED }).await
+    }
+
+    /// A cluster with a real node, which pulls images from `registry`. Its API server calls
+    /// admission webhooks. [`machine::obstacle`] says why this machine can't have one.
+    pub async fn real(name: &str, registry: &'static Registry) -> Result<Self> {
+        Self::start(name, Setup { real_node: Some(registry), ..SIMULATED }).await
     }
 
     /// Starts a control plane with one node and waits until its API server is ready.
@@ -74,8 +95,15 @@ impl Cluster {
         let path = dir.path();
         let authority = pki::Authority::new(&format!("{name}-ca"))?;
         std::fs::write(path.join("ca.crt"), authority.pem())?;
-        let (server, service) = (subnet.address(2), subnet.address(129));
-        let [_, a, b, _] = server.octets();
+        let (machine, entry) = match setup.real_node {
+            Some(registry) => Some(worker::machine(path, registry).await?).unzip(),
+            None => (None, None),
+        };
+        let (server, service) = match &machine {
+            Some(machine) => (machine.net().node(), machine.net().service()),
+            None => (subnet.address(2), subnet.address(129)),
+        };
+        let [_, a, b, _] = subnet.address(2).octets();
         let for_pods = Ipv4Addr::new(10, a, b, 1);
         authority
             .issue(
@@ -98,6 +126,9 @@ impl Cluster {
             kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)),
         )?;
         let client = client(&kubeconfig_path).await?;
+        if let (Some(machine), Some(registry)) = (&machine, setup.real_node) {
+            worker::configure(path, machine, &authority, registry)?;
+        }
         let mut cluster = Self {
             name: name.to_owned(),
             subnet,
@@ -107,6 +138,9 @@ impl Cluster {
             setup,
             binaries: None,
             pod_endpoint: None,
+            server,
+            machine,
+            _registry: entry,
             dir,
         };
         // No destructor runs for a value that a whole test binary shares.
@@ -125,7 +159,11 @@ impl Cluster {
         for (component, flags) in self.controllers()? {
             self.run(component, &flags)?;
         }
-        self.node().await?;
+        if self.machine.is_some() {
+            self.start_worker().await?;
+        } else {
+            self.node().await?;
+        }
         for (component, process) in &mut self.components {
             if let Some(code) = process.ended() {
                 return Err(format!("{component} ended with {code}:\n{}", tail(&process.log())).into());
@@ -134,91 +172,19 @@ impl Cluster {
         Ok(())
     }
 
-    fn etcd(&self) -> Vec<String> {
-        let url = |port: u16| format!("http://{}:{port}", self.subnet.address(2));
-        let (client, peer) = (url(ports::ETCD), url(ports::ETCD_PEERS));
-        vec![
-            format!("--data-dir={}", self.dir.path().join("etcd").display()),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
-            "--unsafe-no-fsync".to_owned(),
-            "--log-level=error".to_owned(),
-        ]
-    }
-
-    fn apiserver(&self) -> Vec<String> {
-        let file = |name: &str| self.dir.path().join(name).display().to_string();
-        let mut off = vec!["TaintNodesByCondition"];
-        if !self.setup.webhooks {
-            off.extend(["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"]);
-        }
-        vec![
-            format!("--etcd-servers=http://{}:{}", self.subnet.address(2), ports::ETCD),
-            format!("--bind-address={}", self.subnet.address(2)),
-            format!("--advertise-address={}", self.subnet.address(2)),
-            "--endpoint-reconciler-type=none".to_owned(),
-            format!("--secure-port={}", ports::API_SERVER),
-            format!("--tls-cert-file={}", file("server.crt")),
-            format!("--tls-private-key-file={}", file("server.key")),
-            format!("--client-ca-file={}", file("ca.crt")),
-            format!("--service-cluster-ip-range={}", self.subnet.services()),
-            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", file("sa.pub")),
-            format!("--service-account-signing-key-file={}", file("sa.key")),
-            "--authorization-mode=RBAC".to_owned(),
-            "--allow-privileged=true".to_owned(),
-            format!("--disable-admission-plugins={}", off.join(",")),
-            format!("--admission-control-config-file={}", file(admission::FILE)),
-            format!("--disable-http2-serving={}", !self.setup.http2),
-            format!("--audit-policy-file={}", file("audit-policy.json")),
-            format!("--audit-log-path={}", file("audit.log")),
-            "--audit-log-mode=batch".to_owned(),
-            // On by default from 1.35 on.
-            "--feature-gates=ImageVolume=true".to_owned(),
-        ]
-    }
-
-    fn controllers(&self) -> Result<[(&'static str, Vec<String>); 3]> {
-        let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
-        let (file, address) = (|name: &str| self.dir.path().join(name).display().to_string(), self.subnet.address(2));
-        let kubeconfig = format!("--kubeconfig={}", file("kubeconfig"));
-        Ok([
-            (
-                "kube-controller-manager",
-                vec![
-                    kubeconfig.clone(),
-                    format!("--service-account-private-key-file={}", file("sa.key")),
-                    format!("--root-ca-file={}", file("ca.crt")),
-                    "--leader-elect=false".to_owned(),
-                    format!("--bind-address={address}"),
-                    "--concurrent-gc-syncs=10".to_owned(),
-                ],
-            ),
-            (
-                "kube-scheduler",
-                vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")],
-            ),
-            (
-                "kwok",
-                vec![
-                    kubeconfig,
-                    format!("--config=\"{}\"", stages.display()), // a list, with commas
-                    "--manage-all-nodes=true".to_owned(),
-                    "--node-lease-duration-seconds=40".to_owned(),
-                ],
-            ),
-        ])
-    }
-
     fn run(&mut self, component: &'static str, flags: &[String]) -> Result<()> {
         let other = self.binaries.as_ref().map(|folder| folder.join(component)).filter(|other| other.exists());
-        let program = other.map_or_else(|| tools::control_plane(component), Ok)?;
+        let mut program = other.map_or_else(|| tools::control_plane(component), Ok)?;
+        let mut flags = flags.to_vec();
+        if let Some(machine) = &self.machine {
+            if worker::PROGRAMS.contains(&component) {
+                program = tools::node()?.join(component);
+            }
+            (program, flags) = machine.command(&program, &flags);
+        }
         let environment = [("GOGC", memory::garbage(memory::available())), ("GOMEMLIMIT", memory::GO_MEMORY)]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let process = Process::start(component, self.dir.path(), &program, flags, &environment, KILL)?;
+        let process = Process::start(component, self.dir.path(), &program, &flags, &environment, KILL)?;
         self.components.insert(component, process);
         Ok(())
     }
@@ -286,6 +252,17 @@ impl Cluster {
         self.dir.path()
     }
 
+    /// The machine of its real node.
+    pub fn machine(&self) -> Option<&Machine> {
+        self.machine.as_ref()
+    }
+
+    /// Connects its real node with that of `other`: nodes and Pods of both reach each other.
+    pub fn connect(&self, other: &Self) -> Result<()> {
+        let (own, other) = (self.machine.as_ref(), other.machine.as_ref());
+        own.ok_or("no real node")?.connect(other.ok_or("no real node")?)
+    }
+
     /// Its part of the loopback network.
     pub fn subnet(&self) -> &Subnet {
         &self.subnet
@@ -303,7 +280,7 @@ impl Cluster {
 
     /// URL of its API server.
     pub fn url(&self) -> String {
-        format!("https://{}:{}", self.subnet.address(2), ports::API_SERVER)
+        format!("https://{}:{}", self.server, ports::API_SERVER)
     }
 
     /// The authority of its API server, in PEM.
@@ -344,6 +321,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         // All end at the same time. Then the fields wait for one after the other.
         self.components.values_mut().for_each(Process::stop);
+        self.machine.iter_mut().for_each(Machine::stop);
     }
 }
 

@@ -10,8 +10,13 @@ use crate::Result;
 
 /// GETs `path`; returns status code and body.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    get_from(address, &address.to_string(), path).await
+}
+
+/// GETs `path` of `host` at `address`; returns status code and body.
+pub async fn get_from(address: SocketAddr, host: &str, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or("no HTTP answer")?;

@@ -40,6 +40,7 @@ pub mod process;
 pub mod product;
 pub mod proxies;
 pub mod proxy;
+pub mod real;
 pub mod registry;
 pub mod releases;
 pub mod remaining;

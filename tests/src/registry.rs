@@ -21,6 +21,9 @@ use crate::{Result, environment, pki, ports, tools};
 
 /// The registry's image of the official credential plugins.
 const PLUGINS: &str = "plugins:test";
+/// The user of programs, as in images of Knative. Kubernetes knows from the number that it isn't
+/// root.
+const USER: &str = "65532";
 /// Seconds until crane is stopped.
 const LIMIT: &str = "300";
 
@@ -33,7 +36,11 @@ pub struct Image {
     pub config: Value,
 }
 
+/// Its name on real nodes.
+pub const NAME: &str = "registry.example";
+
 /// A running registry.
+#[derive(Debug)]
 pub struct Registry {
     address: String,
     unpacked: Mutex<BTreeMap<String, Image>>,
@@ -43,6 +50,8 @@ pub struct Registry {
     _subnet: Subnet,
 }
 
+/// The folder of its images, in that of the registry.
+const DATA: &str = "data";
 /// The variable that names the folder of the images.
 const FOLDER: &str = "KNATIVE_IMAGES";
 
@@ -93,34 +102,47 @@ impl Registry {
     /// Starts a registry and pushes the layouts of `folder` and the credential plugins.
     pub fn start(folder: &Path) -> Result<Self> {
         let registry = Self::empty()?;
+        registry.push_layouts(folder)?;
+        Ok(registry)
+    }
+
+    /// Pushes the layouts of `folder` and the credential plugins.
+    pub fn push_layouts(&self, folder: &Path) -> Result<()> {
         for line in std::fs::read_to_string(folder.join("digests.txt"))?.lines() {
             let (image, digest) = line.split_once(' ').ok_or("digests.txt is invalid")?;
             let layout = folder.join(image.replace(':', "-"));
             // The references of the chart, without the host.
-            registry.push(&layout, &format!("knative-operator-rs/{image}"), digest)?;
+            self.push(&layout, &format!("knative-operator-rs/{image}"), digest)?;
         }
-        let plugins = registry.dir.path().join("plugins");
+        let plugins = self.dir.path().join("plugins");
         std::fs::create_dir_all(&plugins)?;
         for plugin in ["secretreader-plugin", "kubeconfig-secretreader-plugin"] {
             std::fs::copy(tools::control_plane(plugin)?, plugins.join(plugin))?;
         }
-        registry.append(&plugins, PLUGINS)?;
-        Ok(registry)
+        self.push_files(&plugins, PLUGINS)
     }
 
     /// Starts a registry without images.
     pub fn empty() -> Result<Self> {
+        Self::open(None)
+    }
+
+    /// Starts a registry with a copy of the `data` of another one.
+    pub fn open(data: Option<&Path>) -> Result<Self> {
         let dir = tools::folder("knative-registry-")?;
         let (subnet, path) = (Subnet::take()?, dir.path());
+        if let Some(data) = data {
+            copy(data, &path.join(DATA))?;
+        }
         let ip: Ipv4Addr = subnet.address(3);
         ports::check(ip)?;
         let authority = pki::Authority::new("registry")?;
         std::fs::write(path.join("ca.crt"), authority.pem())?;
-        authority.issue("registry", None, &[ip.into()], &[])?.write(path, "server")?;
+        authority.issue("registry", None, &[ip.into()], &[NAME])?.write(path, "server")?;
         let (file, address) = (|name: &str| path.join(name).display().to_string(), format!("{ip}:{}", ports::REGISTRY));
         let config = serde_json::json!({
             "version": "0.1", "log": {"level": "error", "accesslog": {"disabled": true}},
-            "storage": {"filesystem": {"rootdirectory": file("data")}, "delete": {"enabled": true}},
+            "storage": {"filesystem": {"rootdirectory": file(DATA)}, "delete": {"enabled": true}},
             "http": {"addr": address, "tls": {"certificate": file("server.crt"), "key": file("server.key")}},
         });
         std::fs::write(path.join("config.yml"), config.to_string())?;
@@ -145,6 +167,11 @@ impl Registry {
     /// Host and port.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Copies its images to `folder`, for [`Registry::open`].
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        copy(&self.dir.path().join(DATA), folder)
     }
 
     /// Its certificate authority.
@@ -173,6 +200,26 @@ impl Registry {
         self.crane(&["push", &layout.display().to_string(), &to])?;
         let pushed = self.crane(&["digest", &to])?;
         if pushed == digest { Ok(()) } else { Err(format!("{image} has digest {pushed} instead of {digest}").into()) }
+    }
+
+    /// Pushes an image of a program: the files of `folder`, which runs `entrypoint` as a user
+    /// without rights.
+    pub fn push_program(&self, folder: &Path, image: &str, entrypoint: &str) -> Result<()> {
+        self.append(folder, image)?;
+        self.mutate(image, &["--user", USER, "--workdir", "/", "--entrypoint", entrypoint])
+    }
+
+    /// Pushes an image with the files of `folder`, which containerd mounts as a volume.
+    pub fn push_files(&self, folder: &Path, image: &str) -> Result<()> {
+        self.append(folder, image)?;
+        self.mutate(image, &[])
+    }
+
+    /// Changes the configuration of an image. It gets the platform of this machine: containerd
+    /// demands one.
+    fn mutate(&self, image: &str, settings: &[&str]) -> Result<()> {
+        let (to, platform) = (format!("{}/{image}", self.address), format!("linux/{}", architecture()));
+        self.crane(&[&["mutate", &to, "-t", &to, "--set-platform", &platform], settings].concat()).map(drop)
     }
 
     /// Pushes an image with the files of `folder`; returns its reference with digest.
@@ -232,6 +279,12 @@ impl Registry {
         unpacked.insert(digest, image.clone());
         Ok(image)
     }
+}
+
+/// Copies a folder with everything in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let copied = Command::new("cp").arg("-a").arg("--reflink=auto").arg(from).arg(to).output()?;
+    if copied.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&copied.stderr).trim().into()) }
 }
 
 /// The reference at this registry: the host of other registries is replaced.

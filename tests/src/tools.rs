@@ -27,6 +27,13 @@ pub fn control_plane(name: &str) -> Result<PathBuf> {
     Ok(FOLDER.clone()?.join(name))
 }
 
+/// Folder with the programs of a real node: kubelet, containerd, and others.
+pub fn node() -> Result<PathBuf> {
+    static FOLDER: LazyLock<std::result::Result<PathBuf, String>> =
+        LazyLock::new(|| outside::folder_of(INSTALL, Some("node")).map_err(|error| error.to_string()));
+    Ok(FOLDER.clone()?)
+}
+
 /// A program of the Go operator, built from its module: `operator`, `webhook`, `render`.
 pub fn go_operator(program: &str) -> Result<PathBuf> {
     Ok(provided("go-operator")?.join(program))
@@ -44,7 +51,7 @@ pub fn kubernetes_module() -> Result<PathBuf> {
 }
 
 /// A tool that is not one of the control plane: `tests/tools/install.sh NAME`.
-fn provided(name: &str) -> Result<PathBuf> {
+pub fn provided(name: &str) -> Result<PathBuf> {
     Ok(outside::folder_of(INSTALL, Some(name))?.join(name))
 }
 

@@ -17,8 +17,12 @@ use knative_operator_tests::skip::{LONG_BUILD, skip};
 use knative_operator_tests::{Result, releases, remaining};
 use serde_json::{Value, json};
 
-const SPOKE: Setup =
-    Setup { webhooks: true, real_namespaces: &["knative-serving", "knative-eventing", "kourier-system"], http2: true };
+const SPOKE: Setup = Setup {
+    webhooks: true,
+    real_namespaces: &["knative-serving", "knative-eventing", "kourier-system"],
+    http2: true,
+    real_node: None,
+};
 /// Versions of Serving and Eventing, and those of the next minor, which the modules in
 /// `tests/tools` have.
 const VERSIONS: [[&str; 2]; 2] = [["1.21.2", "1.21.2"], ["1.22.1", "1.22.2"]];

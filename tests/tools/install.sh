@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Provides the tools of tests and releases, and prints their folder. Without arguments: those of
-# `make test`. With arguments: the named ones.
+# `make test`. With arguments: the named ones. `node`: the programs of a real node.
 #
 # Takes each tool from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
 # tree, the official downloads (verified with their published checksums; given up within seconds if
@@ -22,6 +22,7 @@ ETCD=v3.6.16 HELM=v3.22.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 DENY=0.20.2
 control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
 # The longest build first.
 defaults=("${control_plane[@]}" helm etcd registry kwok secretreader-plugin kubeconfig-secretreader-plugin crane runc)
+node=(kubelet kube-proxy containerd containerd-shim-runc-v2 cni coredns hello pause)
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
 case $(uname -m) in x86_64) arch=amd64 ;; aarch64 | arm64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
 
@@ -69,7 +70,7 @@ official() {
   [ "${TOOLS_DOWNLOAD:-yes}" != no ] && command -v curl >/dev/null || return 1
   local name=$1 tmp=$2 path
   case $name in
-  kube-apiserver | kube-controller-manager | kube-scheduler | kubectl)
+  kube-* | kubectl | kubelet)
     path=dl.k8s.io/release/$K8S/bin/$os/$arch/$name
     verified "$path" "$path.sha256" "$tmp/$name"
     ;;
@@ -91,7 +92,9 @@ official() {
 module() {
   case $1 in
   helm | kwok | *secretreader-plugin) echo clients ;;
-  kube-* | kubectl) echo $kubernetes ;;
+  kube-* | kubectl | kubelet) echo $kubernetes ;;
+  containerd*) echo containerd ;;
+  hello | pause) echo workload ;;
   promtool) echo prometheus ;;
   validate-krew-manifest) echo krew ;;
   axe.min.js | tsc) echo browser ;; # of npm
@@ -124,7 +127,7 @@ build() {
   case $name in
   etcd) packages=(go.etcd.io/etcd/server/v3) ;;
   *secretreader-plugin) packages=("sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin") ;;
-  kube-* | kubectl)
+  kube-* | kubectl | kubelet)
     packages=("${@/#/k8s.io/kubernetes/cmd/}") out=$folder/
     ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor"
     ;;
@@ -132,7 +135,13 @@ build() {
     for name in "$@"; do packages+=("$(grep -oE "[^ 	]+/cmd/$name\$" clients/go.mod)"); done
     out=$folder/
     ;;
-  registry) packages=(.) ;; # a main of ours, without the storage drivers of clouds
+  registry | coredns) packages=(.) ;; # mains of ours, without the drivers of clouds and most plugins
+  containerd*) packages=("${@/#/github.com/containerd/containerd/v2/cmd/}") out=$folder/ tags="no_btrfs no_devmapper no_zfs no_erofs no_tracing" ;;
+  hello | pause) packages=("${@/#/./}") out=$folder/ ;;
+  cni) # a folder with its plugins
+    mkdir -p "$out"
+    packages=(tool) out=$out/
+    ;;
   prometheus | promtool) packages=("${@/#/github.com/prometheus/prometheus/cmd/}") out=$folder/ tags=remove_all_sd ;; # no clouds
   runc) packages=(github.com/opencontainers/runc) cgo=1 ;; # it enters namespaces in C
   knative-*) # a folder with all tools of the module, named by their paths
@@ -262,6 +271,7 @@ link() {
 
 tools=("$@")
 [ ${#tools[@]} -gt 0 ] || tools=("${defaults[@]}")
+[ "${tools[*]}" != node ] || tools=("${node[@]}")
 # What is missing, by module, in the order of the request.
 order=()
 declare -A missing=()

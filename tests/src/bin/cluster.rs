@@ -1,6 +1,6 @@
 //! A hub and a spoke for manual use: `cluster up` starts them and prints their kubeconfigs,
 //! `cluster down` stops them. With `--product`, it installs the chart on the hub, starts both
-//! processes, and registers the spoke as `spoke-1`.
+//! processes, and registers the spoke as `spoke-1`. With `--real`, both have real nodes.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -11,10 +11,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::{Cluster, machine};
 use knative_operator_tests::product::{self, Product};
-use knative_operator_tests::{Result, environment, releases, tools};
+use knative_operator_tests::real::{self, images, traffic};
+use knative_operator_tests::{Result, environment, registry, releases, tools};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A hub and a spoke for manual use.
@@ -31,27 +33,45 @@ struct Args {
 enum What {
     /// Starts the clusters.
     Up {
-        /// Installs the operator and the webhook, too.
-        #[arg(long)]
-        product: bool,
+        #[command(flatten)]
+        wanted: Wanted,
     },
     /// Stops the clusters.
     Down,
     /// The background process that `up` starts.
     #[command(hide = true)]
     Hold {
-        #[arg(long)]
-        product: bool,
+        #[command(flatten)]
+        wanted: Wanted,
     },
+}
+
+/// What to start.
+#[derive(clap::Args, Clone, Copy)]
+struct Wanted {
+    /// Installs the operator and the webhook, too.
+    #[arg(long)]
+    product: bool,
+    /// Starts real nodes, on which Pods run, if this machine can have them.
+    #[arg(long)]
+    real: bool,
+}
+
+impl Wanted {
+    fn arguments(self) -> impl Iterator<Item = &'static str> {
+        [(self.product, "--product"), (self.real, "--real")]
+            .into_iter()
+            .filter_map(|(is_wanted, flag)| is_wanted.then_some(flag))
+    }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let folder = args.folder.unwrap_or_else(|| tools::project().join("target/cluster"));
     let outcome = match args.command {
-        What::Up { product } => up(&folder, product),
+        What::Up { wanted } => up(&folder, wanted),
         What::Down => down(&folder),
-        What::Hold { product } => hold(&folder, product),
+        What::Hold { wanted } => hold(&folder, wanted),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,14 +89,22 @@ fn holder(folder: &Path) -> Option<Pid> {
     command.split(|byte| *byte == 0).any(|word| word == b"hold").then_some(pid)
 }
 
-fn up(folder: &Path, product: bool) -> Result<()> {
+fn up(folder: &Path, mut wanted: Wanted) -> Result<()> {
     if holder(folder).is_some() {
         return Err("the clusters are running; stop them with `make cluster-down`".into());
     }
     // With the proxies of the environment.
     tools::control_plane("kubectl")?;
-    if product {
+    if wanted.product {
         releases::best();
+    }
+    if wanted.real {
+        if let Some(obstacle) = machine::obstacle().or_else(|| registry::layouts().err()) {
+            eprintln!("no real nodes: {obstacle}; KWOK simulates nodes and Pods");
+            wanted.real = false;
+        } else {
+            images::prepare()?;
+        }
     }
     let is_other = |mut entries: std::fs::ReadDir| !folder.join("log").is_file() && entries.next().is_some();
     if std::fs::read_dir(folder).is_ok_and(is_other) {
@@ -89,7 +117,7 @@ fn up(folder: &Path, product: bool) -> Result<()> {
     hold.arg("hold")
         .arg("--folder")
         .arg(folder)
-        .args(product.then_some("--product"))
+        .args(wanted.arguments())
         .stdin(Stdio::piped())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -135,7 +163,7 @@ fn down(folder: &Path) -> Result<()> {
 const READY: &[u8] = b"ready";
 
 #[tokio::main]
-async fn hold(folder: &Path, product: bool) -> Result<()> {
+async fn hold(folder: &Path, wanted: Wanted) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let (left, abandoned) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -145,7 +173,7 @@ async fn hold(folder: &Path, product: bool) -> Result<()> {
     });
     // Its processes end with the future.
     tokio::select! {
-        outcome = Box::pin(clusters(folder, product)) => outcome,
+        outcome = Box::pin(clusters(folder, wanted)) => outcome,
         _ = terminate.recv() => Ok(()),
         Ok(()) = abandoned => {
             let _ = std::fs::remove_dir_all(folder);
@@ -154,8 +182,15 @@ async fn hold(folder: &Path, product: bool) -> Result<()> {
     }
 }
 
-async fn clusters(folder: &Path, product: bool) -> Result<()> {
-    let (hub, spoke) = tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"))?;
+async fn clusters(folder: &Path, wanted: Wanted) -> Result<()> {
+    let (hub, spoke) = if wanted.real {
+        let registry = images::registry().await?;
+        let (hub, spoke) = tokio::try_join!(Cluster::real("hub", registry), Cluster::real("spoke", registry))?;
+        hub.connect(&spoke)?;
+        (hub, spoke)
+    } else {
+        tokio::try_join!(Cluster::hub("hub"), Cluster::spoke("spoke"))?
+    };
     let kubeconfig = |cluster: &Cluster| -> Result<PathBuf> {
         let path = folder.join(format!("{}.kubeconfig", cluster.name()));
         std::fs::copy(cluster.kubeconfig(), &path)?;
@@ -168,26 +203,67 @@ async fn clusters(folder: &Path, product: bool) -> Result<()> {
         spoke_config.display(),
         tools::control_plane("kubectl")?.parent().unwrap_or(Path::new("/")).display(),
     );
-    let _running = if product {
-        let plugins = folder.join("plugins");
-        std::fs::create_dir_all(&plugins)?;
-        let releases = releases::best();
-        let mut values = product::values(&[]);
-        values["knative_operator"]["fleet"] = serde_json::json!({"enabled": true});
-        let running = Product::install(&hub, &releases, values, &plugins).await?;
-        product::register(&hub, &spoke, "spoke-1").await?;
-        let product = format!(
-            "operator and webhook run on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\ninstall Knative on the spoke (clusterProfileRef): on the hub, Knative's own webhooks are simulated, and it does not become Ready\nlogs of the operator: {}\n",
-            releases.dir.display(),
-            product::FLEET,
-            running.operator.dir.display(),
-        );
-        text.push_str(&product);
-        Some(running)
-    } else {
-        None
-    };
+    let mut running = None;
+    match wanted {
+        Wanted { product: false, .. } => {}
+        Wanted { real: true, .. } => {
+            real::product::install(&hub, &real::product::values()).await?;
+            product::register(&hub, &spoke, "spoke-1").await?;
+            text.push_str(&examples(folder)?);
+        }
+        Wanted { real: false, .. } => {
+            let product = install(folder, &hub, &spoke).await?;
+            let more = format!(
+                "operator and webhook run on the hub with the releases in {}; the spoke is ClusterProfile {}/spoke-1\ninstall Knative on the spoke (clusterProfileRef): on the hub, Knative's own webhooks are simulated, and it does not become Ready\nlogs of the operator: {}\n",
+                releases::best().dir.display(),
+                product::FLEET,
+                product.operator.dir.display(),
+            );
+            text.push_str(&more);
+            running = Some(product);
+        }
+    }
     std::fs::write(folder.join("ready.new"), text)?;
     std::fs::rename(folder.join("ready.new"), folder.join("ready"))?;
+    let _running = running;
     std::future::pending().await
+}
+
+/// Installs the chart on the hub, starts its processes, and registers the spoke.
+async fn install(folder: &Path, hub: &Cluster, spoke: &Cluster) -> Result<Product> {
+    let plugins = folder.join("plugins");
+    std::fs::create_dir_all(&plugins)?;
+    let mut values = product::values(&[]);
+    values["knative_operator"]["fleet"] = serde_json::json!({"enabled": true});
+    let running = Product::install(hub, &releases::best(), values, &plugins).await?;
+    product::register(hub, spoke, "spoke-1").await?;
+    Ok(running)
+}
+
+/// Writes resources to try, and says how.
+fn examples(folder: &Path) -> Result<String> {
+    let mut spec = real::product::serving(releases::best().serving);
+    spec["clusterProfileRef"] = json!({"name": "spoke-1", "namespace": product::FLEET});
+    let (namespace, meta) = ("knative-serving", json!({"name": "knative-serving", "namespace": "knative-serving"}));
+    let serving = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": meta, "spec": spec},
+    ]});
+    let path = |name: &str| folder.join(name).display().to_string();
+    std::fs::write(path("serving.json"), serde_json::to_vec_pretty(&serving)?)?;
+    std::fs::write(path("hello.json"), serde_json::to_vec_pretty(&traffic::service("hello", &json!({})))?)?;
+    let (hub, spoke) = (path("hub.kubeconfig"), path("spoke.kubeconfig"));
+    Ok(format!(
+        "operator and webhook run as Pods on the hub; the spoke is ClusterProfile {fleet}/spoke-1\n\
+        to install Knative Serving on the spoke, and send a request to a Knative Service:\n  \
+        kubectl --kubeconfig {hub} apply -f {serving}\n  \
+        kubectl --kubeconfig {hub} wait knativeserving/knative-serving -n {namespace} --for=condition=Ready --timeout=180s\n  \
+        kubectl --kubeconfig {spoke} apply -f {hello}\n  \
+        kubectl --kubeconfig {spoke} wait ksvc/hello --for=condition=Ready\n  \
+        curl -H 'Host: {host}' http://$(kubectl --kubeconfig {spoke} get service kourier -n knative-serving -o 'jsonpath={{.spec.clusterIP}}')\n",
+        fleet = product::FLEET,
+        serving = path("serving.json"),
+        hello = path("hello.json"),
+        host = traffic::host("hello"),
+    ))
 }

@@ -13,7 +13,7 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -24,26 +24,38 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 const BACKOFF: Duration = Duration::from_secs(1);
 /// Time that a container runtime gets to remove its container.
 const AFTER_KILL: Duration = Duration::from_secs(20);
+/// Time in which the processes of a control group end after they were killed.
+const ENDING: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let code = run();
     // The runtime can't remove the container's cgroups if its state was removed before.
     if let Some(id) = std::env::var_os("TETHER_CONTAINER_ID") {
-        let root = std::path::Path::new("/sys/fs/cgroup");
+        let root = Path::new("/sys/fs/cgroup");
         let controllers = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
-        controllers.chain([root.to_owned()]).for_each(|folder| drop(std::fs::remove_dir(folder.join(&id))));
+        controllers.chain([root.to_owned()]).for_each(|folder| remove_group(&folder.join(&id)));
     }
     if let Some(folder) = std::env::var_os("TETHER_REMOVE") {
         // Other processes may still write there for a moment.
         let deadline = Instant::now() + Duration::from_secs(5);
-        while std::fs::remove_dir_all(&folder).is_err()
-            && std::path::Path::new(&folder).exists()
-            && Instant::now() < deadline
-        {
+        while std::fs::remove_dir_all(&folder).is_err() && Path::new(&folder).exists() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
     code
+}
+
+/// Removes a control group and those in it. Their processes were killed, and end within moments.
+fn remove_group(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_group(&entry.path());
+        }
+    }
+    let deadline = Instant::now() + ENDING;
+    while folder.exists() && std::fs::remove_dir(folder).is_err() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn run() -> ExitCode {

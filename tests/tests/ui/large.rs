@@ -88,7 +88,9 @@ fn tier(number: usize) -> &'static str {
 #[test]
 fn thousand_clusters_are_live_and_smooth() {
     run(async {
-        let hub = Cluster::start("ui-large", Setup { webhooks: false, real_namespaces: &[], http2: true }).await?;
+        let hub =
+            Cluster::start("ui-large", Setup { webhooks: false, real_namespaces: &[], http2: true, real_node: None })
+                .await?;
         let crds = std::process::Command::new(tools::binary("knative-operator")?).arg("crds").output()?;
         hub.kubectl(&["apply", "-f", "-"], &String::from_utf8_lossy(&crds.stdout)).await?;
         for file in ["knativefleets", "knativefleetapprovals"] {

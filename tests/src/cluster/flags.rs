@@ -1,0 +1,108 @@
+//! Command lines of the control plane.
+
+use super::Cluster;
+use crate::{Result, admission, ports, stages};
+
+impl Cluster {
+    fn file(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    pub(super) fn etcd(&self) -> Vec<String> {
+        let url = |port: u16| format!("http://{}:{port}", self.subnet.address(2));
+        let (client, peer) = (url(ports::ETCD), url(ports::ETCD_PEERS));
+        vec![
+            format!("--data-dir={}", self.file("etcd")),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=error".to_owned(),
+        ]
+    }
+
+    pub(super) fn apiserver(&self) -> Vec<String> {
+        let mut off = Vec::new();
+        if !self.setup.webhooks {
+            off.extend(["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"]);
+        }
+        let services = self.machine.as_ref().map_or_else(|| self.subnet.services(), |machine| machine.net().services());
+        let mut flags = vec![
+            format!("--etcd-servers=http://{}:{}", self.subnet.address(2), ports::ETCD),
+            format!("--bind-address={}", self.server),
+            format!("--advertise-address={}", self.server),
+            format!("--secure-port={}", ports::API_SERVER),
+            format!("--tls-cert-file={}", self.file("server.crt")),
+            format!("--tls-private-key-file={}", self.file("server.key")),
+            format!("--client-ca-file={}", self.file("ca.crt")),
+            format!("--service-cluster-ip-range={services}"),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", self.file("sa.pub")),
+            format!("--service-account-signing-key-file={}", self.file("sa.key")),
+            "--allow-privileged=true".to_owned(),
+            format!("--admission-control-config-file={}", self.file(admission::FILE)),
+            format!("--disable-http2-serving={}", !self.setup.http2),
+            format!("--audit-policy-file={}", self.file("audit-policy.json")),
+            format!("--audit-log-path={}", self.file("audit.log")),
+            "--audit-log-mode=batch".to_owned(),
+            // On by default from 1.35 on.
+            "--feature-gates=ImageVolume=true".to_owned(),
+        ];
+        if self.machine.is_some() {
+            flags.extend([
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--enable-admission-plugins=NodeRestriction".to_owned(),
+                // For logs, exec and port-forward.
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+                format!("--kubelet-certificate-authority={}", self.file("ca.crt")),
+                format!("--kubelet-client-certificate={}", self.file("admin.crt")),
+                format!("--kubelet-client-key={}", self.file("admin.key")),
+            ]);
+        } else {
+            off.push("TaintNodesByCondition");
+            flags.extend(["--authorization-mode=RBAC".to_owned(), "--endpoint-reconciler-type=none".to_owned()]);
+        }
+        if !off.is_empty() {
+            flags.push(format!("--disable-admission-plugins={}", off.join(",")));
+        }
+        flags
+    }
+
+    /// The controllers, and what simulates the node if no real one is wanted.
+    pub(super) fn controllers(&self) -> Result<Vec<(&'static str, Vec<String>)>> {
+        let address = self.subnet.address(2);
+        let kubeconfig = format!("--kubeconfig={}", self.file("kubeconfig"));
+        let mut controllers = vec![
+            (
+                "kube-controller-manager",
+                vec![
+                    kubeconfig.clone(),
+                    format!("--service-account-private-key-file={}", self.file("sa.key")),
+                    format!("--root-ca-file={}", self.file("ca.crt")),
+                    "--leader-elect=false".to_owned(),
+                    format!("--bind-address={address}"),
+                    "--concurrent-gc-syncs=10".to_owned(),
+                ],
+            ),
+            (
+                "kube-scheduler",
+                vec![kubeconfig.clone(), "--leader-elect=false".to_owned(), format!("--bind-address={address}")],
+            ),
+        ];
+        if self.machine.is_none() {
+            let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
+            controllers.push((
+                "kwok",
+                vec![
+                    kubeconfig,
+                    format!("--config=\"{}\"", stages.display()), // a list, with commas
+                    "--manage-all-nodes=true".to_owned(),
+                    "--node-lease-duration-seconds=40".to_owned(),
+                ],
+            ));
+        }
+        Ok(controllers)
+    }
+}

@@ -1,0 +1,23 @@
+//! Clusters with real nodes: Pods run in containers that containerd and the kubelet start, from
+//! images in a registry. See [`crate::cluster::machine`] for what a node needs.
+
+pub mod images;
+pub mod product;
+pub mod traffic;
+
+use crate::cluster::machine;
+use crate::registry;
+use crate::skip::{KERNEL, LONG_BUILD, skip};
+
+/// Whether tests with real nodes can run here; otherwise says why not.
+pub fn available() -> bool {
+    if std::env::var_os("REAL_NODES").is_none_or(|wanted| wanted.is_empty()) {
+        skip(LONG_BUILD, "REAL_NODES is not set (make test-real)");
+        return false;
+    }
+    let obstacle = machine::obstacle().or_else(|| registry::layouts().err());
+    if let Some(obstacle) = &obstacle {
+        skip(KERNEL, &format!("real nodes: {obstacle}"));
+    }
+    obstacle.is_none()
+}

@@ -1,0 +1,118 @@
+//! The images of real nodes: the project's own, the programs of tests, and those of Knative, which
+//! are built from its Go modules once.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tokio::sync::OnceCell;
+
+use crate::registry::{self, Registry};
+use crate::{Result, releases, tools};
+
+/// A number that changes when images are built in another way.
+const FORMAT: u32 = 1;
+/// Minor version of Knative.
+const MINOR: &str = "1.22";
+/// Images of Knative, by the names of their containers in a release, and their commands.
+const KNATIVE: [(&str, &str); 9] = [
+    ("activator", "serving_cmd_activator"),
+    ("autoscaler", "serving_cmd_autoscaler"),
+    ("autoscaler-hpa", "serving_cmd_autoscaler-hpa"),
+    ("controller", "serving_cmd_controller"),
+    ("webhook", "serving_cmd_webhook"),
+    ("queue-proxy", "serving_cmd_queue"),
+    ("migrate", "pkg_apiextensions_storageversion_cmd_migrate"),
+    ("cleanup", "serving_pkg_cleanup_cmd_cleanup"),
+    ("kourier", "net-kourier_cmd_kourier"),
+];
+/// Programs of this machine in the image of Envoy, for the hooks of its Pod.
+const SHELL: [&str; 2] = ["/bin/sh", "/bin/sleep"];
+
+/// The registry of this process with all images. They are pushed once.
+pub async fn registry() -> Result<&'static Registry> {
+    static REGISTRY: OnceCell<Registry> = OnceCell::const_new();
+    let start = || async { tokio::task::spawn_blocking(start).await? };
+    REGISTRY.get_or_try_init(start).await
+}
+
+fn start() -> Result<Registry> {
+    let layouts = registry::layouts()?;
+    let registry = Registry::open(Some(&prepare()?))?;
+    registry.push_layouts(&layouts)?;
+    registry.push_files(&releases::best().dir.canonicalize()?, "releases:test")?;
+    Ok(registry)
+}
+
+/// Folder with the images that change with the versions of tools only, as data of a registry. They
+/// are built once.
+pub fn prepare() -> Result<PathBuf> {
+    let knative = tools::provided(&format!("knative-{MINOR}"))?.canonicalize()?;
+    let (envoy, node) = (tools::provided("envoy")?.canonicalize()?, tools::node()?);
+    let programs = ["hello", "pause"].map(|name| node.join(name));
+    // The folders of the store are named by their contents.
+    let store = knative.ancestors().find(|folder| folder.ends_with("store")).ok_or("no store of tools")?;
+    let name_of = |path: &Path| -> Result<String> {
+        let inside =
+            path.canonicalize()?.strip_prefix(store)?.components().next().map(|name| name.as_os_str().to_owned());
+        Ok(inside.ok_or("no name")?.to_string_lossy().into_owned())
+    };
+    let key = [name_of(&knative)?, name_of(&envoy)?, name_of(&programs[0])?].join("+");
+    let target = store.join(format!("images-{FORMAT}-{key}"));
+    if target.is_dir() {
+        return Ok(target);
+    }
+    let work = tools::folder("knative-images-")?;
+    let registry = Registry::empty()?;
+    for (name, command) in KNATIVE {
+        let entrypoint = format!("/ko-app/{name}");
+        let root = root(&work.path().join(name), &[(&knative.join(command), &entrypoint)])?;
+        registry.push_program(&root, &format!("knative/{name}:{MINOR}"), &entrypoint)?;
+    }
+    for (name, program) in ["hello", "pause"].iter().zip(&programs) {
+        let entrypoint = format!("/{name}");
+        let root = root(&work.path().join(name), &[(program, &entrypoint)])?;
+        registry.push_program(&root, &format!("{name}:1"), &entrypoint)?;
+    }
+    let (path, shell) = ("/usr/local/bin/envoy", SHELL.map(Path::new));
+    let mut files: BTreeSet<PathBuf> = shell.iter().map(|file| (*file).to_owned()).collect();
+    for program in shell.iter().copied().chain([envoy.as_path()]) {
+        files.extend(libraries(program)?);
+    }
+    let targets: Vec<(PathBuf, String)> = files.iter().map(|file| (file.clone(), file.display().to_string())).collect();
+    let mut all: Vec<(&Path, &str)> = targets.iter().map(|(file, target)| (file.as_path(), target.as_str())).collect();
+    all.push((&envoy, path));
+    let root = root(&work.path().join("envoy"), &all)?;
+    registry.push_program(&root, &format!("knative/envoy:{MINOR}"), path)?;
+    // Another process may do the same at the same time.
+    let own = target.with_extension(std::process::id().to_string());
+    registry.save(&own)?;
+    if let Err(error) = std::fs::rename(&own, &target) {
+        std::fs::remove_dir_all(&own)?;
+        if !target.is_dir() {
+            return Err(format!("{}: {error}", target.display()).into());
+        }
+    }
+    Ok(target)
+}
+
+/// A root file system in `folder` with `files`: their places on this machine and in the image.
+fn root(folder: &Path, files: &[(&Path, &str)]) -> Result<PathBuf> {
+    std::fs::create_dir_all(folder.join("etc"))?;
+    std::fs::write(folder.join("etc/passwd"), "root:x:0:0::/:\nnonroot:x:65532:65532::/:\n")?;
+    for (file, target) in files {
+        let place = folder.join(target.trim_start_matches('/'));
+        std::fs::create_dir_all(place.parent().ok_or("no folder")?)?;
+        symlink(file.canonicalize()?, place)?;
+    }
+    Ok(folder.to_owned())
+}
+
+/// The shared libraries of `program`, and the loader.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output().map_err(|error| format!("ldd: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let paths = text.split_whitespace().filter(|word| word.starts_with('/'));
+    Ok(paths.map(PathBuf::from).collect())
+}

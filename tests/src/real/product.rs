@@ -1,0 +1,71 @@
+//! The chart on a real node: its Pods run from images.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::product::{FLEET, NAMESPACE};
+use crate::{Result, tools};
+
+/// Installs the chart on `hub` with `values`, and waits until its Pods are ready.
+pub async fn install(hub: &Cluster, values: &Value) -> Result<()> {
+    let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
+    hub.kubectl(&["apply", "-f", "-"], &crd).await?;
+    hub.kubectl(&["create", "namespace", FLEET], "").await?;
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    // What the chart documents.
+    let restricted = "pod-security.kubernetes.io/enforce=restricted";
+    hub.kubectl(&["label", "namespace", NAMESPACE, restricted], "").await?;
+    let file = hub.dir().join("values.json");
+    std::fs::write(&file, values.to_string())?;
+    let chart = tools::project().join("charts/knative-operator");
+    let (chart, file) = (chart.display().to_string(), file.display().to_string());
+    let place = ["--namespace", NAMESPACE, "--wait", "--timeout", "3m"];
+    let arguments = [&["install", "knative-operator", &chart, "--values", &file], &place[..]].concat();
+    if let Err(error) = hub.helm(&arguments).await {
+        return Err(format!("{error}\n{}", pods(hub).await).into());
+    }
+    Ok(())
+}
+
+/// Values of the chart: the official secretreader and the release bundle as image volumes.
+pub fn values() -> Value {
+    let mut values = crate::product::values(&[]);
+    let plugins = &mut values["knative_operator"]["multicluster"]["plugins"];
+    *plugins = json!([plugins[0]]);
+    values["knative_operator"]["fleet"] = json!({"enabled": true});
+    values
+}
+
+/// A spec of a KnativeServing with Kourier that pulls everything from the registry of the node.
+pub fn serving(version: &str) -> Value {
+    let image = |name: &str| format!("registry.example/knative/{name}:1.22");
+    json!({
+        "version": version,
+        "ingress": {"kourier": {"enabled": true}},
+        "registry": {
+            "default": image("${NAME}"),
+            "override": {"net-kourier-controller/controller": image("kourier"), "kourier-gateway": image("envoy")},
+        },
+        "config": {
+            "network": {"ingress-class": "kourier.ingress.networking.knative.dev"},
+            "domain": {"example.com": ""},
+            "deployment": {
+                "queue-sidecar-image": image("queue-proxy"),
+                "registries-skipping-tag-resolving": "registry.example",
+            },
+        },
+    })
+}
+
+/// All Pods of `cluster` and the last events, for an error.
+pub async fn pods(cluster: &Cluster) -> String {
+    let (_, pods) = cluster.kubectl_output(&["get", "pods", "-A", "-o", "wide"], "").await;
+    let (_, events) = cluster.kubectl_output(&["get", "events", "-A", "--sort-by=.lastTimestamp"], "").await;
+    let events: Vec<&str> = events.lines().collect();
+    format!("{pods}\n{}", events[events.len().saturating_sub(40)..].join("\n"))
+}
+
+/// Time limit until Knative is Ready from images.
+pub const READY: Duration = Duration::from_secs(180);

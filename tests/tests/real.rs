@@ -1,0 +1,206 @@
+//! Knative on real nodes: Pods of the operator, of Knative and of Knative Services in containers,
+//! and HTTP requests that they answer.
+//!
+//! Needs root and minutes, so it is not part of `make test`: `make test-real` sets `REAL_NODES=yes`.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Event;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::process::Process;
+use knative_operator_tests::product::{FLEET, register};
+use knative_operator_tests::real::{self, images, product, traffic};
+use knative_operator_tests::{Result, releases, remaining, tools};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "knative-serving";
+/// Time limit of an answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Prints what happened, with the time since the beginning and since the last line.
+struct Report {
+    begin: Instant,
+    last: Instant,
+}
+
+impl Report {
+    fn new() -> Self {
+        Self { begin: Instant::now(), last: Instant::now() }
+    }
+
+    fn line(&mut self, text: &str) {
+        let (all, step) = (self.begin.elapsed().as_secs_f64(), self.last.elapsed().as_secs_f64());
+        println!("{all:6.1} s  (+{step:5.1} s)  {text}");
+        self.last = Instant::now();
+    }
+}
+
+fn run(test: impl Future<Output = Result<()>>) {
+    if !real::available() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    if let Err(error) = runtime.block_on(test) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn knative_service_answers_from_zero() {
+    run(local());
+}
+
+/// The hub installs Knative on itself.
+async fn local() -> Result<()> {
+    let mut report = Report::new();
+    let registry = images::registry().await?;
+    report.line("registry with all images");
+    let hub = Cluster::real("hub", registry).await?;
+    report.line("control plane and node are ready");
+    product::install(&hub, &product::values()).await?;
+    report.line("the chart is installed, its Pods are ready");
+    let before = remaining::objects(&hub.client()).await?;
+    install(&mut report, &hub, &Value::Null).await?;
+    from_zero(&mut report, &hub).await?;
+    debug(&mut report, &hub).await?;
+    uninstall(&mut report, (&hub, &hub), &before).await?;
+    drop(hub);
+    report.line("the cluster has stopped");
+    Ok(())
+}
+
+#[test]
+fn hub_installs_knative_on_a_real_spoke() {
+    run(remote());
+}
+
+/// The hub installs Knative on a spoke, with the official secretreader from an image volume.
+async fn remote() -> Result<()> {
+    let mut report = Report::new();
+    let registry = images::registry().await?;
+    report.line("registry with all images");
+    let (hub, spoke) = tokio::try_join!(Cluster::real("hub", registry), Cluster::real("spoke", registry))?;
+    hub.connect(&spoke)?;
+    report.line("two control planes and nodes are ready, and connected");
+    product::install(&hub, &product::values()).await?;
+    register(&hub, &spoke, "spoke-1").await?;
+    report.line("the chart is installed, its Pods are ready, the spoke is registered");
+    let before = remaining::objects(&spoke.client()).await?;
+    install(&mut report, &hub, &json!({"name": "spoke-1", "namespace": FLEET})).await?;
+    from_zero(&mut report, &spoke).await?;
+    uninstall(&mut report, (&hub, &spoke), &before).await?;
+    drop((hub, spoke));
+    report.line("the clusters have stopped");
+    Ok(())
+}
+
+/// Applies a KnativeServing on `hub`, until it is Ready on the cluster that `reference` names.
+async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> Result<()> {
+    let version = releases::best().serving;
+    let mut spec = product::serving(version);
+    if !reference.is_null() {
+        spec["clusterProfileRef"] = reference.clone();
+    }
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    let meta = json!({"name": "knative-serving", "namespace": NAMESPACE});
+    let cr =
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": meta, "spec": spec});
+    hub.kubectl(&["apply", "-f", "-"], &cr.to_string()).await?;
+    ready(hub, "knativeserving/knative-serving", NAMESPACE).await?;
+    report.line(&format!("Knative Serving {version} with Kourier is Ready"));
+    for line in warnings(hub).await? {
+        report.line(&format!("Warning event: {line}"));
+    }
+    Ok(())
+}
+
+/// A Knative Service on `cluster` answers, is scaled to zero, and answers again.
+async fn from_zero(report: &mut Report, cluster: &Cluster) -> Result<()> {
+    let annotations = json!({"autoscaling.knative.dev/window": "6s"});
+    cluster.kubectl(&["apply", "-f", "-"], &traffic::service("hello", &annotations).to_string()).await?;
+    ready(cluster, "ksvc/hello", "default").await?;
+    report.line("a Knative Service is Ready");
+    let (gateway, host) = (traffic::gateway(cluster).await?, traffic::host("hello"));
+    let (body, time, failed) = traffic::until_answer(gateway, &host, ANSWER).await?;
+    assert_eq!(body.trim(), "hello from hello");
+    report.line(&format!("HTTP 200 through Kourier in {:.1} ms, after {failed} failed requests", millis(time)));
+    let gone = ["wait", "pod", "-l", "serving.knative.dev/service=hello", "--for=delete", "--timeout=150s"];
+    cluster.kubectl(&gone, "").await?;
+    report.line("the Knative Service is scaled to zero");
+    let (body, time, failed) = traffic::until_answer(gateway, &host, ANSWER).await?;
+    assert_eq!((body.trim(), failed), ("hello from hello", 0));
+    report.line(&format!("HTTP 200 from zero in {:.2} s", time.as_secs_f64()));
+    let (_, time, _) = traffic::until_answer(gateway, &host, ANSWER).await?;
+    report.line(&format!("HTTP 200 in {:.1} ms", millis(time)));
+    Ok(())
+}
+
+/// What a user does with kubectl and Pods.
+async fn debug(report: &mut Report, cluster: &Cluster) -> Result<()> {
+    let logs = cluster.kubectl(&["logs", "deployment/activator", "-n", NAMESPACE, "--tail=1"], "").await?;
+    assert!(logs.contains("activator"), "{logs}");
+    let place = ["exec", "-n", NAMESPACE, "deployment/3scale-kourier-gateway", "--"];
+    let output = cluster.kubectl(&[&place[..], &["/bin/sh", "-c", "echo from a Pod"]].concat(), "").await?;
+    assert_eq!(output.trim(), "from a Pod");
+    let (kubectl, local) = (tools::control_plane("kubectl")?, SocketAddr::from(([127, 0, 0, 1], 18080)));
+    let arguments = ["port-forward", "-n", NAMESPACE, "service/kourier", "18080:80"].map(str::to_owned);
+    let environment = [("KUBECONFIG".to_owned(), cluster.kubeconfig().display().to_string())];
+    let _forward = Process::start("port-forward", cluster.dir(), &kubectl, &arguments, &environment, Duration::ZERO)?;
+    let (body, ..) = traffic::until_answer(local, &traffic::host("hello"), ANSWER).await?;
+    assert_eq!(body.trim(), "hello from hello");
+    report.line("kubectl logs, exec and port-forward work");
+    Ok(())
+}
+
+/// Deletes everything that `hub` installed on `cluster`; nothing is left but what was there
+/// `before`.
+async fn uninstall(report: &mut Report, (hub, cluster): (&Cluster, &Cluster), before: &BTreeSet<String>) -> Result<()> {
+    cluster.kubectl(&["delete", "ksvc/hello", "--timeout=60s"], "").await?;
+    let delete = ["delete", "knativeserving/knative-serving", "-n", NAMESPACE, "--timeout=180s"];
+    if let Err(error) = hub.kubectl(&delete, "").await {
+        return Err(format!("{error}\n{}", product::pods(cluster).await).into());
+    }
+    hub.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=60s"], "").await?;
+    report.line("Knative is deleted");
+    let left = remaining::remaining(cluster, before).await?;
+    assert!(left.is_empty(), "{left:?}");
+    report.line("nothing but CRDs is left");
+    Ok(())
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+async fn ready(cluster: &Cluster, resource: &str, namespace: &str) -> Result<()> {
+    let timeout = format!("--timeout={}s", product::READY.as_secs());
+    let wait = ["wait", resource, "-n", namespace, "--for=condition=Ready", &timeout];
+    if let Err(error) = cluster.kubectl(&wait, "").await {
+        let (_, status) = cluster.kubectl_output(&["get", resource, "-n", namespace, "-o", "yaml"], "").await;
+        return Err(format!("{error}\n{status}\n{}", product::pods(cluster).await).into());
+    }
+    Ok(())
+}
+
+/// Warning events of the operator.
+async fn warnings(cluster: &Cluster) -> Result<Vec<String>> {
+    let parameters = ListParams::default().fields("type=Warning");
+    let events = Api::<Event>::all(cluster.client()).list(&parameters).await?;
+    let is_ours = |event: &&Event| {
+        serde_json::to_value(event).is_ok_and(|value: Value| {
+            value["involvedObject"]["apiVersion"]
+                .as_str()
+                .is_some_and(|version| version.starts_with("operator.knative.dev/"))
+        })
+    };
+    let text = |event: &Event| {
+        format!("{}: {}", event.reason.as_deref().unwrap_or_default(), event.message.as_deref().unwrap_or_default())
+    };
+    Ok(events.items.iter().filter(is_ours).map(text).collect())
+}

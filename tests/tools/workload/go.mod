@@ -1,0 +1,4 @@
+// Programs of Pods in tests.
+module knative-operator/tests/tools/workload
+
+go 1.26.0

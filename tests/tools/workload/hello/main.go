@@ -1,0 +1,33 @@
+// Package main is a web server that answers each request, as the container of a Knative Service.
+package main
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	port, answer := os.Getenv("PORT"), os.Getenv("ANSWER")
+	if port == "" {
+		port = "8080"
+	}
+	if answer == "" {
+		answer = "hello"
+	}
+	http.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
+		// A request may ask for work, so that autoscaling has something to do.
+		if work, err := time.ParseDuration(request.URL.Query().Get("work")); err == nil {
+			time.Sleep(work)
+		}
+		// The log has what it got, such as an event.
+		if body, err := io.ReadAll(io.LimitReader(request.Body, 1<<16)); err == nil && len(body) > 0 {
+			log.Printf("got %s %s: %s", request.Header.Get("Ce-Type"), request.Header.Get("Ce-Id"), body)
+		}
+		fmt.Fprintln(response, answer)
+	})
+	log.Fatal(http.ListenAndServe(":"+port, nil))
+}
