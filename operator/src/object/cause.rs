@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use super::foreign_text::name;
+
 /// Label of the last step of a node that is no trouble.
 pub const LAST_STEP: &str = "its last step";
 
@@ -88,7 +90,7 @@ pub struct Cause {
 impl Cause {
     /// A cause that needs no further question.
     pub fn new(kind: CauseKind, subject: &str, detail: impl Into<String>) -> Self {
-        Self { kind, subject: subject.to_owned(), detail: detail.into(), extra: None, needs: Needs::default() }
+        Self { kind, subject: name(subject), detail: detail.into(), extra: None, needs: Needs::default() }
     }
 
     /// Whether it is a step on the way, not trouble: images are pulled, or Pods drain.

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::foreign_text::name;
 use super::identity::ObjectId;
 use super::pod::Pod;
 
@@ -19,8 +20,9 @@ pub fn describe(pods: &[Pod], of: &[ObjectId], now: Timestamp) -> Option<String>
     }
     let late = left.iter().filter(|pod| pod.metadata.deletion_timestamp.as_deref() == Some(until));
     let node = late.map(|pod| pod.spec.node_name.as_str()).find(|node| !node.is_empty());
-    let node =
-        node.map(|node| format!(". Node \"{node}\" may be down, or a finalizer retains the Pod")).unwrap_or_default();
+    let node = node
+        .map(|node| format!(". Node \"{}\" may be down, or a finalizer retains the Pod", name(node)))
+        .unwrap_or_default();
     Some(format!("{count} should have ended by {until}{node}"))
 }
 

@@ -182,8 +182,18 @@ fn message_of(line: &str) -> String {
     rest.to_owned()
 }
 
+/// `text`, a name that a cluster gives, which may be anything.
+pub fn name(text: &str) -> String {
+    bounded(&without_controls(text))
+}
+
 /// `text` on one line, without credentials and control characters.
 fn plain(text: &str) -> String {
+    redact(&without_controls(text))
+}
+
+/// `text` on one line, without control characters.
+fn without_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -200,7 +210,7 @@ fn plain(text: &str) -> String {
             c => shown.push(c),
         }
     }
-    redact(&one_line(&shown))
+    one_line(&shown)
 }
 
 fn bounded(text: &str) -> String {
@@ -309,6 +319,14 @@ mod tests {
             assert_eq!(last_words(log, &pod()), expected);
         }
         assert!(last_words(&"word ".repeat(10_000), &pod()).len() <= MAX_TEXT);
+    }
+
+    #[test]
+    fn name_is_short_and_plain() {
+        let tag = format!("registry.example/a:{}", "0f".repeat(20));
+        assert_eq!(name(&tag), tag);
+        assert_eq!(name("a\u{1b}[2Jb\n\u{202e}c"), "ab c");
+        assert!(name(&"x ".repeat(10_000)).len() <= MAX_TEXT);
     }
 
     #[test]
