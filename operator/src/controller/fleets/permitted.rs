@@ -51,7 +51,7 @@ impl Answers {
             Component::ALL.iter().any(|c| children.own.contains_key(&(cluster.clone(), *c)))
         };
         let new: Vec<&ClusterProfileReference> = clusters.iter().filter(|cluster| !has_child(cluster)).collect();
-        // Whoever joins later is asked about then.
+        // Clusters that join later are asked about then.
         if new.is_empty() {
             self.known.clear();
         }
