@@ -265,9 +265,9 @@ pub fn access(spoke: &Cluster, secret: &str) -> Value {
 /// Creates ClusterProfile `name` on `hub`, healthy, with `access`, and permits it to use the Secret
 /// that it names.
 pub async fn profile(hub: &Cluster, name: &str, access: &Value) -> Result<()> {
-    permit(hub, name, access).await?;
+    Box::pin(permit(hub, name, access)).await?;
     profile_in(hub, FLEET, name, access).await?;
-    permit(hub, name, access).await
+    Box::pin(permit(hub, name, access)).await
 }
 
 /// Creates ClusterProfile `name` in `namespace` on `hub`, healthy, with `access`, as its author
@@ -282,10 +282,10 @@ pub async fn profile_in(hub: &Cluster, namespace: &str, name: &str, access: &Val
 
 /// Sets the status of ClusterProfile `name`, and permits it to use the Secret that it names.
 pub async fn status(hub: &Cluster, name: &str, healthy: &str, access: &Value) -> Result<()> {
-    permit(hub, name, access).await?;
+    Box::pin(permit(hub, name, access)).await?;
     status_in(hub, FLEET, name, healthy, access).await?;
     // Again: the operator may have connected to the former server meanwhile.
-    permit(hub, name, access).await
+    Box::pin(permit(hub, name, access)).await
 }
 
 /// Binds the Secret that `access` names to ClusterProfile `name`, for any server, as an

@@ -146,7 +146,7 @@ fn known_peers_of_the_api_server_are_the_only_ones() {
     let peers = r#"networkPolicy.apiServer=[{"ipBlock":{"cidr":"192.0.2.1/32"}}]"#;
     assert!(names(&[]).is_empty());
     assert_eq!(names(&["--set-json", peers]), ["operator-webhook"]);
-    assert_eq!(names(&["--set", "networkPolicy.enabled=true"]), ["knative-operator", "operator-webhook"]);
+    assert_eq!(names(&["--set", "networkPolicy.enabled=true"]), ["operator-webhook", "knative-operator"]);
     for more in [&[][..], &["--set", "networkPolicy.enabled=true"]] {
         let all = policies(&[&["--set-json", peers][..], more].concat());
         let ingress = &find(&all, "NetworkPolicy", "operator-webhook")["spec"]["ingress"];

@@ -14,9 +14,11 @@ use knative_operator_shared::label::AUTHOR;
 use super::observe::Children;
 use crate::controller::author::Authors;
 
-/// Time for which an answer of the API server is kept, and more for many clusters.
-const LIFETIME: Duration = Duration::from_secs(60);
-/// Clusters for which it is kept a second longer.
+/// Time for which a permission is kept while clusters wait for their turn.
+const PERMITTED: Duration = Duration::from_secs(10);
+/// Time for which a refusal is kept.
+const REFUSED: Duration = Duration::from_secs(60);
+/// Clusters for which both are kept a second longer.
 const PER_SECOND: usize = 10;
 /// Delay before a question is repeated that the API server didn't answer.
 const RETRY: Duration = Duration::from_secs(5);
@@ -49,7 +51,11 @@ impl Answers {
             Component::ALL.iter().any(|c| children.own.contains_key(&(cluster.clone(), *c)))
         };
         let new: Vec<&ClusterProfileReference> = clusters.iter().filter(|cluster| !has_child(cluster)).collect();
-        self.forget(LIFETIME + Duration::from_secs((new.len() / PER_SECOND) as u64));
+        // Clusters that join later are asked about then.
+        if new.is_empty() {
+            self.known.clear();
+        }
+        self.forget(Duration::from_secs((new.len() / PER_SECOND) as u64));
         // Most authors may use all of a namespace: that is one question.
         let namespaces: BTreeSet<&str> = new.iter().map(|cluster| cluster.namespace.as_str()).collect();
         self.ask(authors, &author, namespaces.into_iter().map(|namespace| Permission::to_use(namespace, ""))).await;
@@ -73,15 +79,22 @@ impl Answers {
 
     /// When to ask again, if something is refused.
     pub fn retry(&self) -> Duration {
-        if self.known.values().any(|(answer, _)| answer.is_err()) { RETRY } else { LIFETIME }
+        if self.known.values().any(|(answer, _)| answer.is_err()) { RETRY } else { REFUSED }
     }
 
     fn answer(&self, permission: &Permission) -> Result<bool, String> {
         self.known.get(permission).map_or(Ok(false), |(answer, _)| answer.clone())
     }
 
-    fn forget(&mut self, lifetime: Duration) {
-        self.known.retain(|_, (answer, at)| at.elapsed() < if answer.is_ok() { lifetime } else { RETRY });
+    fn forget(&mut self, longer: Duration) {
+        self.known.retain(|_, (answer, at)| {
+            let lifetime = match answer {
+                Ok(true) => PERMITTED + longer,
+                Ok(false) => REFUSED + longer,
+                Err(_) => RETRY,
+            };
+            at.elapsed() < lifetime
+        });
     }
 
     async fn ask(&mut self, authors: &Authors, author: &User, permissions: impl Iterator<Item = Permission>) {
@@ -184,6 +197,10 @@ mod tests {
         assert_eq!(questions, ["broken", "broken/e", "closed", "closed/c", "closed/d", "open"]);
         answers.refused(Some(&authors), &fleet("jane"), &clusters, &children).await;
         assert!(asked.lock().unwrap().is_empty());
+        // A permission is not kept for a cluster that joins later.
+        answers.refused(Some(&authors), &fleet("jane"), &[], &children).await;
+        answers.refused(Some(&authors), &fleet("jane"), &clusters[..1], &children).await;
+        assert_eq!(*asked.lock().unwrap(), ["open"]);
         // Another author is asked about at once.
         let refused = answers.refused(Some(&authors), &fleet("joe"), &clusters, &children).await;
         assert_eq!(refused.len(), clusters.len());
