@@ -150,6 +150,7 @@ impl Bench {
             bundle: Bundle::open(self.releases.dir.clone()),
             downloads: Downloads::new(LIMIT, HostPolicy::any())?,
             archive: None,
+            keeps_installed: false,
         };
         let release = library.release(&read, &version).await?;
         let objects = render::objects(&read, &version, release.objects(), &Settings::default())?;

@@ -78,6 +78,7 @@ fn main() {
         bundle: Bundle::open(dir.clone()),
         downloads: Downloads::new(Duration::from_secs(1), HostPolicy::any()).expect("a client is built"),
         archive: None,
+        keeps_installed: false,
     };
     let load =
         |case: &Case| runtime.block_on(library.release(&case.resource, &case.version)).expect("the release is there");

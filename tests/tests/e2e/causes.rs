@@ -185,7 +185,7 @@ async fn set_log_permission(cluster: &Cluster, is_granted: bool) -> Result<()> {
 #[test]
 fn causes_are_those_of_the_pods() {
     run(async {
-        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], http2: true };
+        let setup = Setup { webhooks: false, real_namespaces: &[PLACE], http2: true, real_node: None };
         let cluster = Cluster::start("causes", setup).await?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let product = Product::install(&cluster, &releases, values(&[]), plugins.path()).await?;
