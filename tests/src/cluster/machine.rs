@@ -205,6 +205,14 @@ impl Machine {
     }
 }
 
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop();
+        // The kernel removes it with the network, which sockets without a process keep for a while.
+        let _ = sh("sh", &[], &format!("ip link del {}", self.net.device()));
+    }
+}
+
 /// Connects the network of process `pid` with that of this process. The name of the device is the
 /// lock of the addresses.
 fn attach(pid: i32) -> Result<Net> {
