@@ -7,7 +7,7 @@ pub mod traffic;
 
 use crate::cluster::machine;
 use crate::registry;
-use crate::skip::{KERNEL, LONG_BUILD, skip};
+use crate::skip::{LONG_BUILD, REAL_NODE, skip};
 
 /// Whether tests with real nodes can run here; otherwise says why not.
 pub fn available() -> bool {
@@ -17,7 +17,7 @@ pub fn available() -> bool {
     }
     let obstacle = machine::obstacle().or_else(|| registry::layouts().err());
     if let Some(obstacle) = &obstacle {
-        skip(KERNEL, &format!("real nodes: {obstacle}"));
+        skip(REAL_NODE, &format!("real nodes: {obstacle}"));
     }
     obstacle.is_none()
 }

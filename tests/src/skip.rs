@@ -26,6 +26,8 @@ pub const BROWSER: Needs = Needs::Elsewhere("it needs a browser of the distribut
 pub const RELEASE: Needs = Needs::Elsewhere("make release runs it with the release that it built");
 /// Root, or namespaces of the kernel.
 pub const KERNEL: Needs = Needs::Elsewhere("it needs root, or namespaces that the kernel refuses");
+/// A real node: `make test-real`, `make cluster REAL=yes`.
+pub const REAL_NODE: Needs = Needs::Elsewhere("real nodes need a kernel, root and programs that a machine may lack");
 /// An emulator for another architecture.
 pub const EMULATOR: Needs = Needs::Elsewhere("it needs an emulator of another machine");
 /// Control planes of other minor versions: `make test-kubernetes-upgrade`.

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use knative_operator_runtime::error_text;
+use knative_operator_runtime::{access, error_text};
+use knative_operator_shared::api::Component;
+use knative_operator_shared::label::{GROUP, SERVICE_ACCOUNT};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
@@ -19,6 +22,8 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const EXPIRY: Duration = Duration::from_secs(20);
 /// Failed checks after which the operator goes on, for example without the permission.
 const ATTEMPTS: u32 = 3;
+/// Maximum number of Leases that are looked at.
+const MAX_LEASES: u32 = 500;
 
 /// A Lease that an operator has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,11 +38,17 @@ struct Leading {
 /// in `namespace` acquired its own: of two that start together, one goes on.
 pub async fn wait(client: &Client, namespace: &str) {
     let leases = Api::<Lease>::all(client.clone());
-    let (mut seen, mut failures, mut reported) = (HashMap::new(), 0, false);
+    let (mut seen, mut permitted, mut failures, mut reported) = (HashMap::new(), HashMap::new(), 0, false);
     loop {
-        match leases.list(&ListParams::default().labels(SHARDS_LABEL)).await {
+        match leases.list(&ListParams::default().labels(SHARDS_LABEL).limit(MAX_LEASES)).await {
             Ok(all) => {
-                let all: Vec<Leading> = all.iter().filter_map(leading).collect();
+                let mut all: Vec<Leading> = all.iter().filter_map(leading).collect();
+                for lease in all.iter().filter(|lease| lease.namespace != namespace) {
+                    if !permitted.contains_key(&lease.namespace) {
+                        permitted.insert(lease.namespace.clone(), is_operator(client, &lease.namespace).await);
+                    }
+                }
+                all.retain(|lease| lease.namespace == namespace || permitted.get(&lease.namespace) == Some(&true));
                 match other_leader(&all, namespace, &mut seen, Instant::now()) {
                     Some(other) if !reported => {
                         reported = true;
@@ -61,6 +72,31 @@ pub async fn wait(client: &Client, namespace: &str) {
         }
         tokio::time::sleep(INTERVAL).await;
     }
+}
+
+/// Whether the account of an operator in `namespace` may do what an operator does. Anybody who may
+/// write to a namespace can create a Lease there.
+async fn is_operator(client: &Client, namespace: &str) -> bool {
+    let question = SubjectAccessReviewSpec {
+        user: Some(format!("system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}")),
+        groups: Some(vec![
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".to_owned(),
+        ]),
+        resource_attributes: Some(ResourceAttributes {
+            group: Some(GROUP.to_owned()),
+            resource: Some(Component::Serving.plural().to_owned()),
+            subresource: Some("status".to_owned()),
+            verb: Some("patch".to_owned()),
+            ..ResourceAttributes::default()
+        }),
+        ..SubjectAccessReviewSpec::default()
+    };
+    access::is_allowed(client, question).await.unwrap_or_else(|error| {
+        tracing::warn!(namespace, error = error_text(&error), "cannot ask whether there is another operator");
+        false
+    })
 }
 
 fn leading(lease: &Lease) -> Option<Leading> {

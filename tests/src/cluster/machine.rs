@@ -1,9 +1,9 @@
 //! The machine of a real node: network, mounts and processes of its own, in namespaces of the
 //! kernel.
 //!
-//! One process keeps the namespaces and is the first one of its PID namespace. When it ends,
-//! however it ends, the kernel kills everything in there (containers and their shims, too), and
-//! removes mounts and network devices.
+//! One process keeps the namespaces and is the first one of its PID namespace. When it ends, the
+//! kernel kills all other processes there, also containers and their shims, and removes mounts and
+//! network devices.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -202,6 +202,14 @@ impl Machine {
     /// Begins to stop it. Dropping waits until it has stopped.
     pub fn stop(&mut self) {
         self.process.stop();
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.stop();
+        // The kernel removes it with the network, which sockets without a process keep for a while.
+        let _ = sh("sh", &[], &format!("ip link del {}", self.net.device()));
     }
 }
 
