@@ -10,6 +10,7 @@ mod last_release;
 mod matrix;
 mod records;
 mod restored;
+mod second;
 mod versions;
 
 use std::path::Path;

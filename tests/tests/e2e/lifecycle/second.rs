@@ -1,0 +1,55 @@
+//! A second operator in another namespace of the cluster.
+
+use jiff::Timestamp;
+use knative_operator_shared::api::Component;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, Product};
+use knative_operator_tests::{Result, releases};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{apply, has_condition, logged, namespace, nothing_to_install, resource, run};
+
+/// What the operator says while it waits.
+const WAITS: &str = "the operator in namespace second manages this cluster";
+
+/// The Lease of an operator in `second`, which it acquired long ago.
+fn lease() -> Value {
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "knative-operator", "namespace": "second", "labels": {"operator.knative.dev/shards": "1"}},
+        "spec": {"holderIdentity": "other", "leaseDurationSeconds": 15, "acquireTime": "2026-01-01T00:00:00.000000Z",
+            "renewTime": format!("{:.6}", Timestamp::now())}})
+}
+
+#[test]
+fn second_operator_waits_for_the_first() {
+    run(async {
+        let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
+        let hub = Cluster::hub("two-operators").await?;
+        let mut product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        namespace(&hub, "second").await?;
+        // Whoever may create a Lease somewhere stops nobody.
+        apply(&hub, &lease()).await?;
+        restart(&hub, &mut product).await?;
+        let asked = resource(Component::Eventing, "second", "knative-eventing", None, nothing_to_install());
+        apply(&hub, &asked).await?;
+        has_condition(&hub, &asked, "InstallSucceeded", "Error", "nothing/there").await?;
+
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "second"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "knative-operator"},
+            "subjects": [{"kind": "ServiceAccount", "name": "knative-operator", "namespace": "second"}]});
+        apply(&hub, &binding).await?;
+        apply(&hub, &lease()).await?;
+        match restart(&hub, &mut product).await {
+            Ok(()) => logged(&product.operator.process, WAITS).await,
+            // It is not Ready meanwhile.
+            Err(error) if error.to_string().contains(WAITS) => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+}
+
+async fn restart(hub: &Cluster, product: &mut Product) -> Result<()> {
+    product.stop_operator(Signal::TERM)?;
+    product.start_operator(hub).await
+}
