@@ -28,7 +28,7 @@ fn second_operator_waits_for_the_first() {
         let hub = Cluster::hub("two-operators").await?;
         let mut product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
         namespace(&hub, "second").await?;
-        // Whoever may create a Lease somewhere stops nobody.
+        // A Lease of anybody else stops no operator.
         apply(&hub, &lease()).await?;
         restart(&hub, &mut product).await?;
         let asked = resource(Component::Eventing, "second", "knative-eventing", None, nothing_to_install());
