@@ -113,6 +113,12 @@ pub const REMEDIES: &[Remedy] = &[
     temporary(RESOLVED, "ClusterProviderClosed", &[], "None. This ends by itself."),
     permanent(
         "VersionMigrationEligible",
+        "Error",
+        &["the cluster has version ", "which is newer than "],
+        "Set `spec.version` to the version that the cluster has. See [Backup and restore](../operate/lifecycle.md#backup-and-restore).",
+    ),
+    permanent(
+        "VersionMigrationEligible",
         "",
         &[],
         "Set `spec.version` to the next minor version first; `knative-operator versions` lists the versions.",
