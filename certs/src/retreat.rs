@@ -19,6 +19,9 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+/// Delay of the look whether the namespace owns the configurations, until it does: at first, doubled
+/// each time, and at most.
+const OWN_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// Delay before a retry.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
@@ -28,47 +31,71 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 pub async fn retreat_with_namespace(client: &Client, manager: &str, namespace: &str, validating: &str, mutating: &str) {
     let config = watcher::Config::default().fields(&format!("metadata.name={namespace}"));
     let mut events = watch(Api::<PartialObjectMeta<Namespace>>::all(client.clone()), config);
-    while let Some(event) = events.next().await {
-        let found = match event {
-            Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => found,
-            Ok(_) => continue,
-            Err(error) => {
-                tracing::warn!(namespace, error = error_text(&error), "watch interrupted");
+    // The uid of the namespace, until it owns both.
+    let (mut owner, mut delay) = (None, OWN_DELAY.0);
+    loop {
+        let due = async {
+            match owner {
+                Some(_) => tokio::time::sleep(delay).await,
+                None => std::future::pending().await,
+            }
+        };
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = due => {
+                let of = (namespace, owner.as_deref().unwrap_or_default());
+                let owned = own::<ValidatingWebhookConfiguration>(client, manager, validating, of).await;
+                if own::<MutatingWebhookConfiguration>(client, manager, mutating, of).await && owned {
+                    owner = None;
+                }
+                delay = (delay * 2).min(OWN_DELAY.1);
                 continue;
             }
         };
-        if found.metadata.deletion_timestamp.is_none() {
-            let uid = found.metadata.uid.as_deref().unwrap_or_default();
-            own::<ValidatingWebhookConfiguration>(client, manager, validating, (namespace, uid)).await;
-            own::<MutatingWebhookConfiguration>(client, manager, mutating, (namespace, uid)).await;
-        } else {
-            tracing::warn!(namespace, "the namespace is being deleted, so the webhook configurations are deleted");
-            delete::<ValidatingWebhookConfiguration>(client, validating).await;
-            delete::<MutatingWebhookConfiguration>(client, mutating).await;
+        match event {
+            Some(Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found))) => {
+                if found.metadata.deletion_timestamp.is_none() {
+                    (owner, delay) = (found.metadata.uid, OWN_DELAY.0);
+                    continue;
+                }
+                owner = None;
+                tracing::warn!(namespace, "the namespace is being deleted, so the webhook configurations are deleted");
+                delete::<ValidatingWebhookConfiguration>(client, validating).await;
+                delete::<MutatingWebhookConfiguration>(client, mutating).await;
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => tracing::warn!(namespace, error = error_text(&error), "watch interrupted"),
+            None => return,
         }
     }
 }
 
 /// Makes the namespace with this name and uid own the configuration `name`, in place of another one
-/// with that name: a namespace that is gone would delete it.
-async fn own<K>(client: &Client, manager: &str, name: &str, namespace: (&str, &str))
+/// with that name: a namespace that is gone would delete it. Returns whether it does.
+async fn own<K>(client: &Client, manager: &str, name: &str, namespace: (&str, &str)) -> bool
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let configurations = Api::<K>::all(client.clone());
     let owned = async {
-        let Some(found) = configurations.get_metadata_opt(name).await? else { return Ok(()) };
+        let Some(found) = configurations.get_metadata_opt(name).await? else { return Ok(false) };
         let before = found.metadata.owner_references.unwrap_or_default();
         let after = owners(&before, namespace);
         if after == before {
-            return Ok(());
+            return Ok(true);
         }
         let patch = json!({"metadata": {"ownerReferences": after, "resourceVersion": found.metadata.resource_version}});
-        configurations.patch_metadata(name, &patch_as(manager), &Patch::Merge(patch)).await.map(drop)
+        configurations.patch_metadata(name, &patch_as(manager), &Patch::Merge(patch)).await.map(|_| true)
     };
-    if let Err(error) = owned.await {
-        let kind = K::kind(&());
-        tracing::warn!(kind = %kind, name, error = error_text(&error), "cannot let the namespace own the webhook configuration");
+    match owned.await {
+        Ok(is_owned) => is_owned,
+        // Somebody changed it since: again.
+        Err(kube::Error::Api(status)) if status.code == 409 => false,
+        Err(error) => {
+            let kind = K::kind(&());
+            tracing::warn!(kind = %kind, name, error = error_text(&error), "cannot let the namespace own the webhook configuration");
+            false
+        }
     }
 }
 

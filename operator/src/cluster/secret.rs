@@ -33,7 +33,7 @@ const LIFETIME: Duration = Duration::from_secs(600);
 /// Who reads a Secret, if no plugin does.
 const BUILTIN: &str = "built-in provider secretreader";
 /// Attempts to record where a credential is sent, while others change the Secret.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 16;
 
 /// Reads tokens from Secrets.
 #[derive(Clone)]

@@ -157,6 +157,8 @@ enum RunError {
     Signal(#[source] std::io::Error),
     #[error("lost the Lease")]
     LeaseLost,
+    #[error(transparent)]
+    OtherOperator(other_release::OtherOperator),
     #[error("the watches on the hub ended")]
     WatchesEnded,
 }
@@ -241,9 +243,12 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         let candidate = leader::run(lease_client, settings, stop.clone(), sender);
         let hub = fence.guard(writer);
         let work = async {
-            let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return };
+            let Some(ShardEvent::Acquired(first)) = shard_events.recv().await else { return RunError::WatchesEnded };
             readiness.set("custom resources", false);
-            other_release::wait(&client, &namespace).await;
+            // It ends, and starts again later, so that it has no Lease meanwhile.
+            if let Err(other) = other_release::check(&client, &namespace).await {
+                return RunError::OtherOperator(other);
+            }
             let system_namespace = namespace.clone();
             library.keeps_installed = keep_installed_versions;
             library.archive = Some(Archive::new(hub.clone(), &system_namespace));
@@ -294,10 +299,11 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 () = context.go_operator.watch(client.clone(), &system_namespace) => {}
                 () = startup => {}
             }
+            RunError::WatchesEnded
         };
         tokio::select! {
             holds_lease = candidate => if holds_lease { Ok(()) } else { Err(RunError::LeaseLost) },
-            () = work => Err(RunError::WatchesEnded),
+            error = work => Err(error),
         }
     };
     let serve_failed = async {

@@ -23,6 +23,8 @@ const DELAY: Duration = Duration::from_secs(3);
 /// Interval of questions while workloads stay unavailable: at first, doubled each time, and at
 /// most.
 const INTERVAL: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+/// Maximum number of causes that events report, while something waits.
+const MAX_REPORTED: usize = 50;
 /// Reason of the event for a new cause.
 const REASON: &str = "WorkloadNotReady";
 
@@ -76,7 +78,7 @@ impl Causes {
             }
         }
         for (cause, names) in by_cause {
-            if self.reported.insert(cause.to_owned()) {
+            if self.reported.len() < MAX_REPORTED && self.reported.insert(cause.to_owned()) {
                 events.warning(resource, REASON, format!("{}: {cause}", names.join(", ")));
             }
         }

@@ -11,6 +11,8 @@ use super::pod::Pod;
 const MAX_TEXT: usize = 300;
 /// Maximum length of a text that is read, in bytes: of a log, of a termination message.
 const MAX_READ: usize = 32 << 10;
+/// Maximum length of an error that is read, in bytes.
+const MAX_ERROR: usize = 4 << 10;
 /// What stands in for the name of a Pod, and for its address.
 const POD: &str = "POD";
 
@@ -31,7 +33,7 @@ const PREFIXES: [&str; 11] = [
 
 /// `text` about `pod`, of a kubelet.
 pub fn tidy(text: &str, pod: &Pod) -> String {
-    let mut text = text.to_owned();
+    let mut text = start_of(text, MAX_READ).to_owned();
     // (pod: "NAME_NAMESPACE(UID)", container: NAME) and pod=NAME_NAMESPACE(UID)
     if let Some(at) = text.find(" (pod: \"") {
         let end =
@@ -48,7 +50,7 @@ pub fn tidy(text: &str, pod: &Pod) -> String {
 
 /// The cause in `text`, an error of a container runtime.
 pub fn runtime_error(text: &str, pod: &Pod) -> String {
-    let mut text = text;
+    let mut text = start_of(text, MAX_ERROR);
     loop {
         let before = text;
         for prefix in PREFIXES {
@@ -76,7 +78,7 @@ pub fn runtime_error(text: &str, pod: &Pod) -> String {
 /// Why `image` can't be pulled, from `message` of a kubelet: what the registry or the network says.
 pub fn pull_error(message: &str, image: &str, pod: &Pod) -> String {
     let quoted = format!("\"{image}\"");
-    let mut text = message;
+    let mut text = start_of(message, MAX_ERROR);
     // Back-off pulling image "IMAGE": ErrImagePull: …, from Kubernetes 1.32 on.
     if let Some(rest) = text.strip_prefix("Back-off pulling image ") {
         text = rest.split_once(&quoted).map_or("", |(_, rest)| rest);
@@ -118,6 +120,15 @@ pub fn pull_error(message: &str, image: &str, pod: &Pod) -> String {
     tidy(text.trim_end(), pod)
 }
 
+/// At most `max` bytes of `text`, which a cluster gives.
+fn start_of(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// The scheduler's sentence, without its thoughts about preemption.
 pub fn scheduler_text(message: &str, pod: &Pod) -> String {
     let sentence = message.split(" preemption:").next().unwrap_or(message);
@@ -127,11 +138,8 @@ pub fn scheduler_text(message: &str, pod: &Pod) -> String {
 /// The last words of a container, from the end of its log: its panic or last message; empty if
 /// there is none.
 pub fn last_words(log: &str, pod: &Pod) -> String {
-    let mut end = log.len().min(MAX_READ);
-    while !log.is_char_boundary(end) {
-        end -= 1;
-    }
-    let lines: Vec<&str> = log[..end].lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> =
+        start_of(log, MAX_READ).lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
     let is_panic =
         |line: &&&str| ["panic: ", "fatal error: ", "Exception in thread"].iter().any(|p| line.starts_with(p));
     // Stack traces of Go and Java follow the message.

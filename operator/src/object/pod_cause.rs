@@ -46,7 +46,7 @@ pub fn of_pod(pod: &Pod, now: Timestamp) -> Option<Cause> {
     if status.phase == "Failed" && !status.reason.is_empty() {
         // "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Ki. …"
         let message = status.message.split(". Threshold").next().unwrap_or_default();
-        return Some(Cause::new(CauseKind::Evicted, "", described(&status.reason, &tidy(message, pod))));
+        return Some(Cause::new(CauseKind::Evicted, "", described(&bounded_name(&status.reason), &tidy(message, pod))));
     }
     if let Some(refused) = pod.condition("PodScheduled", "False") {
         let why = if refused.message.is_empty() { &refused.reason } else { &refused.message };
@@ -116,7 +116,7 @@ fn of_container(pod: &Pod, container: &ContainerStatus, now: Timestamp) -> Optio
             reason => {
                 let error = error();
                 let kind = if is_command(&error) { CauseKind::Command } else { CauseKind::Start };
-                Some(Cause::new(kind, name, if error.is_empty() { reason.to_owned() } else { error }))
+                Some(Cause::new(kind, name, if error.is_empty() { bounded_name(reason) } else { error }))
             }
         };
     }
@@ -144,7 +144,7 @@ fn is_command(error: &str) -> bool {
 fn crash(pod: &Pod, container: &ContainerStatus, ended: &Terminated, restarted: bool) -> Option<Cause> {
     let name = container.name.as_str();
     if ended.reason == "OOMKilled" {
-        return Some(Cause::new(CauseKind::Memory, name, pod.memory_limit(name).unwrap_or_default()));
+        return Some(Cause::new(CauseKind::Memory, name, bounded_name(&pod.memory_limit(name).unwrap_or_default())));
     }
     if matches!(ended.reason.as_str(), "StartError" | "ContainerCannotRun") {
         let error = runtime_error(&ended.message, pod);
@@ -172,7 +172,7 @@ pub fn from_events(cause: &Cause, pod: &Pod, events: &[PodEvent]) -> Option<Extr
     let probe = |event: &PodEvent| -> Option<Extra> {
         // "Readiness probe failed: HTTP probe failed with statuscode: 503"
         let (probe, answer) = event.message.split_once(": ")?;
-        let probe = probe.split(" probe ").next().unwrap_or(probe).to_lowercase();
+        let probe = bounded_name(probe.split(" probe ").next().unwrap_or(probe)).to_lowercase();
         Some(Extra { label: format!("{probe} probe"), text: tidy(answer, pod) })
     };
     match cause.kind {
@@ -186,7 +186,7 @@ pub fn from_events(cause: &Cause, pod: &Pod, events: &[PodEvent]) -> Option<Extr
                     || matches!(event.reason.as_str(), "NetworkNotReady" | "NodeNotReady")
             };
             let trouble = newest(&is_trouble)
-                .map(|event| Extra { label: event.reason.clone(), text: runtime_error(&event.message, pod) });
+                .map(|event| Extra { label: bounded_name(&event.reason), text: runtime_error(&event.message, pod) });
             trouble.or_else(|| {
                 let pulling = newest(&|e| matches!(e.reason.as_str(), "Pulling" | "Pulled"))?;
                 let is_pulling = pulling.reason == "Pulling";

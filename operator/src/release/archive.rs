@@ -33,6 +33,8 @@ const MAX_COMPRESSED: usize = 700 << 10;
 /// Time after which the archive is looked at again, with the next reconcile; and after a failure.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 const RETRY_INTERVAL: Duration = Duration::from_secs(600);
+/// Delay of the removal of unused releases, after a resource has another one.
+const SWEEP_DELAY: Duration = Duration::from_secs(10);
 
 type Key = (Component, Version);
 type Files = BTreeMap<PathBuf, String>;
@@ -46,6 +48,8 @@ struct Shared {
     namespace: String,
     /// Releases that were kept, or are about to be, and when that is due again.
     kept: Mutex<HashMap<Key, Instant>>,
+    /// Components of which unused releases are about to be removed.
+    sweeping: Mutex<HashSet<Component>>,
     /// Releases that were read. One at a time: they are large.
     read: tokio::sync::Mutex<HashMap<Key, Arc<Bundle>>>,
 }
@@ -60,7 +64,13 @@ impl Archive {
     /// The archive in `namespace` of the hub of `client`.
     pub fn new(client: Client, namespace: &str) -> Self {
         let namespace = namespace.to_owned();
-        Self(Arc::new(Shared { client, namespace, kept: Mutex::default(), read: tokio::sync::Mutex::default() }))
+        Self(Arc::new(Shared {
+            client,
+            namespace,
+            kept: Mutex::default(),
+            sweeping: Mutex::default(),
+            read: tokio::sync::Mutex::default(),
+        }))
     }
 
     fn maps(&self) -> Api<ConfigMap> {
@@ -141,7 +151,7 @@ impl Archive {
         let (maps, name) = (self.maps(), name(component, version));
         // A resource has it now, and so no longer the one before.
         if !compare && maps.get_metadata_opt(&name).await.map_err(failed)?.is_some() {
-            return self.remove_unused(&bundle, component, version).await;
+            return self.remove_unused_soon(&bundle, component, version).await;
         }
         let stored = maps.get_opt(&name).await.map_err(failed)?;
         let of = version.clone();
@@ -163,6 +173,18 @@ impl Archive {
             }
         }
         self.remove_unused(&bundle, component, version).await
+    }
+
+    /// Like [`Self::remove_unused`], for all resources of `component` that change in the next
+    /// seconds together.
+    async fn remove_unused_soon(&self, bundle: &Bundle, component: Component, version: &Version) -> Result<(), String> {
+        let sweeping = || self.0.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
+        if !sweeping().insert(component) {
+            return Ok(());
+        }
+        tokio::time::sleep(SWEEP_DELAY).await;
+        sweeping().remove(&component);
+        self.remove_unused(bundle, component, version).await
     }
 
     /// Removes the releases of `component` that no resource has, and that `bundle` has: they can be

@@ -1,5 +1,5 @@
-//! Waits while the operator of another namespace manages the cluster. The chart refuses a second
-//! release, but tools that render without access to the cluster can't.
+//! Finds out whether the operator of another namespace manages the cluster. The chart refuses a
+//! second release, but tools that render without access to the cluster can't.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::leader::SHARDS_LABEL;
 
-/// Interval of the checks while there is a Lease of another namespace.
-const INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of the checks until it is clear whether the Lease of another namespace is renewed.
+const INTERVAL: Duration = Duration::from_secs(2);
 /// Time without a renewal after which the holder of a Lease is gone: more than the duration of a
 /// Lease, by the clock of this process.
 const EXPIRY: Duration = Duration::from_secs(20);
-/// Failed checks after which the operator goes on, for example without the permission.
+/// Failed checks in a row after which the operator goes on.
 const ATTEMPTS: u32 = 3;
 /// Maximum number of Leases that are looked at.
 const MAX_LEASES: u32 = 500;
@@ -34,14 +34,26 @@ struct Leading {
     renewed: Option<Timestamp>,
 }
 
-/// Waits while an operator of another namespace renews a Lease that it acquired before the operator
-/// in `namespace` acquired its own: of two that start together, one goes on.
-pub async fn wait(client: &Client, namespace: &str) {
+/// The operator of another namespace that manages the cluster: it renews a Lease that it acquired
+/// before the one in `namespace` acquired its own. Of two that start together, one goes on.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the operator in namespace {namespace} manages this cluster (Lease {lease}). Only one operator may: uninstall one of them"
+)]
+pub struct OtherOperator {
+    namespace: String,
+    lease: String,
+}
+
+/// Checks that no operator of another namespace manages the cluster. Takes a request, and up to
+/// [`EXPIRY`] if there is the Lease of one.
+pub async fn check(client: &Client, namespace: &str) -> Result<(), OtherOperator> {
     let leases = Api::<Lease>::all(client.clone());
-    let (mut seen, mut permitted, mut failures, mut reported) = (HashMap::new(), HashMap::new(), 0, false);
+    let (mut seen, mut permitted, mut failures) = (HashMap::new(), HashMap::new(), 0);
     loop {
         match leases.list(&ListParams::default().labels(SHARDS_LABEL).limit(MAX_LEASES)).await {
             Ok(all) => {
+                failures = 0;
                 let mut all: Vec<Leading> = all.iter().filter_map(leading).collect();
                 for lease in all.iter().filter(|lease| lease.namespace != namespace) {
                     if !permitted.contains_key(&lease.namespace) {
@@ -50,23 +62,18 @@ pub async fn wait(client: &Client, namespace: &str) {
                 }
                 all.retain(|lease| lease.namespace == namespace || permitted.get(&lease.namespace) == Some(&true));
                 match other_leader(&all, namespace, &mut seen, Instant::now()) {
-                    Some(other) if !reported => {
-                        reported = true;
-                        tracing::error!(
-                            "the operator in namespace {} manages this cluster (Lease {}): this one waits. Uninstall one of them",
-                            other.namespace,
-                            other.name
-                        );
+                    None => return Ok(()),
+                    Some((other, true)) => {
+                        return Err(OtherOperator { namespace: other.namespace.clone(), lease: other.name.clone() });
                     }
-                    Some(_) => {}
-                    None => return,
+                    Some((_, false)) => {}
                 }
             }
             Err(error) => {
                 tracing::warn!(error = error_text(&error), "cannot list the Leases of operators in other namespaces");
                 failures += 1;
-                if failures == ATTEMPTS {
-                    return;
+                if failures == ATTEMPTS || matches!(&error, kube::Error::Api(status) if status.code == 403) {
+                    return Ok(());
                 }
             }
         }
@@ -111,25 +118,24 @@ fn leading(lease: &Lease) -> Option<Leading> {
     })
 }
 
-/// The Lease of another namespace than `own` that is renewed, and that was acquired before all
-/// those in `own`. `seen`: when the renewals were seen first.
-fn other_leader<'a>(
-    leading: &'a [Leading],
-    own: &str,
-    seen: &mut HashMap<(String, String), (Option<Timestamp>, Instant)>,
-    now: Instant,
-) -> Option<&'a Leading> {
+/// When the renewals of a Lease were seen: the last one, since when, and whether it is another one
+/// than the first.
+type Seen = HashMap<(String, String), (Option<Timestamp>, Instant, bool)>;
+
+/// The Lease of another namespace than `own` that may be renewed, and that was acquired before all
+/// those in `own`; and whether it was seen to be renewed.
+fn other_leader<'a>(leading: &'a [Leading], own: &str, seen: &mut Seen, now: Instant) -> Option<(&'a Leading, bool)> {
     let ours = leading.iter().filter(|lease| lease.namespace == own).map(|lease| (lease.acquired, own)).min();
-    let others = leading.iter().filter(|lease| lease.namespace != own).filter(|lease| {
+    let others = leading.iter().filter(|lease| lease.namespace != own).filter_map(|lease| {
         let key = (lease.namespace.clone(), lease.name.clone());
-        let known = seen.entry(key).or_insert((lease.renewed, now));
+        let known = seen.entry(key).or_insert((lease.renewed, now, false));
         if known.0 != lease.renewed {
-            *known = (lease.renewed, now);
+            *known = (lease.renewed, now, true);
         }
-        now.duration_since(known.1) < EXPIRY
+        (now.duration_since(known.1) < EXPIRY).then_some((lease, known.2))
     });
-    let oldest = others.min_by_key(|lease| (lease.acquired, lease.namespace.as_str()));
-    oldest.filter(|lease| ours.is_none_or(|ours| (lease.acquired, lease.namespace.as_str()) < ours))
+    let oldest = others.min_by_key(|(lease, _)| (lease.acquired, lease.namespace.as_str()));
+    oldest.filter(|(lease, _)| ours.is_none_or(|ours| (lease.acquired, lease.namespace.as_str()) < ours))
 }
 
 #[cfg(test)]
@@ -142,20 +148,22 @@ mod tests {
     }
 
     #[test]
-    fn first_operator_goes_on_and_second_waits() {
+    fn first_operator_goes_on() {
         let (start, mut seen) = (Instant::now(), HashMap::new());
         let both = [lease("a", 10, 20), lease("b", 11, 20)];
         assert_eq!(other_leader(&both, "a", &mut seen, start), None);
-        assert_eq!(other_leader(&both, "b", &mut seen, start), Some(&both[0]));
+        assert_eq!(other_leader(&both, "b", &mut seen, start), Some((&both[0], false)));
+        let later = [lease("a", 10, 22), lease("b", 11, 22)];
+        assert_eq!(other_leader(&later, "b", &mut seen, start), Some((&later[0], true)));
         // At the same time, one of them.
         let same = [lease("a", 10, 20), lease("b", 10, 20)];
         assert_eq!(other_leader(&same, "a", &mut HashMap::new(), start), None);
-        assert_eq!(other_leader(&same, "b", &mut HashMap::new(), start), Some(&same[0]));
+        assert_eq!(other_leader(&same, "b", &mut HashMap::new(), start), Some((&same[0], false)));
         assert_eq!(other_leader(&[], "a", &mut HashMap::new(), start), None);
     }
 
     #[test]
-    fn operator_that_is_gone_is_no_rival() {
+    fn operator_that_is_gone_does_not_count() {
         let (start, mut seen) = (Instant::now(), HashMap::new());
         let ours = lease("b", 11, 20);
         let at = |renewed| [lease("a", 10, renewed), ours.clone()];

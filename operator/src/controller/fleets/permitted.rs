@@ -41,16 +41,21 @@ impl Answers {
         clusters: &[ClusterProfileReference],
         children: &Children,
     ) -> BTreeMap<ClusterProfileReference, String> {
-        let author = fleet.metadata.annotations.as_ref().and_then(|all| all.get(AUTHOR)).and_then(|a| User::decode(a));
+        let recorded = fleet.metadata.annotations.as_ref().and_then(|all| all.get(AUTHOR));
+        let author = recorded.and_then(|recorded| User::decode(recorded));
         if self.author != author {
             *self = Self { author, ..Self::default() };
         }
-        // Without an author, an earlier version stored the fleet: `audit` lists it.
-        let (Some(authors), Some(author)) = (authors, self.author.clone()) else { return BTreeMap::new() };
+        let Some(authors) = authors else { return BTreeMap::new() };
         let has_child = |cluster: &ClusterProfileReference| {
             Component::ALL.iter().any(|c| children.own.contains_key(&(cluster.clone(), *c)))
         };
         let new: Vec<&ClusterProfileReference> = clusters.iter().filter(|cluster| !has_child(cluster)).collect();
+        let Some(author) = self.author.clone() else {
+            // Without the annotation, an earlier version stored the fleet: `audit` lists it.
+            let unknown = recorded.map(|_| format!("the annotation {AUTHOR} of the fleet names nobody"));
+            return unknown.iter().flat_map(|why| new.iter().map(|one| ((*one).clone(), why.clone()))).collect();
+        };
         // Clusters that join later are asked about then.
         if new.is_empty() {
             self.known.clear();
