@@ -19,8 +19,8 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// Delay of the look whether the namespace owns the configurations, until it does: at first, doubled
-/// each time, and at most.
+/// Delay of the look whether the namespace owns the configurations, until it does: at first,
+/// doubled each time, and at most.
 const OWN_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// Delay before a retry.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
