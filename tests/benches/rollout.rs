@@ -54,7 +54,7 @@ async fn main() -> Result<()> {
     println!("{:<44} {:>8} {:>12} {:>12} {:>12}  requests to the hub", "", "time", "requests", "CPU", "peak");
     println!("{:<44} {:>8} {:>12} {:>12} {:>12}", "", "", "a cluster", "a cluster", "a cluster");
     let mut bench = Bench { hub, sim, product, releases, audit, base, spokes };
-    bench.run(idle).await
+    Box::pin(bench.run(idle)).await
 }
 
 struct Bench {
