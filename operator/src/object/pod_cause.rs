@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::cause::{Cause, CauseKind, Extra, LAST_STEP, Needs};
-use super::foreign_text::{last_words, name, pull_error, runtime_error, scheduler_text, tidy};
+use super::foreign_text::{last_words, name as bounded_name, pull_error, runtime_error, scheduler_text, tidy};
 use super::identity::Id;
 use super::pod::{ContainerStatus, Pod, PodEvent, State, Terminated};
 
@@ -26,7 +26,7 @@ pub fn of_workload<'p>(id: &Id, pods: &'p [Pod], now: Timestamp) -> Option<(Caus
         let last =
             ending.into_iter().max_by(|a, b| a.metadata.deletion_timestamp.cmp(&b.metadata.deletion_timestamp))?;
         let until = last.metadata.deletion_timestamp.clone()?;
-        return Some((Cause::new(CauseKind::Draining, "", name(&until)), last));
+        return Some((Cause::new(CauseKind::Draining, "", bounded_name(&until)), last));
     };
     // Pods that were evicted stay; others are in their place.
     let is_replaced = |pod: &Pod| {
@@ -59,7 +59,7 @@ pub fn of_pod(pod: &Pod, now: Timestamp) -> Option<Cause> {
     let scheduled = pod.condition("PodScheduled", "True").and_then(|c| c.last_transition_time.as_deref());
     if status.phase == "Pending" && status.start_time.is_none() && status.container_statuses.is_empty() {
         return is_old(scheduled)
-            .then(|| Cause::new(CauseKind::Node, "", format!("\"{}\"", name(&pod.spec.node_name))));
+            .then(|| Cause::new(CauseKind::Node, "", format!("\"{}\"", bounded_name(&pod.spec.node_name))));
     }
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
     if let Some(cause) = containers().filter_map(|container| of_container(pod, container, now)).min_by_key(|c| c.kind) {
@@ -73,7 +73,7 @@ pub fn of_pod(pod: &Pod, now: Timestamp) -> Option<Cause> {
     // The node controller changes this condition only, if a kubelet does not report any more.
     let is_lost = pod.condition("Ready", "False").is_some_and(|ready| ready.reason.is_empty())
         && pod.condition("ContainersReady", "True").is_some();
-    is_lost.then(|| Cause::new(CauseKind::Node, "", format!("\"{}\"", name(&pod.spec.node_name))))
+    is_lost.then(|| Cause::new(CauseKind::Node, "", format!("\"{}\"", bounded_name(&pod.spec.node_name))))
 }
 
 /// Seconds since `since` (RFC 3339).
@@ -144,7 +144,7 @@ fn is_command(error: &str) -> bool {
 fn crash(pod: &Pod, container: &ContainerStatus, ended: &Terminated, restarted: bool) -> Option<Cause> {
     let name = container.name.as_str();
     if ended.reason == "OOMKilled" {
-        return Some(Cause::new(CauseKind::Memory, name, bounded_name(&pod.memory_limit(name).unwrap_or_default())));
+        return Some(Cause::new(CauseKind::Memory, name, bounded_name(pod.memory_limit(name).unwrap_or_default())));
     }
     if matches!(ended.reason.as_str(), "StartError" | "ContainerCannotRun") {
         let error = runtime_error(&ended.message, pod);
