@@ -230,8 +230,8 @@ async fn fast(metrics: SocketAddr) -> Result<f64> {
         let bound = line.split("le=\"").nth(1)?.split('"').next()?.parse().ok()?;
         Some((bound, line.rsplit(' ').next()?.parse().ok()?))
     };
-    let below = rows.filter_map(row).filter(|(bound, _)| *bound <= FAST);
-    below.last().map(|(_, count)| count).ok_or_else(|| format!("no histogram: {text}").into())
+    let mut below = rows.filter_map(row).filter(|(bound, _)| *bound <= FAST);
+    below.next_back().map(|(_, count)| count).ok_or_else(|| format!("no histogram: {text}").into())
 }
 
 #[test]
