@@ -140,7 +140,8 @@ impl Attacker {
 
     /// Starts the attack, which ends with the returned tasks.
     fn start(&self) -> JoinSet<()> {
-        let head = "POST /validate HTTP/1.1\r\nHost: webhook\r\n";
+        // Not to the path of the reviews, whose times the webhook counts apart.
+        let head = "POST /mutate HTTP/1.1\r\nHost: webhook\r\n";
         let body = format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{{", 8 << 20);
         let mut tasks = JoinSet::new();
         for _ in 0..BODIES {
@@ -205,15 +206,14 @@ async fn reviews(url: &hyper::Uri) -> Result<(Duration, Duration)> {
     Ok((times[times.len() / 2], times[times.len() * 99 / 100]))
 }
 
-/// Whether `fast` are 99 % of [`REVIEWS`].
-#[allow(clippy::cast_precision_loss)] // few
-fn is_mostly(fast: f64) -> bool {
-    fast >= 0.99 * REVIEWS.1 as f64
+/// Share of reviews that took longer than [`FAST`] between `before` and `after`.
+fn slow((fast, all): (f64, f64), before: (f64, f64)) -> f64 {
+    1.0 - (fast - before.0) / (all - before.1)
 }
 
-/// How many requests the webhook answered within [`FAST`], by the histogram at `metrics`. Its
-/// bounds are powers of two, so the last one below counts.
-async fn fast(metrics: SocketAddr) -> Result<f64> {
+/// How many reviews the webhook answered within [`FAST`], and how many in all, by the histogram at
+/// `metrics`. Its bounds are powers of two, so the last one below counts.
+async fn answered(metrics: SocketAddr) -> Result<(f64, f64)> {
     let deadline = Instant::now() + LIMIT;
     let text = loop {
         match http::get(metrics, "/metrics").await {
@@ -223,6 +223,7 @@ async fn fast(metrics: SocketAddr) -> Result<f64> {
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
+<<<<<<< HEAD
     let rows = text
         .lines()
         .filter(|line| line.starts_with("admission_request_duration_seconds_bucket") && line.contains("\"validate\""));
@@ -232,6 +233,22 @@ async fn fast(metrics: SocketAddr) -> Result<f64> {
     };
     let mut below = rows.filter_map(row).filter(|(bound, _)| *bound <= FAST);
     below.next_back().map(|(_, count)| count).ok_or_else(|| format!("no histogram: {text}").into())
+=======
+    let (mut fast, mut all) = (None, None);
+    for line in text.lines() {
+        if !line.starts_with("admission_request_duration_seconds_bucket") || !line.contains("\"validate\"") {
+            continue;
+        }
+        let bound = line.split("le=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default();
+        let count = line.rsplit(' ').next().and_then(|count| count.parse::<f64>().ok());
+        // "+Inf" is a number for Rust, too.
+        if bound.parse::<f64>().is_ok_and(|bound| bound <= FAST) {
+            fast = count;
+        }
+        all = count;
+    }
+    fast.zip(all).ok_or_else(|| format!("no histogram: {text}").into())
+>>>>>>> boundary
 }
 
 #[test]
@@ -259,14 +276,13 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
         }
         // Through the API server, too.
         let load = Load::start(&hub.client(), "flood", 10);
-        // Those of the attack, if it gets answers, can only add to what is slow.
         let mut rounds = Vec::new();
         let mut flooded;
         loop {
-            let before = fast(attacker.metrics).await?;
+            let before = answered(attacker.metrics).await?;
             flooded = reviews(&url).await?;
-            rounds.push(fast(attacker.metrics).await? - before);
-            if rounds.last().is_some_and(|fast| is_mostly(*fast)) || rounds.len() == ROUNDS {
+            rounds.push(slow(answered(attacker.metrics).await?, before));
+            if rounds.last().is_some_and(|slow| *slow <= 0.01) || rounds.len() == ROUNDS {
                 break;
             }
         }
@@ -282,8 +298,8 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
             flooded.0,
             flooded.1,
         );
-        eprintln!("answered within {FAST} s, of {} reviews, in each round: {rounds:?}", REVIEWS.1);
-        assert!(rounds.iter().any(|fast| is_mostly(*fast)), "more than 1 % of reviews took longer than {FAST} s");
+        eprintln!("share of reviews that took the webhook longer than {FAST} s, in each round: {rounds:.4?}");
+        assert!(rounds.iter().any(|slow| *slow <= 0.01), "p99 is more than {FAST} s in each round");
         assert!(flooded.1 < Duration::from_secs(2), "p99 is {:?}", flooded.1);
         assert!(after < MEMORY, "{after} KiB");
         Ok(())

@@ -209,8 +209,13 @@ mod tests {
         // Another author is asked about at once.
         let refused = answers.refused(Some(&authors), &fleet("joe"), &clusters, &children).await;
         assert_eq!(refused.len(), clusters.len());
-        // Nobody enforces permissions, or it is not known who chose the clusters.
+        // Nobody enforces permissions, or an earlier version stored the fleet.
         assert!(answers.refused(None, &fleet("joe"), &clusters, &children).await.is_empty());
-        assert!(answers.refused(Some(&authors), &fleet(""), &clusters, &children).await.is_empty());
+        let mut stored = fleet("joe");
+        stored.metadata.annotations = None;
+        assert!(answers.refused(Some(&authors), &stored, &clusters, &children).await.is_empty());
+        // The user has too many groups to record.
+        let refused = answers.refused(Some(&authors), &fleet(""), &clusters, &children).await;
+        assert_eq!(refused.len(), clusters.len());
     }
 }

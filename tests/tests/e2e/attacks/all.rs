@@ -6,7 +6,7 @@ use super::attacker::is_permitted;
 use super::report::Report;
 use super::settle::remove;
 use super::{approvals, content, credentials, fleets, former, local, placements, queue, spokes, templates, tenant};
-use crate::support::{apply, run};
+use crate::support::{apply, gone, run};
 
 #[test]
 fn tenants_get_nothing_beyond_their_rights() {
@@ -87,6 +87,11 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
         report.attack("H4 resources of a fleet are deleted", approvals::children_are_deleted(&site)).await;
         report.attack("H4 fleet with approvals is deleted", approvals::are_deleted(&site)).await;
         report.attack("H4 the same, by the garbage collector", approvals::are_collected(&site)).await;
+        if is_permitted() {
+            // The fleet is deleted.
+            gone(&site.hub, &fleets::prod(13)).await?;
+            apply(&site.hub, &fleets::prod(13)).await?;
+        }
         report.attack("H4 approval of a former fleet of that name", approvals::outlive_fleet(&site, 14)).await;
         report.finish()
     });
