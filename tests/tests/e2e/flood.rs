@@ -223,17 +223,6 @@ async fn answered(metrics: SocketAddr) -> Result<(f64, f64)> {
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
-<<<<<<< HEAD
-    let rows = text
-        .lines()
-        .filter(|line| line.starts_with("admission_request_duration_seconds_bucket") && line.contains("\"validate\""));
-    let row = |line: &str| -> Option<(f64, f64)> {
-        let bound = line.split("le=\"").nth(1)?.split('"').next()?.parse().ok()?;
-        Some((bound, line.rsplit(' ').next()?.parse().ok()?))
-    };
-    let mut below = rows.filter_map(row).filter(|(bound, _)| *bound <= FAST);
-    below.next_back().map(|(_, count)| count).ok_or_else(|| format!("no histogram: {text}").into())
-=======
     let (mut fast, mut all) = (None, None);
     for line in text.lines() {
         if !line.starts_with("admission_request_duration_seconds_bucket") || !line.contains("\"validate\"") {
@@ -248,7 +237,6 @@ async fn answered(metrics: SocketAddr) -> Result<(f64, f64)> {
         all = count;
     }
     fast.zip(all).ok_or_else(|| format!("no histogram: {text}").into())
->>>>>>> boundary
 }
 
 #[test]
