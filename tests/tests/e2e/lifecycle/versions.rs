@@ -111,13 +111,15 @@ async fn restore(hub: &Cluster, asked: &Value, status: Option<&str>) -> Result<(
 
 /// With the flag, an operator whose bundle has a newer patch upgrades nothing; without it, it does.
 async fn is_kept_on_request(hub: &Cluster, spoke: &Cluster, product: &mut Product, folder: &Path) -> Result<()> {
+    // A running one reads the bundle with each reconcile.
+    product.stop_operator(Signal::TERM)?;
     bundle(folder, &["1.1.1"])?;
     let flag =
         r#"[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--keep-installed-versions"}]"#;
     let deployment = ["deployment/knative-operator", "-n", product::NAMESPACE];
     hub.kubectl(&[&["patch", "--type=json", "-p", flag], &deployment[..]].concat(), "").await?;
     let mut audit = Audit::of(spoke, SPOKE_USER)?;
-    product.restart_operator(hub, Signal::TERM).await?;
+    product.start_operator(hub).await?;
     nothing_is_written(&mut audit, spoke).await?;
     has_version(hub, "1.1.0").await?;
     hub.kubectl(&[&["rollout", "undo"], &deployment[..]].concat(), "").await?;
