@@ -10,6 +10,8 @@ use super::pod::{ContainerStatus, Pod, PodEvent, State, Terminated};
 
 /// Seconds that a Pod may need for each step before it counts as a cause.
 const GRACE: i64 = 10;
+/// Seconds that a container may run before it is Ready: gateways wait for their controller.
+const READY_GRACE: i64 = 30;
 /// Seconds for which a container that was restarted counts as crashing: the maximum back-off.
 const CRASH_PERIOD: i64 = 300;
 /// Exit codes of containers that somebody stopped: kubelet, after a probe of liveness.
@@ -132,7 +134,7 @@ fn of_container(pod: &Pod, container: &ContainerStatus, now: Timestamp) -> Optio
     }
     // An init container that runs is not Ready, unless it is a sidecar.
     let needs = Needs { events: true, ..Needs::default() };
-    (seconds >= GRACE).then(|| Cause { needs, ..Cause::new(CauseKind::Readiness, name, "") })
+    (seconds >= READY_GRACE).then(|| Cause { needs, ..Cause::new(CauseKind::Readiness, name, "") })
 }
 
 /// Whether a container can't be started because its command can't be executed.
