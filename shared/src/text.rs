@@ -10,18 +10,23 @@ pub fn clip(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
-    let mut end = most.saturating_sub(ELLIPSIS.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let kept = &text[..end];
+    let kept = start(text, most.saturating_sub(ELLIPSIS.len()));
     // If a space follows, the last word is complete.
-    let kept = if text[end..].starts_with(char::is_whitespace) {
+    let kept = if text[kept.len()..].starts_with(char::is_whitespace) {
         kept
     } else {
         kept.rsplit_once(char::is_whitespace).map_or("", |(kept, _)| kept)
     };
     format!("{}{ELLIPSIS}", kept.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '(')))
+}
+
+/// The characters of `text` in its first `most` bytes.
+pub fn start(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// `text` on one line: white space, line breaks included, is one space.

@@ -1,6 +1,7 @@
 //! Why a spoke can't be used.
 
 use knative_operator_shared::reason::Reason;
+use knative_operator_shared::text::start;
 
 /// Maximum length of a message in bytes, since part of it may come from a server.
 const MAX_MESSAGE: usize = 2000;
@@ -20,8 +21,7 @@ impl Unresolved {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MAX_MESSAGE {
-            let end = (0..=MAX_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
-            message.truncate(end);
+            message.truncate(start(&message, MAX_MESSAGE).len());
             message.push('…');
         }
         Self { reason, message }

@@ -2,7 +2,7 @@
 //! without credentials, and the same for each replica and restart. Pure.
 
 use knative_operator_shared::redact::redact;
-use knative_operator_shared::text::{clip, one_line};
+use knative_operator_shared::text::{clip, one_line, start};
 use serde_json::Value;
 
 use super::pod::Pod;
@@ -33,7 +33,7 @@ const PREFIXES: [&str; 11] = [
 
 /// `text` about `pod`, of a kubelet.
 pub fn tidy(text: &str, pod: &Pod) -> String {
-    let mut text = start_of(text, MAX_READ).to_owned();
+    let mut text = start(text, MAX_READ).to_owned();
     // (pod: "NAME_NAMESPACE(UID)", container: NAME) and pod=NAME_NAMESPACE(UID)
     if let Some(at) = text.find(" (pod: \"") {
         let end =
@@ -50,7 +50,7 @@ pub fn tidy(text: &str, pod: &Pod) -> String {
 
 /// The cause in `text`, an error of a container runtime.
 pub fn runtime_error(text: &str, pod: &Pod) -> String {
-    let mut text = start_of(text, MAX_ERROR);
+    let mut text = start(text, MAX_ERROR);
     loop {
         let before = text;
         for prefix in PREFIXES {
@@ -78,7 +78,7 @@ pub fn runtime_error(text: &str, pod: &Pod) -> String {
 /// Why `image` can't be pulled, from `message` of a kubelet: what the registry or the network says.
 pub fn pull_error(message: &str, image: &str, pod: &Pod) -> String {
     let quoted = format!("\"{image}\"");
-    let mut text = start_of(message, MAX_ERROR);
+    let mut text = start(message, MAX_ERROR);
     // Back-off pulling image "IMAGE": ErrImagePull: …, from Kubernetes 1.32 on.
     if let Some(rest) = text.strip_prefix("Back-off pulling image ") {
         text = rest.split_once(&quoted).map_or("", |(_, rest)| rest);
@@ -120,15 +120,6 @@ pub fn pull_error(message: &str, image: &str, pod: &Pod) -> String {
     tidy(text.trim_end(), pod)
 }
 
-/// At most `max` bytes of `text`, which a cluster gives.
-fn start_of(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
 /// The scheduler's sentence, without its thoughts about preemption.
 pub fn scheduler_text(message: &str, pod: &Pod) -> String {
     let sentence = message.split(" preemption:").next().unwrap_or(message);
@@ -139,7 +130,7 @@ pub fn scheduler_text(message: &str, pod: &Pod) -> String {
 /// there is none.
 pub fn last_words(log: &str, pod: &Pod) -> String {
     let lines: Vec<&str> =
-        start_of(log, MAX_READ).lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
+        start(log, MAX_READ).lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
     let is_panic =
         |line: &&&str| ["panic: ", "fatal error: ", "Exception in thread"].iter().any(|p| line.starts_with(p));
     // Stack traces of Go and Java follow the message.

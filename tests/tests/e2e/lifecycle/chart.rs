@@ -1,17 +1,17 @@
 //! `helm uninstall` with live resources, and an installation under another name afterwards.
 
-use knative_operator_shared::api::KnativeStatus;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::remaining::objects;
-use knative_operator_tests::{Result, kubelet, project, releases};
+use knative_operator_tests::{kubelet, project, releases};
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::TEAM;
+use crate::go_state::current;
 use crate::knative_fleet;
 use crate::owners::{PLACE, state};
-use crate::support::{INSTALL, apply, condition, delete, eventing, namespace, nothing_left, ready, run, status};
+use crate::support::{apply, delete, eventing, namespace, nothing_left, ready, run};
 
 #[test]
 fn chart_is_uninstalled_and_another_release_continues() {
@@ -113,11 +113,7 @@ fn chart_is_uninstalled_and_another_release_continues() {
         let mut changed = resource.clone();
         changed["spec"]["config"] = json!({"features": {"new-trigger-filters": "enabled"}});
         apply(&hub, &changed).await?;
-        let generation = generation(&hub).await?;
-        let is_current = |s: &KnativeStatus| {
-            s.observed_generation == Some(generation) && condition(s, "Ready").is_some_and(|c| c.status == "True")
-        };
-        status(&hub, &resource, INSTALL, "Ready again", is_current).await?;
+        current(&hub, &resource).await?;
         knative_fleet::status(&hub, "ready", |status| status.ready == 1).await?;
         assert_eq!(state(&single, "knative-eventing").await?, installed[0], "restarted");
         assert_eq!(state(&member, PLACE).await?, installed[1], "restarted");
@@ -127,9 +123,4 @@ fn chart_is_uninstalled_and_another_release_continues() {
         nothing_left(&single, &before[0]).await?;
         nothing_left(&member, &before[1]).await
     });
-}
-
-async fn generation(hub: &Cluster) -> Result<i64> {
-    let line = ["get", "knativeeventing", "knative-eventing", "-n", TEAM, "-o", "jsonpath={.metadata.generation}"];
-    Ok(hub.kubectl(&line, "").await?.trim().parse()?)
 }

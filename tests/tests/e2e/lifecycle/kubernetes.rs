@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use knative_operator_shared::api::KnativeStatus;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::skip::{OTHER_KUBERNETES, skip};
@@ -11,8 +10,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::{TEAM, hub};
+use crate::go_state::current;
 use crate::owners::{ANCHOR, PLACE, uids};
-use crate::support::{INSTALL, apply, condition, delete, gone, jobs_done, nothing_left, ready, run, serving, status};
+use crate::support::{apply, delete, gone, jobs_done, nothing_left, ready, run, serving};
 
 /// The variable with the folders of the newer control planes, in the order of the upgrades.
 const FOLDERS: &str = "KUBERNETES_UPGRADES";
@@ -51,12 +51,7 @@ async fn is_reconciled(hub: &Cluster, resource: &serde_json::Value, value: &str)
     let mut changed = resource.clone();
     changed["spec"]["config"] = json!({"features": {"kubernetes.podspec-nodeselector": value}});
     apply(hub, &changed).await?;
-    let line = ["get", "knativeserving", "knative-serving", "-n", TEAM, "-o", "jsonpath={.metadata.generation}"];
-    let generation: i64 = hub.kubectl(&line, "").await?.trim().parse()?;
-    let is_current = |s: &KnativeStatus| {
-        s.observed_generation == Some(generation) && condition(s, "Ready").is_some_and(|c| c.status == "True")
-    };
-    status(hub, resource, INSTALL, "Ready after the upgrade", is_current).await.map(drop)
+    current(hub, resource).await
 }
 
 #[test]

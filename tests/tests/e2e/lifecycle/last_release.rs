@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use knative_operator_shared::api::KnativeStatus;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::remaining::metadata;
@@ -13,9 +12,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::TEAM;
+use crate::go_state::current;
 use crate::knative_fleet;
 use crate::owners::{PLACE, uids};
-use crate::support::{INSTALL, apply, condition, delete, namespace, ready, run, serving, status};
+use crate::support::{apply, delete, namespace, ready, run, serving};
 
 /// Uid, generation and resource version of each object on a cluster, without those that change by
 /// themselves.
@@ -41,12 +41,7 @@ async fn specs(hub: &Cluster) -> Result<Vec<Value>> {
 async fn is_reconciled(hub: &Cluster, resource: &mut Value, step: &str) -> Result<()> {
     resource["spec"]["config"] = json!({"features": {"kubernetes.podspec-nodeselector": step}});
     apply(hub, resource).await?;
-    let line = ["get", "knativeserving", "knative-serving", "-n", TEAM, "-o", "jsonpath={.metadata.generation}"];
-    let generation: i64 = hub.kubectl(&line, "").await?.trim().parse()?;
-    let is_current = |s: &KnativeStatus| {
-        s.observed_generation == Some(generation) && condition(s, "Ready").is_some_and(|c| c.status == "True")
-    };
-    status(hub, resource, INSTALL, step, is_current).await?;
+    current(hub, resource).await?;
     knative_fleet::status(hub, step, |status| status.ready == 1).await.map(drop)
 }
 
