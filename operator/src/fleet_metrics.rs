@@ -43,7 +43,7 @@ struct OutcomeLabels {
 }
 
 const STATES: [&str; 5] = ["updated", "updating", "pending", "deferred", "failed"];
-const CONDITIONS: [&str; 4] = ["Ready", "Progressing", "Paused", "RemovalBlocked"];
+const CONDITIONS: [&str; 5] = ["Ready", "Progressing", "Paused", "RemovalPending", "RemovalBlocked"];
 
 /// The metrics of fleets.
 #[derive(Clone)]

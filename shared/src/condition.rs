@@ -1,9 +1,10 @@
 //! Conditions of the status: transition times, and `Ready` computed from the five others.
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 
 use crate::api::Condition;
 use crate::text::{MAX_MESSAGE, shown};
+use crate::time::truncate;
 
 /// The five conditions that `Ready` depends on, in the order in which a reconcile reaches them.
 pub const DEPENDENTS: [&str; 5] = [
@@ -119,7 +120,7 @@ fn non_empty(text: &str) -> Option<String> {
 }
 
 fn seconds(now: Timestamp) -> String {
-    now.round(Unit::Second).unwrap_or(now).to_string()
+    truncate(now).to_string()
 }
 
 #[cfg(test)]

@@ -103,8 +103,13 @@ pub const FLEET_PREVIOUS: &str = "operator.knative.dev/fleet-previous-revision";
 pub const FLEET_UPDATED_AT: &str = "operator.knative.dev/fleet-updated-at";
 /// Annotation of a resource of a fleet: digest of its content.
 pub const FLEET_CONTENT: &str = "operator.knative.dev/fleet-content";
+/// Annotation of a resource of a fleet: what came of the last update.
+pub const FLEET_OUTCOME: &str = "operator.knative.dev/fleet-outcome";
+/// Annotation of a resource of a fleet: since when its cluster has left the fleet.
+pub const FLEET_LEFT_AT: &str = "operator.knative.dev/fleet-left-at";
 /// The annotations of a resource of a fleet that record the state of its rollout.
-pub const FLEET_ANNOTATIONS: [&str; 4] = [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT];
+pub const FLEET_ANNOTATIONS: [&str; 6] =
+    [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_LEFT_AT];
 /// The labels of a resource of a fleet that name its fleet and its cluster.
 pub const FLEET_LABELS: [&str; 2] = [FLEET, FLEET_CLUSTER];
 /// Annotation of a revision of a fleet: generation of the fleet in which its rollout failed.

@@ -26,5 +26,6 @@ pub mod redact;
 pub mod rules;
 pub mod strict;
 pub mod text;
+pub mod time;
 pub mod version;
 pub mod yaml;

@@ -182,6 +182,12 @@ impl Version {
         }
     }
 
+    /// Whether `asked` (`spec.version`) means several versions: those of a minor version, or all.
+    pub fn is_floating(asked: Option<&str>) -> bool {
+        let asked = asked.unwrap_or_default();
+        !Self::is_explicit(asked) || major_minor(asked).is_some()
+    }
+
     /// Whether `asked` (`spec.version`) names a version, and not the newest one.
     pub fn is_explicit(asked: &str) -> bool {
         !asked.is_empty() && !asked.eq_ignore_ascii_case("latest")

@@ -27,6 +27,8 @@ pub struct Request {
     /// Resource, with group and subresource where there are some, and name:
     /// `deployments.apps/activator`.
     pub target: String,
+    /// Whether it is a server-side apply that takes fields over.
+    pub forces: bool,
     /// Status code of the response.
     pub code: i64,
     /// Times of request and response (RFC 3339).
@@ -133,6 +135,7 @@ fn request(event: &Value) -> Request {
         times: (time("requestReceivedTimestamp"), time("stageTimestamp")),
         verb: event["verb"].as_str().unwrap_or_default().to_owned(),
         target,
+        forces: event["requestURI"].as_str().is_some_and(|uri| uri.contains("force=true")),
         code: event["responseStatus"]["code"].as_i64().unwrap_or_default(),
         credential: event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]
             .as_str()

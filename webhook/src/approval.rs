@@ -48,7 +48,11 @@ pub fn bind(request: &Request, fleet: &KnativeFleet) -> Result<Patch, Violation>
     let (digest, revision) = (digest(&fleet.spec), spec["revision"].as_str().unwrap_or_default());
     let fix = "read the fleet again, then approve its status.updateRevision";
     // The name of a removal is that of its clusters, which only the operator knows.
-    if spec["stage"] != REMOVAL && !RevisionData::of(&fleet.spec).has_name(revision, name, uid) {
+    let status = fleet.status.clone().unwrap_or_default();
+    // With the versions that the operator resolved for this spec.
+    let is_resolved =
+        status.update_revision.as_deref() == Some(revision) && status.rollout_digest.as_deref() == Some(&digest);
+    if spec["stage"] != REMOVAL && !is_resolved && !RevisionData::of(&fleet.spec).has_name(revision, name, uid) {
         let message = format!("\"{revision}\" is not the revision of the spec of KnativeFleet {name}");
         return Err(CURRENT.at("spec.revision", message, fix));
     }

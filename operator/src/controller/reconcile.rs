@@ -246,10 +246,16 @@ enum Target {
     Unavailable(String, Requeue),
 }
 
+/// Whether a fleet owns `resource`.
+fn has_fleet(resource: &Knative) -> bool {
+    resource.meta().owner_references.iter().flatten().any(|owner| owner.kind == "KnativeFleet")
+}
+
 /// Selects the version; the error tells why it may not follow the installed one.
 fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
     let common = resource.common();
-    if cx.library.keeps_installed
+    // A fleet decides when its resources get another version.
+    if (cx.library.keeps_installed || has_fleet(resource))
         && common.manifests.is_empty()
         && let Some(installed) = resource.installed_version()
         && installed.satisfies(common.version.as_deref())

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Condition, Knative};
 use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
 use knative_operator_shared::defaults::set_defaults;
-use knative_operator_shared::label::{FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT};
+use knative_operator_shared::label::{FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT};
 use knative_operator_shared::reason::Reason;
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
@@ -22,24 +22,26 @@ pub fn record(resource: &Knative) -> Record {
     Record {
         revision: annotation(FLEET_REVISION).unwrap_or_default(),
         previous: annotation(FLEET_PREVIOUS),
+        outcome: annotation(FLEET_OUTCOME).and_then(|outcome| outcome.parse().ok()),
         updated_at: annotation(FLEET_UPDATED_AT).unwrap_or_default(),
         version: resource.common().version.clone(),
     }
 }
 
 /// The state of `resource`; `manifest` is what was applied, if its revision is known.
-pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Version]) -> Applied {
-    let Record { revision, previous, updated_at, version } = record(resource);
+pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
+    let Record { revision, previous, outcome, updated_at, version } = record(resource);
     Applied {
         revision,
         previous,
+        outcome,
         // One that can't be read must not fail for it.
         since: if updated_at.is_empty() { Timestamp::UNIX_EPOCH } else { updated_at.parse().unwrap_or(Timestamp::MAX) },
         content: content(resource, manifest)
             .and_then(|digits| u128::from_str_radix(digits, 16).ok())
             .unwrap_or_default(),
         installed: resource.installed_version(),
-        ready: ready(resource, available),
+        ready: ready(resource),
         has_drifted: manifest
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
@@ -48,7 +50,7 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>, available: &[Versio
 }
 
 /// Since when `resource` is Ready in its current generation and version; or reason and message.
-fn ready(resource: &Knative, available: &[Version]) -> Result<Timestamp, (String, String)> {
+fn ready(resource: &Knative) -> Result<Timestamp, (String, String)> {
     let waiting = |message: &str| Err(("Reconciling".to_owned(), message.to_owned()));
     let Some(status) = resource.status() else { return waiting("the resource has no status yet") };
     if status.observed_generation != resource.meta().generation {
@@ -61,9 +63,9 @@ fn ready(resource: &Knative, available: &[Version]) -> Result<Timestamp, (String
             condition.map(|c| (text(c.reason.as_ref()), text(c.message.as_ref()))).unwrap_or_default();
         return Err((if reason.is_empty() { "NotReady".to_owned() } else { reason }, message));
     };
-    let installed = resource.installed_version();
-    let asked = Version::resolve_after(resource.common().version.as_deref(), installed.as_ref(), available).ok();
-    if asked.is_some_and(|asked| status.version != Some(asked.to_string())) && resource.common().manifests.is_empty() {
+    // A resource that an earlier version wrote may mean several versions: one is installed.
+    let is_asked = |installed: Version| installed.satisfies(resource.common().version.as_deref());
+    if !resource.installed_version().is_some_and(is_asked) && resource.common().manifests.is_empty() {
         return waiting("the version is not installed yet");
     }
     Ok(condition.since().unwrap_or(Timestamp::UNIX_EPOCH))
@@ -71,8 +73,30 @@ fn ready(resource: &Knative, available: &[Version]) -> Result<Timestamp, (String
 
 /// Why the cluster of `resource` can't be reached, if its status says so.
 pub fn unreachable(resource: &Knative) -> Option<String> {
+    unresolved(
+        resource,
+        &[Reason::ClusterProfileNotReady, Reason::RemoteClusterUnreachable, Reason::RemoteClusterStale],
+    )
+}
+
+/// The fault of the hub that hides the state of the cluster of `resource`, if its status has one.
+pub fn hub_fault(resource: &Knative) -> Option<String> {
+    let reasons = [
+        Reason::MulticlusterDisabled,
+        Reason::AccessProviderNotConfigured,
+        Reason::AccessProviderFailed,
+        Reason::ClusterProfileUnavailable,
+        Reason::CredentialNotBound,
+        Reason::RemoteClientCreationFailed,
+        Reason::RemoteClusterUnauthorized,
+        Reason::ClusterProviderClosed,
+    ];
+    unresolved(resource, &reasons)
+}
+
+/// The message of `resource` about its cluster, if it is not resolved for one of `reasons`.
+fn unresolved(resource: &Knative, reasons: &[Reason]) -> Option<String> {
     let conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
-    let reasons = [Reason::ClusterProfileNotReady, Reason::RemoteClusterUnreachable, Reason::RemoteClusterStale];
     let is_unreachable = |condition: &&Condition| {
         condition.type_ == TARGET_CLUSTER_RESOLVED
             && condition.status != "True"
@@ -111,8 +135,8 @@ fn has_drifted(resource: &Knative, manifest: &Value) -> bool {
     };
     let meta = |path: &str, own: Option<&std::collections::BTreeMap<String, String>>| {
         let wanted = manifest.pointer(path).and_then(Value::as_object).into_iter().flatten();
-        // The content was compared.
-        let mut wanted = wanted.into_iter().filter(|(key, _)| *key != FLEET_CONTENT);
+        // The content was compared, and the outcome is what the resource says.
+        let mut wanted = wanted.into_iter().filter(|(key, _)| ![FLEET_CONTENT, FLEET_OUTCOME].contains(&key.as_str()));
         wanted.any(|(key, value)| own.and_then(|own| own.get(key)).map(String::as_str) != value.as_str())
     };
     spec(resource) != spec(&wanted)
@@ -163,9 +187,8 @@ mod tests {
 
     #[test]
     fn resource_is_ready_in_its_generation_and_version() {
-        let available = ["1.21.3", "1.22.1"].map(|version| version.parse().unwrap());
         let condition = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
-        let of = |status: Value| ready(&resource(&json!({"status": status})), &available).map_err(|(reason, _)| reason);
+        let of = |status: Value| ready(&resource(&json!({"status": status}))).map_err(|(reason, _)| reason);
         let status = json!({"observedGeneration": 2, "version": "1.22.1", "conditions": condition});
         assert_eq!(of(status), Ok("2026-01-01T00:00:00Z".parse().unwrap()));
         assert_eq!(
@@ -209,8 +232,8 @@ mod tests {
         let with =
             |digest: &str| json!({"metadata": {"annotations": {FLEET_CONTENT: digest}}, "spec": {"version": "1.23"}});
         let stored = resource(&json!({"metadata": {"annotations": {FLEET_CONTENT: "1"}}}));
-        assert!(applied(&stored, Some(&with("1")), &[]).has_drifted);
-        assert!(!applied(&stored, Some(&with("2")), &[]).has_drifted);
+        assert!(applied(&stored, Some(&with("1"))).has_drifted);
+        assert!(!applied(&stored, Some(&with("2"))).has_drifted);
     }
 
     #[test]
@@ -219,22 +242,26 @@ mod tests {
         let manifest = json!({"metadata": {"annotations": {FLEET_CONTENT: whole}}, "spec": {"version": "1.22"}});
         let with = |digest: &str| resource(&json!({"metadata": {"annotations": {FLEET_CONTENT: digest}}}));
         for digest in [earlier, whole] {
-            let applied = applied(&with(digest), Some(&manifest), &[]);
+            let applied = applied(&with(digest), Some(&manifest));
             assert_eq!((applied.content, applied.has_drifted), (0x0123_4567_89ab_cdef_0123_4567_89ab_cdef, false));
         }
-        let other = applied(&with(&earlier[1..]), Some(&manifest), &[]);
+        let other = applied(&with(&earlier[1..]), Some(&manifest));
         assert_eq!(other.content, 0x0123_4567_89ab_cdef);
-        assert_eq!(applied(&with(earlier), None, &[]).content, 0x0123_4567_89ab_cdef);
+        assert_eq!(applied(&with(earlier), None).content, 0x0123_4567_89ab_cdef);
     }
 
     #[test]
-    fn unreachable_cluster_has_a_reason() {
+    fn unreachable_cluster_differs_from_a_fault_of_the_hub() {
         let with = |reason: &str| {
-            unreachable(&resource(
+            resource(
                 &json!({"status": {"conditions": [{"type": "TargetClusterResolved", "status": "False", "reason": reason, "message": "m"}]}}),
-            ))
+            )
         };
-        assert_eq!(with("RemoteClusterUnreachable").as_deref(), Some("m"));
-        assert_eq!(with("AccessProviderFailed"), None);
+        let is = |reason: &str| (unreachable(&with(reason)).is_some(), hub_fault(&with(reason)).is_some());
+        assert_eq!(is("RemoteClusterUnreachable"), (true, false));
+        for reason in ["AccessProviderFailed", "RemoteClusterUnauthorized", "ClusterProviderClosed"] {
+            assert_eq!(is(reason), (false, true), "{reason}");
+        }
+        assert_eq!(is("ClusterProfileNotFound"), (false, false));
     }
 }

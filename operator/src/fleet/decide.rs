@@ -2,26 +2,28 @@
 
 use std::collections::HashSet;
 
-use jiff::Timestamp;
-
 use super::decision::{Decision, Input, StageReport};
-use super::member::{Contents, Member, Progress};
+use super::member::{Contents, Member};
+use super::progress::Progress;
 use super::{rollback, rollout};
 
 impl<C: Contents> Input<'_, C> {
     /// Decides. Equal inputs give an equal decision, and after all its writes the next decision is
     /// empty, or the next step.
     pub fn decide(&self) -> Decision {
-        let mut decision = Decision { progress: self.progress(), ..Decision::default() };
+        let progress: Vec<_> = self.members.iter().map(|member| member.progress(&self.target(member))).collect();
+        let mut decision = Decision { progress, ..Decision::default() };
         decision.stages = self.reports(&decision.progress);
-        decision.wake = decision.progress.iter().filter_map(Progress::wake).min();
+        let others = self.members.iter().filter_map(|member| self.other_wake(member));
+        decision.wake = decision.progress.iter().filter_map(Progress::wake).chain(others).min();
         decision.writes.extend(self.members.iter().flat_map(Member::repairs));
+        decision.writes.extend(self.records(&decision));
         if self.has_failed && self.is_rolling_out() {
             rollback::advance(self, &mut decision);
         } else {
             rollout::advance(self, &mut decision);
         }
-        // A repair and another write of the same resource would overwrite each other.
+        // Two writes of the same resource would overwrite each other: the last one counts.
         let mut written = HashSet::new();
         decision.writes.reverse();
         decision.writes.retain(|write| written.insert((write.cluster.clone(), write.component)));
@@ -29,19 +31,12 @@ impl<C: Contents> Input<'_, C> {
         decision
     }
 
-    fn progress(&self) -> Vec<Progress> {
-        let of = |member: &Member| {
-            let stage = &self.stages.settings()[member.stage];
-            member.progress(self.update, self.current, self.contents, stage, self.now)
-        };
-        self.members.iter().map(of).collect()
-    }
-
     fn reports(&self, progress: &[Progress]) -> Vec<StageReport> {
         let mut reports = vec![StageReport::default(); self.stages.settings().len()];
         for (member, progress) in self.members.iter().zip(progress) {
             let report = &mut reports[member.stage];
             report.clusters += 1;
+            report.others += usize::from(self.other_in_progress(member).is_some());
             match progress {
                 Progress::Pending => report.pending += 1,
                 Progress::Deferred(_) => report.deferred += 1,
@@ -52,14 +47,5 @@ impl<C: Contents> Input<'_, C> {
             }
         }
         reports
-    }
-}
-
-impl Progress {
-    fn wake(&self) -> Option<Timestamp> {
-        match self {
-            Self::Updating(wake) => *wake,
-            _ => None,
-        }
     }
 }

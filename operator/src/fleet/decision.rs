@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use knative_operator_shared::fleet::stage::Stages;
 
-use super::member::{Contents, Member, Progress, Write};
+use super::member::{Contents, Member, Write};
+use super::progress::{Progress, Target};
 
 /// What a decision depends on.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Input<'a, C> {
     pub update: &'a str,
     /// Whether the rollout of the update revision has failed, and is rolled back.
     pub has_failed: bool,
+    /// Generation of the fleet.
+    pub generation: i64,
     /// What happens if too many clusters fail.
     pub on_failure: OnFailure,
     /// Whether to start no further cluster.
@@ -50,8 +53,8 @@ pub struct Decision {
     pub stages: Vec<StageReport>,
     /// Progress of each member, in their order.
     pub progress: Vec<Progress>,
-    /// Time of the next decision, if nothing changes before.
-    pub wake: Option<Timestamp>,
+    /// Time until the next decision, if nothing changes before.
+    pub wake: Option<SignedDuration>,
 }
 
 /// State of a stage.
@@ -65,6 +68,8 @@ pub struct StageReport {
     pub updated: usize,
     /// Number of clusters that are being updated.
     pub updating: usize,
+    /// Number of clusters on which another revision is being installed.
+    pub others: usize,
     /// Number of clusters that failed.
     pub failed: usize,
     /// Number of clusters that were not healthy when it was their turn.
@@ -73,10 +78,29 @@ pub struct StageReport {
     pub pending: usize,
 }
 
+impl StageReport {
+    /// Whether nothing shows that the revision works on the clusters of the stage: each is deferred
+    /// or in conflict. Nothing follows from a stage that was not reached.
+    pub fn is_unproven(&self) -> bool {
+        self.clusters > 0 && self.updated + self.failed + self.updating + self.pending == 0
+    }
+}
+
 impl<C: Contents> Input<'_, C> {
     /// Whether the update revision is being rolled out, for the first time or after another one.
     pub fn is_rolling_out(&self) -> bool {
         self.current != Some(self.update)
+    }
+
+    /// What the progress of `member` depends on.
+    pub fn target(&self, member: &Member) -> Target<'_, C> {
+        Target {
+            revision: self.update,
+            current: self.current,
+            contents: self.contents,
+            stage: &self.stages.settings()[member.stage],
+            generation: self.generation,
+        }
     }
 
     /// Whether the stage `index` needs no approval for the update revision, or has it.

@@ -1,10 +1,13 @@
-//! The state of one cluster of a fleet, and its progress toward a revision.
+//! The state of one cluster of a fleet, and the next writes toward a revision.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
-use knative_operator_shared::fleet::stage::StageSettings;
 use knative_operator_shared::version::Version;
 
+use super::outcome::Outcome;
+use super::timer::{Elapsed, Phase};
 use super::walk;
 
 /// A cluster of a fleet.
@@ -16,6 +19,10 @@ pub struct Member {
     pub stage: usize,
     /// Why it can't be updated now: its ClusterProfile is not healthy, or it is unreachable.
     pub unavailable: Option<String>,
+    /// The fault of the hub that hides its state, such as a credential plugin that fails.
+    pub hub_fault: Option<String>,
+    /// How long it has been in its state.
+    pub elapsed: Elapsed,
     /// Why the API server refused a write for a revision.
     pub refused: Option<Refused>,
     /// Its resources, one for each component that any revision in use has.
@@ -33,9 +40,6 @@ pub struct Refused {
     pub is_due: bool,
 }
 
-/// Reason of the progress of a cluster with a refused write.
-const REFUSED: &str = "Refused";
-
 /// A resource of a fleet for a cluster.
 #[derive(Clone, Debug)]
 pub struct Child {
@@ -52,8 +56,10 @@ pub struct Child {
 pub struct Applied {
     /// The revision that it was applied for.
     pub revision: String,
-    /// The revision that it had before.
+    /// The last revision before that was installed successfully.
     pub previous: Option<String>,
+    /// What came of the update to the revision; `None` if an earlier version wrote it.
+    pub outcome: Option<Outcome>,
     /// Time of the last apply of another revision or step.
     pub since: Timestamp,
     /// Digest of its content, apart from the version.
@@ -91,23 +97,6 @@ pub trait Contents {
     fn versions(&self, component: Component) -> &[Version];
 }
 
-/// Progress of a cluster toward a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It has another revision.
-    Pending,
-    /// It has another revision, or can't be observed, because it is unavailable for this reason.
-    Deferred(String),
-    /// The revision is being installed. Checked again at this time, if nothing changes before.
-    Updating(Option<Timestamp>),
-    /// It has the revision.
-    Updated,
-    /// It has the revision, and was not Ready in time: reason and message.
-    Failed(String, String),
-    /// Another resource, which is not part of the fleet, uses the cluster.
-    Conflict(String),
-}
-
 /// A write of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
@@ -126,11 +115,15 @@ pub enum Change {
     Apply {
         /// The revision.
         revision: String,
-        /// The revision before.
+        /// The last revision before that was installed successfully.
         previous: Option<String>,
         /// `spec.version` of this step.
         version: Option<String>,
+        /// Whether the cluster was Ready before the update.
+        was_ready: bool,
     },
+    /// Records what came of the update.
+    Record(Outcome),
     /// Repairs a resource that somebody else changed: applies what it had.
     Repair {
         /// Its revision.
@@ -142,10 +135,13 @@ pub enum Change {
     Delete,
 }
 
-impl Progress {
-    /// Whether the API server refused a write.
-    pub fn is_refused(&self) -> bool {
-        matches!(self, Self::Failed(reason, _) if reason == REFUSED)
+impl Applied {
+    /// The last revision before `revision` that was installed successfully.
+    fn before(&self, revision: &str) -> Option<String> {
+        match self.outcome {
+            Some(Outcome::Succeeded) | None if self.revision != revision => Some(self.revision.clone()),
+            _ => self.previous.clone(),
+        }
     }
 }
 
@@ -181,14 +177,26 @@ impl Member {
 
     /// Whether the update to `revision` was started since `current` was rolled out. If the labels
     /// of a cluster change, and so its overrides, its content in the same revision has not been
-    /// started.
+    /// started, also if the content of its other component is the same.
     pub fn is_started(&self, revision: &str, current: Option<&str>, contents: &impl Contents) -> bool {
-        let has_content = |child: &Child| {
+        let in_progress = |child: &Child| match child.applied.as_ref().and_then(|applied| applied.outcome.as_ref()) {
+            Some(Outcome::Succeeded) => false,
+            Some(_) => true,
+            None => current != Some(revision),
+        };
+        let own = || self.children.iter().filter(|child| child.is_of(revision));
+        // After it succeeded, a resource that is missing again is another update.
+        let is_in_progress = own().any(in_progress) || self.has(revision, contents);
+        self.is_touched(revision, current, contents) && self.has_content(revision, contents) && is_in_progress
+    }
+
+    /// Whether the resources of `revision` have its content, by the labels of the cluster now.
+    pub fn has_content(&self, revision: &str, contents: &impl Contents) -> bool {
+        self.children.iter().filter(|child| child.is_of(revision)).all(|child| {
             let wanted = self.wanted(child, revision, contents);
             let content = child.applied.as_ref().map(|applied| applied.content);
-            child.is_of(revision) && wanted.is_none_or(|wanted| Some(wanted.content) == content)
-        };
-        self.is_touched(revision, current, contents) && self.children.iter().any(has_content)
+            wanted.is_none_or(|wanted| Some(wanted.content) == content)
+        })
     }
 
     /// Whether nothing is installed by the fleet.
@@ -207,60 +215,71 @@ impl Member {
         self.children.iter().all(|child| child.has(self.wanted(child, revision, contents).as_ref()))
     }
 
-    /// Progress toward `revision`, in its stage, after `current` was rolled out.
-    pub fn progress(
-        &self,
-        revision: &str,
-        current: Option<&str>,
-        contents: &impl Contents,
-        stage: &StageSettings,
-        now: Timestamp,
-    ) -> Progress {
-        if let Some(other) = self.children.iter().find_map(|child| child.conflict.as_ref()) {
-            return Progress::Conflict(other.clone());
+    /// The revision that is being installed, unless the update to `update` was started: a new one
+    /// replaced it, it is rolled back, the cluster is new, or its labels changed.
+    pub fn other_in_progress(&self, update: &str, current: Option<&str>, contents: &impl Contents) -> Option<&str> {
+        if self.is_started(update, current, contents) || self.has(update, contents) {
+            return None;
         }
-        let (has_all, is_started) = (self.has(revision, contents), self.is_started(revision, current, contents));
-        let refused = self.refused.as_ref().filter(|refused| refused.revision == revision && !has_all);
-        let refused = refused.map(|refused| Progress::Failed(REFUSED.to_owned(), refused.message.clone()));
-        if !is_started {
-            return match (&self.unavailable, has_all, refused) {
-                (_, _, Some(refused)) => refused,
-                (_, true, _) => Progress::Updated,
-                (Some(why), false, _) => Progress::Deferred(why.clone()),
-                (None, false, _) => Progress::Pending,
-            };
-        }
-        let applied = || self.children.iter().filter_map(|child| child.applied.as_ref());
-        let since = applied().filter(|a| a.revision == revision).map(|a| a.since).max().unwrap_or(now);
-        let not_ready = applied().find_map(|applied| applied.ready.as_ref().err());
-        if let Some((reason, message)) = not_ready {
-            let deadline = later(since, stage.deadline);
-            return match &self.unavailable {
-                _ if now < deadline => Progress::Updating(Some(deadline)),
-                Some(why) => Progress::Deferred(why.clone()),
-                None => Progress::Failed(reason.clone(), message.clone()),
-            };
-        }
-        if !has_all {
-            // One of several resources, or a further step, may be refused.
-            return refused.unwrap_or(Progress::Updating(None));
-        }
-        let ready_since = applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();
-        let ready_since = ready_since.unwrap_or(since).max(since);
-        // A time in the future is that of a clock that was set back since.
-        let done = if ready_since > now { now } else { later(ready_since, stage.min_ready) };
-        if now < done { Progress::Updating(Some(done)) } else { Progress::Updated }
+        let mut own = self.children.iter().filter_map(|child| child.applied.as_ref());
+        let other = own.find(|applied| matches!(applied.outcome, Some(Outcome::Progressing { .. })));
+        other.map(|applied| applied.revision.as_str())
     }
 
-    /// Whether a refused write of this member is tried again now.
-    pub fn retries(&self, progress: &Progress) -> bool {
-        progress.is_refused() && self.refused.as_ref().is_some_and(|refused| refused.is_due)
+    /// Whether what came of an update is recorded. An earlier version did not.
+    pub fn is_recorded(&self) -> bool {
+        self.children.iter().filter_map(|child| child.applied.as_ref()).any(|applied| applied.outcome.is_some())
+    }
+
+    /// A digest of what was written last, for the fleet in `generation`. Each write is observed for
+    /// itself; what failed is observed again after a change of the fleet.
+    pub fn written(&self, generation: i64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for applied in self.children.iter().map(|child| child.applied.as_ref()) {
+            applied.map(|a| (&a.revision, a.since, a.content, &a.version, a.is_terminating)).hash(&mut hasher);
+            if let Some(Outcome::Failed { generation: of, .. }) = applied.and_then(|a| a.outcome.as_ref()) {
+                (*of == generation).then_some(generation).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// The phase of the update to `revision`.
+    pub fn phase(&self, revision: &str, contents: &impl Contents) -> Phase {
+        if self.hub_fault.is_some() {
+            return Phase::Unknown;
+        }
+        let applied = || self.children.iter().filter_map(|child| child.applied.as_ref());
+        let is_ready = self.unavailable.is_none() && self.is_ready() && self.has(revision, contents);
+        let since = applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();
+        since.filter(|_| is_ready).map_or(Phase::NotReady, Phase::Ready)
+    }
+
+    /// Writes that record `outcome` of the update to `revision`, where another one is recorded.
+    pub fn records(&self, revision: &str, outcome: &Outcome) -> Vec<Write> {
+        // A resource with the same content may have the name of an earlier revision.
+        let is_own = |child: &&Child| {
+            let recorded = child.applied.as_ref().and_then(|applied| applied.outcome.as_ref());
+            let in_progress = matches!(recorded, Some(Outcome::Progressing { .. }));
+            child.is_of(revision) || in_progress
+        };
+        let own = self.children.iter().filter(is_own);
+        let differs = |child: &&Child| {
+            child.applied.as_ref().is_some_and(|a| a.outcome.as_ref() != Some(outcome) && !a.is_terminating)
+        };
+        let write = |child: &Child| Write {
+            cluster: self.cluster.clone(),
+            component: child.component,
+            change: Change::Record(outcome.clone()),
+        };
+        own.filter(differs).map(write).collect()
     }
 
     /// The next writes toward `revision`. A resource that is on its way between minor versions is
     /// written again once it is Ready.
     pub fn writes(&self, revision: &str, contents: &impl Contents) -> Vec<Write> {
         let mut writes = Vec::new();
+        let is_ready = self.is_new() || self.is_ready();
         for child in &self.children {
             let wanted = self.wanted(child, revision, contents);
             if child.conflict.is_some() || child.has(wanted.as_ref()) {
@@ -270,9 +289,12 @@ impl Member {
                 (Some(applied), _) if applied.is_terminating => continue,
                 (Some(_), None) => Change::Delete,
                 (None, None) => continue,
-                (None, Some(wanted)) => {
-                    Change::Apply { revision: revision.to_owned(), previous: None, version: wanted.version }
-                }
+                (None, Some(wanted)) => Change::Apply {
+                    revision: revision.to_owned(),
+                    previous: None,
+                    version: wanted.version,
+                    was_ready: is_ready,
+                },
                 (Some(applied), Some(wanted)) => {
                     let is_step = applied.revision == revision && applied.content == wanted.content;
                     if is_step && applied.ready.is_err() {
@@ -283,12 +305,12 @@ impl Member {
                     if is_step && applied.version == version {
                         continue;
                     }
-                    let previous = if applied.revision == revision {
-                        applied.previous.clone()
-                    } else {
-                        Some(applied.revision.clone())
+                    let was_ready = match applied.outcome {
+                        Some(Outcome::Progressing { was_ready }) if applied.revision == revision => was_ready,
+                        _ => is_ready,
                     };
-                    Change::Apply { revision: revision.to_owned(), previous, version }
+                    let previous = applied.before(revision);
+                    Change::Apply { revision: revision.to_owned(), previous, version, was_ready }
                 }
             };
             writes.push(Write { cluster: self.cluster.clone(), component: child.component, change });
@@ -308,9 +330,4 @@ impl Member {
             }
         })
     }
-}
-
-/// `time` and `duration` later.
-pub fn later(time: Timestamp, duration: jiff::SignedDuration) -> Timestamp {
-    time.saturating_add(duration).unwrap_or(Timestamp::MAX)
 }

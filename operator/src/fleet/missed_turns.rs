@@ -3,8 +3,9 @@
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
-use super::member::{Progress, Refused};
-use super::properties::{Action, World};
+use super::member::Refused;
+use super::model::{Action, World};
+use super::progress::Progress;
 
 /// A stage without approval, and one with.
 const STAGES: [(usize, usize, i32, bool); 2] = [(1, 0, 0, false), (1, 0, 0, true)];
@@ -32,7 +33,8 @@ fn cluster_that_was_deferred_waits_for_the_approval_after_the_rollout() {
     world.act(&Action::Edit("d"));
     world.members[1].unavailable = Some("unreachable".to_owned());
     run(&mut world);
-    assert_eq!(world.current.as_deref(), Some("d"), "the only cluster of the stage is deferred");
+    assert_eq!(world.current.as_deref(), Some("a"), "the only cluster of the stage is deferred");
+    assert!(world.decide().stages[1].is_unproven());
     world.members[1].unavailable = None;
     run(&mut world);
     assert_eq!((revision(&world, 1), world.decide().stages[1].state), (Some("a"), StageState::AwaitingApproval));
@@ -88,7 +90,7 @@ fn refused_resource_next_to_an_accepted_one_is_reported() {
     let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Pause);
     run(&mut world);
     world.members[0].children[1].applied = None;
-    assert_eq!(world.decide().progress[0], Progress::Updating(None));
+    assert_eq!(world.decide().progress[0], Progress::Pending);
     world.members[0].refused = refused(false);
     let decision = world.decide();
     assert!(decision.progress[0].is_refused(), "{decision:?}");

@@ -3,19 +3,31 @@
 //! - `decide` decides what to write next, from the state of all clusters ([`decision`]). It is a
 //!   state machine without a state of its own: everything that it needs is stored in the children,
 //!   in the revisions and in the status, so that a restart changes nothing.
-//! - [`member`] is the state of one cluster, and its [`member::Progress`] toward a revision;
-//!   [`walk`] has the steps between minor versions; [`approval`] tells which approvals count.
+//! - [`member`] is the state of one cluster; [`progress`] is its progress toward a revision, by the
+//!   time that [`timer`] observed and the [`outcome`] that is recorded; [`walk`] has the steps
+//!   between minor versions; [`approval`] tells which approvals count.
+//! - [`removal`] decides which clusters lose their installation.
 //!
 //! All of it is pure.
 
 pub mod approval;
 pub mod child;
+mod conditions;
 mod decide;
 pub mod decision;
+#[cfg(test)]
+mod exploration;
+mod in_progress;
+#[cfg(test)]
+mod invariants;
 pub mod member;
 #[cfg(test)]
 mod missed_turns;
+#[cfg(test)]
+mod model;
+pub mod outcome;
 pub mod plan;
+pub mod progress;
 #[cfg(test)]
 mod properties;
 pub mod removal;
@@ -24,5 +36,9 @@ mod rollback;
 mod rollout;
 pub mod status;
 pub mod template;
+pub mod timer;
 pub mod transitions;
+#[cfg(test)]
+mod truth;
+pub mod versions;
 pub mod walk;

@@ -1,91 +1,182 @@
-//! Guards the removal of clusters from a fleet: a mistyped label must not delete every
-//! installation.
+//! Guards the removal of clusters from a fleet, the most dangerous act: a mistyped selector, or
+//! labels that are lost for a moment, must not delete installations.
+//!
+//! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
+//! installed. Nothing is removed before a grace period is over, which is recorded in the resources
+//! and observed; within 24 hours, a limited number is, or an approved set; while the rollout is
+//! paused, none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::api::fleet::{RecentRemoval, RemovalStatus};
 use knative_operator_shared::fleet::stage::limit;
+use knative_operator_shared::time::truncate;
 use sha2::{Digest, Sha256};
 
-/// Percentage of the clusters that may leave at the same time, by default.
+/// Percentage of the clusters that may leave within a day, by default.
 const MAX_AT_ONCE: usize = 10;
-
 /// Length of the name of a removal, in bytes.
 const NAME_DIGEST: usize = 16;
+/// Time for which removals count.
+const WINDOW: SignedDuration = SignedDuration::from_hours(24);
+/// Removals within this time are recorded together.
+const TOGETHER: SignedDuration = SignedDuration::from_hours(1);
+/// Grace period, by default.
+pub const GRACE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
+/// Longest part of a grace period that one process must have observed, so that a step of the clock
+/// never ends it.
+const MAX_OBSERVED: SignedDuration = SignedDuration::from_hours(1);
 
-/// Clusters that leave a fleet.
+/// A cluster that leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// They may leave.
-    Allowed(BTreeSet<ClusterProfileReference>),
-    /// Too many would leave at the same time: none does, until a removal with this name is
-    /// approved.
-    Blocked {
-        /// Name of the removal.
-        name: String,
-        /// Number of clusters that may leave at the same time.
-        limit: usize,
-    },
+pub struct Leaving {
+    /// Since when, as it is recorded; `None` if it is not yet.
+    pub since: Option<Timestamp>,
+    /// How long this process has observed it.
+    pub observed: SignedDuration,
 }
 
-/// Whether the clusters `leaving` may leave a fleet. Its clusters `removed` are already being
-/// removed; `staying` is the number of others; `is_approved` tells whether a removal is approved.
-pub fn guard(
-    leaving: BTreeSet<ClusterProfileReference>,
-    removed: &BTreeSet<ClusterProfileReference>,
-    staying: usize,
-    max_at_once: Option<&IntOrString>,
-    is_approved: impl Fn(&str) -> bool,
-) -> Removal {
-    let total = leaving.len() + removed.len() + staying;
-    let limit = limit(max_at_once, total * MAX_AT_ONCE / 100, total);
-    // At least one cluster may leave, but a percentage doesn't allow all of them.
-    let at_least_one = if staying == 0 { limit } else { limit.max(1) };
-    if leaving.is_empty() || leaving.len() + removed.len() <= at_least_one {
-        return Removal::Allowed(leaving);
+/// What the decision depends on.
+#[derive(Debug)]
+pub struct RemovalInput<'a> {
+    /// Clusters that leave.
+    pub leaving: &'a BTreeMap<ClusterProfileReference, Leaving>,
+    /// Number of other clusters with an installation.
+    pub staying: usize,
+    /// Maximum number or percentage of clusters within a day.
+    pub max_at_once: Option<&'a IntOrString>,
+    /// Time for which a cluster must have left.
+    pub grace: SignedDuration,
+    /// Whether the rollout is paused.
+    pub is_paused: bool,
+    /// What was removed before.
+    pub record: &'a RemovalStatus,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What happens to the clusters that leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemovalDecision {
+    /// Time to record for clusters that have none yet.
+    pub since: Option<Timestamp>,
+    /// Clusters whose installation is removed now. The record is stored before.
+    pub remove: BTreeSet<ClusterProfileReference>,
+    /// Name of the removal, if it needs an approval and has none; and the limit.
+    pub blocked: Option<(String, usize)>,
+    /// When the first cluster is removed, if that is not blocked.
+    pub until: Option<Timestamp>,
+    /// The new record.
+    pub record: RemovalStatus,
+    /// Time until the next decision, if nothing changes before.
+    pub wake: Option<SignedDuration>,
+}
+
+/// Clusters that leave a fleet, and what happens to them.
+#[derive(Clone, Copy, Debug)]
+pub struct Leavers<'a> {
+    /// The clusters.
+    pub clusters: &'a [&'a ClusterProfileReference],
+    /// What happens to them.
+    pub decision: &'a RemovalDecision,
+}
+
+impl RemovalInput<'_> {
+    /// Decides; `is_approved` tells whether the removal with a name is approved.
+    pub fn decide(&self, is_approved: impl Fn(&str) -> bool) -> RemovalDecision {
+        let mut record = self.record.clone();
+        record.recent.retain(|removal| self.counts(removal));
+        let allowed = self.record.allowed_until.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
+        let mut decision = RemovalDecision { record, ..RemovalDecision::default() };
+        if self.leaving.is_empty() {
+            return decision;
+        }
+        let is_allowed = |leaving: &Leaving| leaving.since.is_some_and(|since| Some(since) <= allowed);
+        let rest: BTreeMap<_, _> = self.leaving.iter().filter(|(_, leaving)| !is_allowed(leaving)).collect();
+        if rest.values().any(|leaving| leaving.since.is_none()) {
+            // One that comes back and leaves again is not part of the removal that was allowed.
+            let next = allowed.map(|allowed| allowed + SignedDuration::from_secs(1));
+            decision.since = next.into_iter().chain([truncate(self.now)]).max();
+        }
+        let recent: usize = decision.record.recent.iter().map(|r| usize::try_from(r.clusters).unwrap_or(0)).sum();
+        let limit = self.limit(recent);
+        let is_within = rest.len() + recent <= limit;
+        let name = name(&rest);
+        let is_approved = rest.values().all(|leaving| leaving.since.is_some()) && is_approved(&name);
+        if !rest.is_empty() && !is_within && !is_approved {
+            decision.blocked = Some((name, limit));
+        }
+        let mut started = Vec::new();
+        for (cluster, leaving) in self.leaving {
+            if decision.blocked.is_some() && !is_allowed(leaving) {
+                continue;
+            }
+            let Some(since) = leaving.since else { continue };
+            let left = self.left(since, leaving.observed);
+            let until = since.saturating_add(self.grace).unwrap_or(Timestamp::MAX);
+            decision.until = decision.until.into_iter().chain([until]).min();
+            if !left.is_positive() && !self.is_paused {
+                decision.remove.insert(cluster.clone());
+                started.extend((!is_allowed(leaving)).then_some(since));
+            } else if !self.is_paused {
+                decision.wake = decision.wake.into_iter().chain([left]).min();
+            }
+        }
+        if !started.is_empty() && is_approved && !is_within {
+            // All of them are approved, also those whose grace period is not over.
+            started = rest.values().filter_map(|leaving| leaving.since).collect();
+        }
+        self.add(&mut decision.record, &started);
+        decision
     }
-    // Those that are being removed were part of the removal that was approved.
-    let name = name(leaving.union(removed));
-    if is_approved(&name) { Removal::Allowed(leaving) } else { Removal::Blocked { name, limit } }
+
+    /// How long a cluster that left at `since` is still kept.
+    fn left(&self, since: Timestamp, observed: SignedDuration) -> SignedDuration {
+        (self.grace - self.now.duration_since(since)).max(self.grace.min(MAX_OBSERVED) - observed)
+    }
+
+    /// Number of clusters that may leave within a day, of which `recent` have left.
+    fn limit(&self, recent: usize) -> usize {
+        let total = self.staying + self.leaving.len() + recent;
+        let limit = limit(self.max_at_once, total * MAX_AT_ONCE / 100, total);
+        // At least one cluster may leave, but by default not the last one.
+        if self.staying == 0 { limit } else { limit.max(1) }
+    }
+
+    /// Whether `removal` still counts. What can't be read does.
+    fn counts(&self, removal: &RecentRemoval) -> bool {
+        !removal.time.parse::<Timestamp>().is_ok_and(|time| self.now.duration_since(time) >= WINDOW)
+    }
+
+    /// Adds clusters that left at the times `started` to `record`.
+    fn add(&self, record: &mut RemovalStatus, started: &[Timestamp]) {
+        let Some(newest) = started.iter().max() else { return };
+        record.allowed_until = Some(newest.to_string());
+        let clusters = i32::try_from(started.len()).unwrap_or(i32::MAX);
+        let now = truncate(self.now).to_string();
+        let is_together = |last: &&mut RecentRemoval| {
+            last.time.parse::<Timestamp>().is_ok_and(|time| self.now.duration_since(time).abs() < TOGETHER)
+        };
+        match record.recent.last_mut().filter(is_together) {
+            Some(last) => (last.time, last.clusters) = (now, last.clusters.saturating_add(clusters)),
+            None => record.recent.push(RecentRemoval { time: now, clusters }),
+        }
+    }
 }
 
-/// Name of the removal of `clusters`, for its approval.
-fn name<'c>(clusters: impl Iterator<Item = &'c ClusterProfileReference>) -> String {
-    let text = clusters.map(ToString::to_string).collect::<Vec<_>>().join("\n");
+/// Name of the removal of `clusters`, for its approval: of these clusters, which left at these
+/// times. If they come back and leave again, it is another removal.
+fn name(clusters: &BTreeMap<&ClusterProfileReference, &Leaving>) -> String {
+    let line = |(cluster, leaving): (&&ClusterProfileReference, &&Leaving)| {
+        format!("{cluster} {}", leaving.since.unwrap_or_default())
+    };
+    let text = clusters.iter().map(line).collect::<Vec<_>>().join("\n");
     Sha256::digest(text).iter().take(NAME_DIGEST).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn too_many_clusters_do_not_leave() {
-        let named = |numbers: std::ops::Range<usize>| -> BTreeSet<_> {
-            numbers.map(|n| ClusterProfileReference { name: n.to_string(), namespace: "n".to_owned() }).collect()
-        };
-        let clusters = |count| named(0..count);
-        let allowed = |leaving, removed: usize, staying, limit: Option<IntOrString>| matches!(guard(clusters(leaving), &named(500..500 + removed), staying, limit.as_ref(), |_| false), Removal::Allowed(all) if all.len() == leaving);
-        assert!(allowed(0, 0, 0, None) && allowed(1, 0, 3, None));
-        // The last cluster.
-        assert!(!allowed(1, 0, 0, None) && allowed(1, 0, 0, Some(IntOrString::Int(1))));
-        assert!(allowed(10, 0, 90, None) && !allowed(11, 0, 89, None) && !allowed(2, 0, 3, None));
-        // Those that are already being removed count, too.
-        assert!(allowed(5, 5, 90, None) && !allowed(6, 5, 89, None));
-        let percent = || Some(IntOrString::String("50%".to_owned()));
-        assert!(allowed(50, 0, 50, percent()) && !allowed(51, 0, 49, percent()));
-        assert!(allowed(3, 0, 0, Some(IntOrString::Int(3))) && !allowed(4, 0, 100, Some(IntOrString::Int(3))));
-        // An approval is for this removal only.
-        let Removal::Blocked { name, limit } = guard(clusters(4), &clusters(0), 0, None, |_| false) else {
-            unreachable!()
-        };
-        assert_eq!(limit, 0);
-        assert!(matches!(guard(clusters(4), &clusters(0), 0, None, |approved| approved == name), Removal::Allowed(_)));
-        assert!(matches!(guard(named(2..4), &named(0..2), 0, None, |approved| approved == name), Removal::Allowed(_)));
-        assert!(matches!(
-            guard(clusters(5), &clusters(0), 0, None, |approved| approved == name),
-            Removal::Blocked { .. }
-        ));
-    }
-}
+#[path = "removal_tests.rs"]
+mod tests;

@@ -174,6 +174,24 @@ pub fn next_number<'r>(revisions: impl Iterator<Item = &'r Revision>) -> i64 {
     revisions.map(|revision| revision.number).max().unwrap_or_default().saturating_add(1)
 }
 
+/// Names of the revisions whose rollout failed. A rollout that begins now is none of them: that of
+/// revision `update` since a generation. An earlier version marked the revision, with the
+/// generation of the fleet.
+pub fn failed(
+    own: &Revisions,
+    status: &KnativeFleetStatus,
+    (update, since): (&str, i64),
+    generation: i64,
+) -> Vec<String> {
+    let Some(failed) = &status.failed_revisions else {
+        let marked = own.get(update).and_then(|revision| revision.failed_generation);
+        return marked.filter(|marked| *marked == generation).map(|_| update.to_owned()).into_iter().collect();
+    };
+    let is_same = status.update_revision.as_deref() == Some(update) && status.rollout_generation == Some(since);
+    let is_failed = |name: &&String| own.contains_key(*name) && (is_same || *name != update);
+    failed.iter().filter(is_failed).cloned().collect()
+}
+
 /// Names of the revisions to delete: the oldest beyond `limit`, unless they are `used`.
 pub fn obsolete(revisions: &Revisions, limit: Option<i32>, used: &BTreeSet<&str>) -> Vec<String> {
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HISTORY_LIMIT);

@@ -1,12 +1,13 @@
-//! Rolls a failed revision back: each cluster that has it returns to the revision that it had
-//! before, newest first.
+//! Rolls a failed revision back: each cluster that has it returns to the last revision that was
+//! installed successfully on it, newest first. A cluster without one keeps what it has.
 
 use std::cmp::Reverse;
 
 use knative_operator_shared::api::fleet::StageState;
 
 use super::decision::{Decision, Input};
-use super::member::{Applied, Contents, Member, Progress};
+use super::member::{Applied, Contents, Member};
+use super::progress::Progress;
 
 /// Adds the writes to `decision`, and the states of the stages.
 pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
@@ -22,12 +23,17 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     let mut writes = Vec::new();
     for (index, stage) in input.stages.settings().iter().enumerate() {
         let own = || input.members.iter().filter(|member| member.stage == index);
-        let mut returning = 0;
-        for member in own().filter(|member| is_returning(member, input)) {
-            returning += 1;
-            if let Some(revision) = returned_to(member, input.update).filter(|revision| input.contents.knows(revision))
-            {
-                writes.extend(member.writes(revision, input.contents));
+        // What is under way has a slot, too.
+        let is_busy = |(member, progress): &&(&Member, &Progress)| {
+            member.stage == index && matches!(progress, Progress::Updating(_)) && !member.is_ready()
+        };
+        let mut returning = touched.iter().filter(is_busy).count();
+        for member in own() {
+            if let Some(other) = input.other_in_progress(member) {
+                returning += 1;
+                if other.revision != input.update && input.contents.knows(other.revision) {
+                    writes.extend(member.writes(other.revision, input.contents));
+                }
             }
         }
         let mut left = 0;
@@ -47,8 +53,11 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
             let free = stage.concurrency(decision.stages[index].clusters).saturating_sub(returning);
             writes.extend(new.take(free).flat_map(|member| member.writes(current, input.contents)));
         }
-        decision.stages[index].state =
-            if left + returning == 0 { StageState::Complete } else { StageState::Progressing };
+        decision.stages[index].state = match left + returning {
+            0 => StageState::Complete,
+            _ if input.is_paused && returning == 0 => StageState::Paused,
+            _ => StageState::Progressing,
+        };
     }
     decision.writes.extend(writes);
 }
@@ -57,7 +66,8 @@ fn applied(member: &Member) -> impl Iterator<Item = &Applied> {
     member.children.iter().filter_map(|child| child.applied.as_ref())
 }
 
-/// The revision that a member had before the update revision: without one, the current revision.
+/// The revision to which a member returns: the last one before the update revision that was
+/// installed successfully on it; without one, the current revision.
 fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&'a str> {
     let own = applied(member).filter(|applied| applied.revision == input.update);
     let previous = own
@@ -66,24 +76,12 @@ fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&
     previous.or(input.current.filter(|current| *current != input.update))
 }
 
+/// Whether a member has the failed revision, and nothing to return to.
+pub fn is_kept<C: Contents>(member: &Member, input: &Input<'_, C>) -> bool {
+    member.is_touched(input.update, input.current, input.contents) && before(member, input).is_none()
+}
+
 /// Time at which the update of a member started.
 fn started(member: &Member, update: &str) -> Option<jiff::Timestamp> {
     applied(member).filter(|applied| applied.revision == update).map(|applied| applied.since).max()
-}
-
-/// The revision to which a member returned from `update`.
-fn returned_to<'a>(member: &'a Member, update: &str) -> Option<&'a str> {
-    let returned = |applied: &&Applied| applied.previous.as_deref() == Some(update) && applied.revision != update;
-    applied(member).find(returned).map(|applied| applied.revision.as_str())
-}
-
-/// Whether a member is on its way back.
-fn is_returning<C: Contents>(member: &Member, input: &Input<'_, C>) -> bool {
-    let Some(revision) = returned_to(member, input.update) else { return false };
-    let is_waiting = applied(member).any(|applied| applied.ready.is_err());
-    let deadline = input.stages.settings()[member.stage].deadline;
-    let is_late = applied(member)
-        .filter(|applied| applied.revision == revision)
-        .all(|applied| input.now >= super::member::later(applied.since, deadline));
-    !member.has(revision, input.contents) || is_waiting && !is_late && member.unavailable.is_none()
 }

@@ -1,10 +1,12 @@
 //! Rolls the update revision out: stages one after another, and a limited number of clusters of a
-//! stage at the same time.
+//! stage at the same time. A cluster that comes later, or whose content changes with its labels,
+//! passes the same gates.
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
-use super::decision::{Decision, Input};
-use super::member::{Contents, Member, Progress};
+use super::decision::{Decision, Input, StageReport};
+use super::member::{Contents, Member, Write};
+use super::progress::Progress;
 
 /// Adds the writes to `decision`, and the states of the stages.
 pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
@@ -22,10 +24,15 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         let state = if is_open { state(input, index, &report) } else { StageState::Pending };
         let is_next = |progress: &Progress| state == StageState::Progressing && matches!(progress, Progress::Pending);
         let may_retry = is_open && may_retry(input, index, decision);
-        let free = stage.concurrency(report.clusters).saturating_sub(report.updating);
-        let next = members().filter(|(member, progress)| is_next(progress) || may_retry && member.retries(progress));
-        for (member, _) in next.take(free) {
-            writes.extend(member.writes(input.update, input.contents));
+        let (limit, busy) = (stage.concurrency(report.clusters), report.updating + report.others);
+        let mut free = limit.saturating_sub(busy);
+        for (member, _) in members().filter(|(m, progress)| is_next(progress) || may_retry && m.retries(progress)) {
+            // One that is being updated to another revision has a slot.
+            let has_slot = busy <= limit && input.other_in_progress(member).is_some();
+            if has_slot || free > 0 {
+                free -= usize::from(!has_slot);
+                writes.extend(member.writes(input.update, input.contents));
+            }
         }
         // New clusters get what the others of their stage have.
         if matches!(state, StageState::Pending | StageState::AwaitingApproval) {
@@ -41,16 +48,15 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     decision.is_complete = is_open && input.is_rolling_out();
 }
 
-fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &super::decision::StageReport) -> StageState {
+fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> StageState {
     let stage = &input.stages.settings()[index];
-    let is_rolling_out = input.is_rolling_out();
-    if is_rolling_out && report.failed > stage.failures(report.clusters) {
+    // Also after the rollout: a cluster that was deferred, or is new, has not had its turn.
+    if report.failed > stage.failures(report.clusters) {
         return StageState::Paused;
     }
     if report.pending + report.updating == 0 {
-        return StageState::Complete;
+        return if report.is_unproven() { StageState::Progressing } else { StageState::Complete };
     }
-    // Also after the rollout: a cluster that was deferred, or is new, has not had its turn.
     if report.pending > 0 && !input.is_approved(index) {
         return StageState::AwaitingApproval;
     }
@@ -63,22 +69,18 @@ fn may_retry<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decisio
     let (stage, report) = (&input.stages.settings()[index], &decision.stages[index]);
     let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
     let refused = own.filter(|(_, progress)| progress.is_refused()).count();
-    let is_stopped = input.is_rolling_out() && report.failed - refused > stage.failures(report.clusters);
+    let is_stopped = report.failed - refused > stage.failures(report.clusters);
     !input.is_paused && input.is_approved(index) && !is_stopped
 }
 
 /// Installs the current revision on new clusters of the stage `index`, which the rollout has not
 /// reached.
-fn installs<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> Vec<super::member::Write> {
+fn installs<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision) -> Vec<Write> {
     let current = input.current.filter(|_| input.is_rolling_out() && !input.is_paused);
     let Some(current) = current.filter(|current| input.may_install(index, current)) else { return Vec::new() };
-    let stage = &input.stages.settings()[index];
-    let own = || input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
-    let is_installing = |member: &Member| {
-        member.is_touched(current, None, input.contents) && !member.is_ready() && member.unavailable.is_none()
-    };
-    let installing = own().filter(|(member, _)| is_installing(member)).count();
-    let free = stage.concurrency(decision.stages[index].clusters).saturating_sub(installing);
-    let new = own().filter(|(member, progress)| member.is_new() && matches!(progress, Progress::Pending));
-    new.take(free).flat_map(|(member, _)| member.writes(current, input.contents)).collect()
+    let (stage, report) = (&input.stages.settings()[index], &decision.stages[index]);
+    let free = stage.concurrency(report.clusters).saturating_sub(report.updating + report.others);
+    let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
+    let new = own.filter(|(member, progress)| member.is_new() && matches!(progress, Progress::Pending));
+    new.take(free).flat_map(|(member, _): (&Member, _)| member.writes(current, input.contents)).collect()
 }

@@ -3,13 +3,14 @@
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::label::{
-    FLEET, FLEET_ANNOTATIONS, FLEET_CLUSTER, FLEET_CONTENT, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT, GROUP,
-    VERSION,
+    FLEET, FLEET_ANNOTATIONS, FLEET_CLUSTER, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION,
+    FLEET_UPDATED_AT, GROUP, VERSION,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::member::Wanted;
+use super::outcome::Outcome;
 
 /// Maximum length of a label value, and of the names of children, in characters.
 const MAX_LABEL: usize = 63;
@@ -55,8 +56,10 @@ pub fn wanted(template: &Template) -> Wanted {
 pub struct Record {
     /// Its revision.
     pub revision: String,
-    /// The revision before.
+    /// The last revision before that was installed successfully.
     pub previous: Option<String>,
+    /// What came of the update; `None` if an earlier version wrote it.
+    pub outcome: Option<Outcome>,
     /// Time of the last apply of another revision or step (RFC 3339).
     pub updated_at: String,
     /// `spec.version` of this step.
@@ -86,6 +89,7 @@ pub fn manifest(
     annotations.insert(FLEET_REVISION.to_owned(), record.revision.clone());
     annotations.extend(record.previous.clone().map(|previous| (FLEET_PREVIOUS.to_owned(), previous)));
     annotations.insert(FLEET_UPDATED_AT.to_owned(), record.updated_at.clone());
+    annotations.extend(record.outcome.as_ref().map(|outcome| (FLEET_OUTCOME.to_owned(), outcome.to_string())));
     annotations.insert(FLEET_CONTENT.to_owned(), format!("{:032x}", wanted(template).content));
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -140,6 +144,7 @@ mod tests {
         let record = Record {
             revision: "prod-2".into(),
             previous: Some("prod-1".into()),
+            outcome: Some(Outcome::Succeeded),
             updated_at: "2026-01-01T00:00:00Z".into(),
             version: Some("1.22.1".into()),
         };
@@ -152,6 +157,7 @@ mod tests {
         assert_eq!(child["metadata"]["labels"], json!({FLEET: "prod", FLEET_CLUSTER: "eu-1"}));
         assert_eq!(child["metadata"]["annotations"][FLEET_REVISION], "prod-2");
         assert_eq!(child["metadata"]["annotations"][FLEET_PREVIOUS], "prod-1");
+        assert_eq!(child["metadata"]["annotations"][FLEET_OUTCOME], "Succeeded");
         assert_eq!(child["metadata"]["ownerReferences"], json!([owner]));
     }
 }

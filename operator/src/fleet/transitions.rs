@@ -5,14 +5,24 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 7] =
-    ["TooManyFailures", "TooManyClusters", "RollingBack", "RolledBack", "InvalidSpec", "ClustersUnknown", "NoClusters"];
+const WARNINGS: [&str; 9] = [
+    "TooManyFailures",
+    "TooManyClusters",
+    "GracePeriod",
+    "RollingBack",
+    "RolledBack",
+    "WaitingForClusters",
+    "InvalidSpec",
+    "ClustersUnknown",
+    "NoClusters",
+];
 /// Reasons without an event: other events report the same, or nothing happened.
-const SILENT: [&str; 9] = [
+const SILENT: [&str; 10] = [
     "RollingOut",
     "RolloutIncomplete",
     "Complete",
     "NotPaused",
+    "NotPending",
     "NotBlocked",
     "ClustersFailed",
     "ClustersDeferred",

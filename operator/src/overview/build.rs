@@ -165,10 +165,14 @@ fn headline(conditions: &[Condition]) -> Option<&Condition> {
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     let is_true = |condition: &&Condition| condition.status == "True";
     let stopped = |condition: &&Condition| {
-        matches!(condition.reason.as_deref(), Some("AwaitingApproval" | "RolledBack" | "RollingBack"))
+        matches!(
+            condition.reason.as_deref(),
+            Some("AwaitingApproval" | "WaitingForClusters" | "RolledBack" | "RollingBack")
+        )
     };
     find("RemovalBlocked")
         .filter(is_true)
+        .or_else(|| find("RemovalPending").filter(is_true))
         .or_else(|| find("Paused").filter(is_true))
         .or_else(|| find("Progressing").filter(stopped))
         .or_else(|| find("Ready"))

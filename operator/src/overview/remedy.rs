@@ -297,6 +297,8 @@ pub const REMEDIES: &[Remedy] = &[
     permanent("Paused", "Paused", &[], "`knative-operator fleet resume` continues the rollout."),
     permanent("Progressing", "RolledBack", &[], "Correct the spec. The same revision is not tried again."),
     permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
+    permanent("Progressing", "WaitingForClusters", &[], "Make a cluster of the stage available, or change the stages."),
+    permanent("RemovalPending", "GracePeriod", &[], "Select the clusters again, if they must stay."),
     permanent(
         "RemovalBlocked",
         "TooManyClusters",

@@ -10,8 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::common::Condition;
-use super::{ClusterProfileReference, Component};
+use super::Component;
+pub use super::fleet_status::{
+    ClusterAttention, KnativeFleetStatus, RecentRemoval, RemovalStatus, StageState, StageStatus,
+};
 
 /// Spec of a fleet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -182,11 +184,15 @@ pub struct Removal {
     /// Whether the installation is deleted. Defaults to `Delete`.
     #[serde(default)]
     pub policy: RemovalPolicy,
-    /// Maximum number or percentage of clusters that leave at the same time; one may always leave,
-    /// unless it is the last. If more would leave, none does, until the removal is approved.
-    /// Defaults to 10%.
+    /// Maximum number or percentage of the clusters with an installation that leave within 24
+    /// hours; one may always leave, unless it is the last. If more would leave, none does, until
+    /// the removal is approved. Defaults to 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_at_once: Option<IntOrString>,
+    /// Seconds for which a cluster must have left the fleet before its installation is removed.
+    /// Defaults to 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i32>,
 }
 
 /// Whether the installation is deleted.
@@ -197,106 +203,6 @@ pub enum RemovalPolicy {
     Delete,
     /// The resource stays, without its fleet.
     Orphan,
-}
-
-/// Status of a fleet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct KnativeFleetStatus {
-    /// Generation of the spec that the status describes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Conditions: `Ready`, `Progressing`, `Paused` and `RemovalBlocked`.
-    pub conditions: Vec<Condition>,
-    /// The revision that was rolled out completely last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub current_revision: Option<String>,
-    /// The revision of the spec.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub update_revision: Option<String>,
-    /// The contents that the operator stored as revisions, by the names that it gives them now.
-    /// Other ControllerRevisions are not used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub revisions: Option<Vec<String>>,
-    /// Digest of what the fleet rolls out, and where. Approvals are for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rollout_digest: Option<String>,
-    /// First generation with the digest. Earlier approvals don't count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rollout_generation: Option<i64>,
-    /// Number of clusters.
-    pub clusters: i32,
-    /// Number of clusters with the update revision.
-    pub updated: i32,
-    /// Number of clusters on which everything is Ready.
-    pub ready: i32,
-    /// Number of clusters that were not healthy when it was their turn.
-    pub deferred: i32,
-    /// Number of clusters that failed.
-    pub failed: i32,
-    /// The stage in progress.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stage: Option<String>,
-    /// Stages of the rollout.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stages: Vec<StageStatus>,
-    /// Clusters that need attention, at most 20.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub attention: Vec<ClusterAttention>,
-}
-
-/// Status of a stage.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct StageStatus {
-    /// Name.
-    pub name: String,
-    /// State.
-    pub state: StageState,
-    /// Number of clusters.
-    pub clusters: i32,
-    /// Number of clusters with the update revision.
-    pub updated: i32,
-    /// Number of clusters that are being updated.
-    pub updating: i32,
-    /// Number of clusters that failed.
-    pub failed: i32,
-    /// Number of clusters that were not healthy when it was their turn.
-    pub deferred: i32,
-    /// Time of its start (RFC 3339).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub started_at: Option<String>,
-    /// Time of its end (RFC 3339).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<String>,
-}
-
-/// State of a stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum StageState {
-    /// An earlier stage is in progress.
-    #[default]
-    Pending,
-    /// It waits for an approval.
-    AwaitingApproval,
-    /// In progress.
-    Progressing,
-    /// Stopped, because too many clusters failed, or paused.
-    Paused,
-    /// All its clusters are updated, deferred, or failed within the limit.
-    Complete,
-}
-
-/// A cluster that needs attention.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterAttention {
-    /// The ClusterProfile.
-    pub cluster: ClusterProfileReference,
-    /// Reason, for programs.
-    pub reason: String,
-    /// Message, for people.
-    pub message: String,
 }
 
 /// Spec of an approval. Immutable.
@@ -333,19 +239,6 @@ pub struct KnativeFleetApprovalSpec {
     /// Digest of what is approved, and where. The webhook sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-}
-
-impl StageState {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::AwaitingApproval => "AwaitingApproval",
-            Self::Progressing => "Progressing",
-            Self::Paused => "Paused",
-            Self::Complete => "Complete",
-        }
-    }
 }
 
 impl KnativeFleetSpec {

@@ -1,20 +1,24 @@
 //! What a fleet rolls out, and where: the content and the names of its revisions, and the digest
 //! that approvals are bound to.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::api::KnativeFleetSpec;
 use crate::api::fleet::{FleetOverride, Template};
+use crate::api::{Component, KnativeFleetSpec};
 use crate::name::MAX_NAME;
+use crate::version::Version;
 
 /// Length of the digest in the name of a revision, in bytes. The content is compared, too.
 const NAME_DIGEST: usize = 16;
 /// The same, of names that an earlier version gave.
 const EARLIER_NAME_DIGEST: usize = 5;
+/// What the newest version is asked for with, in the table of versions.
+const NEWEST: &str = "latest";
 
 /// What a revision contains: the part of the spec that resources are made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,13 +32,81 @@ pub struct RevisionData {
     /// Overrides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<FleetOverride>,
+    /// The versions that were rolled out for those that the spec asks for without a patch number,
+    /// by kind. So a newer release bundle is another revision.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl RevisionData {
     /// The content of `spec`.
     pub fn of(spec: &KnativeFleetSpec) -> Self {
         let KnativeFleetSpec { serving, eventing, overrides, .. } = spec.clone();
-        Self { serving, eventing, overrides }
+        Self { serving, eventing, overrides, versions: BTreeMap::new() }
+    }
+
+    /// The template of `component`.
+    pub fn template(&self, component: Component) -> Option<&Template> {
+        match component {
+            Component::Serving => self.serving.as_ref(),
+            Component::Eventing => self.eventing.as_ref(),
+        }
+    }
+
+    /// The versions without a patch number that resources of `component` ask for.
+    pub fn floating(&self, component: Component) -> Vec<String> {
+        let Some(template) = self.template(component) else { return Vec::new() };
+        let patches = self.overrides.iter().filter_map(|change| change.patch(component).get("spec")?.get("version"));
+        let all = [template.spec.get("version").unwrap_or(&Value::Null)].into_iter().chain(patches);
+        let mut all: Vec<String> = all
+            .filter(|asked| asked.is_null() || asked.is_string())
+            .filter(|asked| Version::is_floating(asked.as_str()))
+            .map(|asked| normalized(asked.as_str()).to_owned())
+            .collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// The version that was resolved for `asked`, if that has no patch number.
+    pub fn version(&self, component: Component, asked: Option<&str>) -> Option<&str> {
+        self.versions.get(component.kind())?.get(normalized(asked)).map(String::as_str)
+    }
+
+    /// Sets the resolved version in `template` of `component`, with overrides. Own manifests have
+    /// the version that they are given.
+    pub fn pin(&self, component: Component, template: &mut Template) {
+        let manifests = template.spec.get("manifests").and_then(Value::as_array);
+        let asked = template.spec.get("version").and_then(Value::as_str);
+        if manifests.is_some_and(|manifests| !manifests.is_empty()) && asked.is_some_and(Version::is_explicit) {
+            return;
+        }
+        if let Some(version) = self.version(component, asked) {
+            template.spec.insert("version".to_owned(), json!(version));
+        }
+    }
+
+    /// The content with the versions that were rolled out, for a spec that returns to it.
+    #[must_use]
+    pub fn pinned(&self) -> Self {
+        let mut pinned = self.clone();
+        pinned.versions.clear();
+        for (component, template) in
+            [(Component::Serving, pinned.serving.as_mut()), (Component::Eventing, pinned.eventing.as_mut())]
+        {
+            template.into_iter().for_each(|template| self.pin(component, template));
+        }
+        for change in &mut pinned.overrides {
+            for (component, patch) in
+                [(Component::Serving, &mut change.serving), (Component::Eventing, &mut change.eventing)]
+            {
+                let Some(asked) = patch.get_mut("spec").and_then(|spec| spec.get_mut("version")) else { continue };
+                if let Some(version) = self.version(component, asked.as_str()) {
+                    *asked = json!(version);
+                }
+            }
+        }
+        pinned
     }
 
     /// Name of the revision with this content of the fleet called `fleet` with `uid`.
@@ -63,6 +135,11 @@ pub fn digest(spec: &KnativeFleetSpec) -> String {
     let stages = &rollout.stages;
     let content = json!({"placement": placement, "serving": serving, "eventing": eventing, "overrides": overrides, "stages": stages});
     format!("sha256:{}", hex(&Sha256::digest(content.to_string())))
+}
+
+/// `asked` as it is in the table of versions.
+fn normalized(asked: Option<&str>) -> &str {
+    asked.filter(|asked| Version::is_explicit(asked)).unwrap_or(NEWEST)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -124,6 +201,29 @@ mod tests {
         let expected = format!("prod-{}", hex(&Sha256::digest(text)[..5]));
         assert_eq!(data.earlier_name("prod"), expected);
         assert!(data.has_name(&expected, "prod", "1") && !data.has_name(&expected, "test", "1"));
+    }
+
+    #[test]
+    fn floating_versions_are_pinned() {
+        let change = |version: Value| json!({"clusterSelector": {}, "serving": {"spec": {"version": version}}});
+        let patch = json!({"eventing": {"spec": {}}, "overrides": [change(json!("1.21")), change(json!("1.20.3")), change(Value::Null)]});
+        let mut data = RevisionData::of(&spec(&patch));
+        assert_eq!(data.floating(Component::Serving), ["1.21", "1.22", "latest"]);
+        assert_eq!(data.floating(Component::Eventing), ["latest"]);
+        let name = data.name("prod", "1");
+        data.versions =
+            serde_json::from_value(json!({"KnativeServing": {"1.21": "1.21.4", "1.22": "1.22.1"}})).unwrap();
+        assert_ne!(data.name("prod", "1"), name, "another revision");
+        let pinned = json!(data.pinned());
+        assert_eq!(pinned["serving"]["spec"]["version"], "1.22.1");
+        assert_eq!(pinned["overrides"][0]["serving"]["spec"]["version"], "1.21.4");
+        assert_eq!(pinned["overrides"][1]["serving"]["spec"]["version"], "1.20.3");
+        assert_eq!(pinned["eventing"]["spec"], json!({}));
+        let mut own = data.serving.clone().unwrap();
+        own.spec.insert("manifests".to_owned(), json!([{"URL": "a"}]));
+        let before = own.clone();
+        data.pin(Component::Serving, &mut own);
+        assert_eq!(own, before);
     }
 
     #[test]

@@ -77,6 +77,10 @@ pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
     }
     check_stages(&spec.rollout.stages, violations);
     check_limit("spec.removal.maxAtOnce", spec.removal.max_at_once.as_ref(), 1, violations);
+    if spec.removal.grace_period_seconds.is_some_and(|seconds| seconds < 0) {
+        let fix = "set it to a number of seconds";
+        violations.push(LIMIT.at("spec.removal.gracePeriodSeconds", "is negative", fix));
+    }
     if spec.revision_history_limit.is_some_and(|limit| limit < 0) {
         violations.push(LIMIT.at("spec.revisionHistoryLimit", "is negative", "set it to 0 or a higher number"));
     }
@@ -231,6 +235,7 @@ mod tests {
             (stage(json!({"name": "a", "maxFailures": "101%"})), "spec.rollout.stages[0].maxFailures: \"101%\""),
             (stage(json!({"name": "a", "minReadySeconds": -1})), "spec.rollout.stages[0].minReadySeconds"),
             (json!({"removal": {"maxAtOnce": "many"}}), "spec.removal.maxAtOnce: \"many\""),
+            (json!({"removal": {"gracePeriodSeconds": -1}}), "spec.removal.gracePeriodSeconds: is negative"),
             (json!({"revisionHistoryLimit": -1}), "spec.revisionHistoryLimit"),
             // The rules for single resources.
             (json!({"serving": {"spec": {"version": "x"}}}), "spec.serving.spec.version: \"x\" is not a version"),

@@ -27,7 +27,7 @@ fn fleet_counts_a_cluster_once() {
         namespace(&hub, PLACE).await?;
         let mut fleet = knative_fleet::fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
         fleet["spec"]["rollout"] = json!({});
-        fleet["spec"]["removal"] = json!({"maxAtOnce": 1});
+        fleet["spec"]["removal"] = json!({"maxAtOnce": 1, "gracePeriodSeconds": 1});
         apply(&hub, &fleet).await?;
         let one = |status: &knative_operator_shared::api::fleet::KnativeFleetStatus| {
             let reasons: Vec<_> = status.attention.iter().map(|cluster| cluster.reason.as_str()).collect();

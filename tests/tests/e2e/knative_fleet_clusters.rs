@@ -30,7 +30,7 @@ async fn status_of(
     found.await?.and_then(|fleet| fleet.status).ok_or_else(|| "no status".into())
 }
 
-fn attention(status: &KnativeFleetStatus, cluster: &str, reason: &str, part: &str) -> bool {
+pub fn attention(status: &KnativeFleetStatus, cluster: &str, reason: &str, part: &str) -> bool {
     status
         .attention
         .iter()

@@ -162,7 +162,8 @@ fn staged(number: usize) -> Value {
     object
 }
 
-/// Number of updates of each cluster's resource since the last call, by cluster.
+/// Number of updates of each cluster's resource since the last call, by cluster. What came of them
+/// is recorded without taking fields over.
 async fn updates(audit: &mut Audit, client: &Client) -> Result<BTreeMap<String, usize>> {
     let api = Api::<KnativeServing>::namespaced(client.clone(), PLACE);
     let clusters: BTreeMap<String, String> = api
@@ -172,8 +173,11 @@ async fn updates(audit: &mut Audit, client: &Client) -> Result<BTreeMap<String, 
         .filter_map(|s| Some((s.metadata.name?, s.spec.common.cluster_profile_ref?.name)))
         .collect();
     let mut updates = BTreeMap::new();
-    for request in
-        audit.take_all(client).await?.into_iter().filter(|request| request.verb == "patch" && request.code < 300)
+    for request in audit
+        .take_all(client)
+        .await?
+        .into_iter()
+        .filter(|request| request.verb == "patch" && request.forces && request.code < 300)
     {
         let resource = request.target.strip_prefix("knativeservings.operator.knative.dev/");
         if let Some(cluster) = resource.and_then(|name| clusters.get(name)) {

@@ -34,6 +34,7 @@ mod knative_fleet;
 mod knative_fleet_clusters;
 mod knative_fleet_crash;
 mod knative_fleet_guide;
+mod knative_fleet_removal;
 mod lifecycle;
 mod lives;
 mod load;

@@ -100,19 +100,18 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
     let status = parse(&json!(object))?.status.unwrap_or_default();
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let stored = history::revisions(hub, Owner { name: &args.name, uid: &uid, status: &status }).await?;
-    let mut revisions: Vec<_> = stored.into_iter().map(|(revision, _)| revision).collect();
+    let mut revisions = stored.into_iter().map(|(revision, _)| revision);
     let is_current = status.current_revision == status.update_revision;
-    let revision = match &args.to_revision {
-        Some(to) => revisions.into_iter().find(|r| r.name == *to || r.number.to_string() == *to),
-        None if !is_current => revisions.into_iter().find(|r| Some(&r.name) == status.current_revision.as_ref()),
-        None => {
-            revisions.retain(|r| Some(&r.name) != status.update_revision.as_ref() && r.failed_generation.is_none());
-            revisions.pop()
-        }
+    // The last one that was rolled out completely: others may be broken.
+    let last = if is_current { &status.previous_revision } else { &status.current_revision };
+    let revision = match (&args.to_revision, last) {
+        (Some(to), _) => revisions.find(|r| r.name == *to || r.number.to_string() == *to),
+        (None, Some(last)) => revisions.find(|r| r.name == *last),
+        (None, None) => return Err("no other revision was rolled out completely; choose one of `knative-operator fleet history`: --to-revision".to_owned()),
     };
     let revision = revision.ok_or("there is no such revision; see `knative-operator fleet history`")?;
     let spec = object.data.get_mut("spec").and_then(Value::as_object_mut).ok_or("the fleet has no spec")?;
-    let data = json!(revision.data);
+    let data = json!(revision.data.pinned());
     for field in ["serving", "eventing", "overrides"] {
         match data.get(field) {
             Some(value) => drop(spec.insert(field.to_owned(), value.clone())),

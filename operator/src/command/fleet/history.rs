@@ -42,14 +42,15 @@ pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
         let states = [
             (status.current_revision.as_ref() == Some(&revision.name), "current"),
             (status.update_revision.as_ref() == Some(&revision.name), "update"),
-            (revision.failed_generation.is_some(), "failed"),
+            (status.failed_revisions.iter().flatten().any(|failed| *failed == revision.name), "failed"),
         ];
         let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, state)| state).collect();
+        let pinned = revision.data.pinned();
         let version = |template: Option<&Template>| {
             let version = template.map(|template| template.spec.get("version").and_then(Value::as_str));
             version.map_or("", |version| version.unwrap_or("latest")).to_owned()
         };
-        let (serving, eventing) = (version(revision.data.serving.as_ref()), version(revision.data.eventing.as_ref()));
+        let (serving, eventing) = (version(pinned.serving.as_ref()), version(pinned.eventing.as_ref()));
         let number = revision.number.to_string();
         rows.push(row([&number, &revision.name, &created, &serving, &eventing, &states.join(", ")]));
         values.push(json!({"number": revision.number, "revision": revision.name, "created": created, "states": states, "data": revision.data}));

@@ -72,6 +72,9 @@ pub async fn run(hub: &Hub, args: &StatusArgs) -> Result<ExitCode, String> {
 /// Exit status if the rollout ended.
 fn end(fleet: &KnativeFleet) -> Option<ExitCode> {
     let status = fleet.status.as_ref().filter(|status| status.observed_generation == fleet.metadata.generation)?;
+    if status.conditions.iter().any(|c| c.reason.as_deref() == Some("ClustersUnknown")) {
+        return None;
+    }
     let stopped = ["TooManyFailures", "RolledBack", "InvalidSpec"];
     if status.conditions.iter().any(|c| c.reason.as_deref().is_some_and(|reason| stopped.contains(&reason))) {
         return Some(ExitCode::from(1));

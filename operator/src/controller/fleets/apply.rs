@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::StreamExt;
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::label::FLEET_OUTCOME;
+use knative_operator_shared::time::truncate;
 
 use super::observe::Observation;
 use super::state::FleetState;
@@ -14,6 +16,7 @@ use crate::controller::context::Context;
 use crate::fleet::child;
 use crate::fleet::decision::Decision;
 use crate::fleet::member::{Change, Write};
+use crate::fleet::outcome::Outcome;
 use crate::fleet::template::Record;
 
 /// Writes at the same time.
@@ -42,8 +45,10 @@ pub async fn write_all(
 fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>, WriteError>) -> bool {
     let key = (write.cluster.clone(), write.component);
     match (result, &write.change) {
-        (Ok(Some(resource)), _) => {
-            state.refused.remove(&key);
+        (Ok(Some(resource)), change) => {
+            if !matches!(change, Change::Record(_)) {
+                state.refused.remove(&key);
+            }
             state.written.insert(key, (Arc::new(resource), Instant::now()));
             return false;
         }
@@ -65,13 +70,15 @@ async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -
         (Change::Delete, Some(stored)) => return write::delete(&cx.hub, stored).await.map(|()| None),
         (Change::Delete, None) => return Ok(None),
         (Change::Repair { .. }, Some(stored)) => child::record(stored),
-        (Change::Repair { revision, version }, None) => {
-            Record { revision: revision.clone(), previous: None, updated_at: String::new(), version: version.clone() }
+        (Change::Record(outcome), Some(stored)) => {
+            return write::annotate(&cx.hub, stored, FLEET_OUTCOME, Some(&outcome.to_string())).await;
         }
-        (Change::Apply { revision, previous, version }, _) => Record {
+        (Change::Record(_) | Change::Repair { .. }, None) => return Ok(None),
+        (Change::Apply { revision, previous, version, was_ready }, _) => Record {
             revision: revision.clone(),
             previous: previous.clone().filter(|previous| !previous.is_empty()),
-            updated_at: now.round(Unit::Second).unwrap_or(now).to_string(),
+            outcome: Some(Outcome::Progressing { was_ready: *was_ready }),
+            updated_at: truncate(now).to_string(),
             version: version.clone(),
         },
     };
@@ -96,7 +103,7 @@ mod tests {
         let write = |component| Write {
             cluster: cluster.clone(),
             component,
-            change: Change::Apply { revision: "r".to_owned(), previous: None, version: None },
+            change: Change::Apply { revision: "r".to_owned(), previous: None, version: None, was_ready: true },
         };
         let mut state = FleetState::default();
         assert!(record(&mut state, &write(Component::Serving), Err(WriteError::Refused("no".to_owned()))));

@@ -53,13 +53,12 @@ impl Contents<'_> {
         component: Component,
     ) -> Option<Template> {
         let data = self.revisions.get(revision)?;
-        let template = match component {
-            Component::Serving => data.serving.as_ref()?,
-            Component::Eventing => data.eventing.as_ref()?,
-        };
         let no_labels = BTreeMap::new();
+        let labels = self.labels(cluster).unwrap_or(&no_labels);
         // Overrides of a revision were checked before it was stored.
-        overridden(template, &data.overrides, component, self.labels(cluster).unwrap_or(&no_labels)).ok()
+        let mut template = overridden(data.template(component)?, &data.overrides, component, labels).ok()?;
+        data.pin(component, &mut template);
+        Some(template)
     }
 }
 

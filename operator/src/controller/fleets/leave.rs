@@ -1,35 +1,59 @@
 //! Clusters that leave a fleet, and the deletion of a fleet.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
+use futures::{StreamExt, stream};
 use knative_operator_shared::api::fleet::RemovalPolicy;
-use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
+use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet};
 use knative_operator_shared::label::FLEET_FINALIZER;
 use kube::Client;
 
+use super::clusters::Profiles;
 use super::observe::Children;
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
 
-/// Clusters with resources that are not part of the fleet any more, and those whose resources are
-/// being deleted.
-pub fn leaving(
-    children: &Children,
-    clusters: &[ClusterProfileReference],
-) -> (BTreeSet<ClusterProfileReference>, BTreeSet<ClusterProfileReference>) {
-    let clusters: HashSet<_> = clusters.iter().collect();
-    let left = children.own.iter().filter(|((cluster, _), _)| !clusters.contains(cluster));
-    let (mut leaving, mut removed) = (BTreeSet::new(), BTreeSet::new());
-    for ((cluster, _), resource) in left {
-        if resource.is_terminating() {
-            removed.insert(cluster.clone())
-        } else {
-            leaving.insert(cluster.clone())
-        };
+/// Finalizer of an object whose dependents stay (`kubectl delete --cascade=orphan`).
+const ORPHAN: &str = "orphan";
+/// Deletions at the same time.
+const CONCURRENT_DELETIONS: usize = 16;
+
+/// Clusters with resources of the fleet, by whether it selects them.
+#[derive(Debug, Default)]
+pub struct Unselected {
+    /// Those whose ClusterProfile exists: they leave.
+    pub leaving: BTreeSet<ClusterProfileReference>,
+    /// Those whose ClusterProfile does not: nobody asked to uninstall, and the cluster can't be
+    /// reached. They stay as they are, and are selected again when it is back.
+    pub vanished: BTreeSet<ClusterProfileReference>,
+    /// Number of clusters with resources that it selects.
+    pub staying: usize,
+}
+
+impl Unselected {
+    /// The clusters that vanished, with reason and message.
+    pub fn described(&self) -> impl Iterator<Item = (ClusterProfileReference, (&'static str, String))> + '_ {
+        let why = "the ClusterProfile does not exist any more; the installation stays, and is part of the fleet again when it is back; \
+                   to uninstall, delete the resources of the cluster";
+        self.vanished.iter().map(move |cluster| (cluster.clone(), ("ProfileMissing", why.to_owned())))
     }
-    removed.retain(|cluster| !leaving.contains(cluster));
-    (leaving, removed)
+}
+
+/// The clusters with resources that are not among `clusters`, which the fleet selects.
+pub fn unselected(children: &Children, clusters: &[ClusterProfileReference], profiles: &Profiles) -> Unselected {
+    let clusters: HashSet<_> = clusters.iter().collect();
+    let (mut unselected, mut staying) = (Unselected::default(), HashSet::new());
+    for (cluster, _) in children.own.iter().filter(|(_, resource)| !resource.is_terminating()).map(|(key, _)| key) {
+        match (clusters.contains(cluster), profiles.contains_key(cluster)) {
+            (true, _) => drop(staying.insert(cluster)),
+            (false, true) => drop(unselected.leaving.insert(cluster.clone())),
+            (false, false) => drop(unselected.vanished.insert(cluster.clone())),
+        }
+    }
+    unselected.staying = staying.len();
+    unselected
 }
 
 /// Deletes or orphans the resources of `clusters`.
@@ -39,22 +63,25 @@ pub async fn remove(
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
 ) -> Result<(), WriteError> {
-    let mut outcome = Ok(());
-    for (_, resource) in
-        children.own.iter().filter(|((cluster, _), resource)| clusters.contains(cluster) && !resource.is_terminating())
-    {
-        let removed = match policy {
-            RemovalPolicy::Delete => write::delete(hub, resource).await,
-            RemovalPolicy::Orphan => write::orphan(hub, resource).await,
-        };
-        // One that changed a moment ago doesn't keep the others; it is tried again.
-        outcome = outcome.and(removed);
-    }
-    outcome
+    let own = children.own.iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
+    let own: Vec<Arc<Knative>> = own.map(|(_, resource)| Arc::clone(resource)).collect();
+    let removals = own.into_iter().map(|resource| async move {
+        match policy {
+            RemovalPolicy::Delete => write::delete(hub, &resource).await,
+            RemovalPolicy::Orphan => write::orphan(hub, &resource).await,
+        }
+    });
+    // One that changed a moment ago doesn't keep the others; it is tried again.
+    let removed: Vec<_> = stream::iter(removals).buffer_unordered(CONCURRENT_DELETIONS).collect().await;
+    removed.into_iter().collect()
 }
 
 /// What the deletion of a fleet does to its clusters, if that can be read.
 pub fn policy(stored: &StoredFleet) -> Option<RemovalPolicy> {
+    let finalizers = stored.fleet.metadata.finalizers.iter().flatten();
+    if finalizers.into_iter().any(|finalizer| finalizer == ORPHAN) {
+        return Some(RemovalPolicy::Orphan);
+    }
     match &stored.unreadable {
         None => Some(stored.fleet.spec.removal.policy),
         Some(unreadable) => unreadable.removal,
@@ -96,11 +123,10 @@ pub async fn finalize(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Request, Response};
-    use knative_operator_shared::api::{Component, Knative, KnativeServing};
+    use knative_operator_shared::api::{Component, KnativeServing};
     use kube::client::Body;
     use serde_json::json;
 

@@ -15,6 +15,7 @@ mod observe;
 mod permitted;
 mod publish;
 mod reconcile;
+mod removals;
 mod state;
 mod store;
 mod write;

@@ -7,13 +7,13 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Comp
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
-use knative_operator_shared::version::Version;
 use serde_json::Value;
 
 use super::contents::Contents;
 use crate::fleet::child;
 use crate::fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
 use crate::fleet::template::{Record, child_name, manifest};
+use crate::fleet::timer::Elapsed;
 
 /// A cluster and a component.
 pub type ChildKey = (ClusterProfileReference, Component);
@@ -36,7 +36,7 @@ impl Children {
             let key = (cluster, resource.component());
             if is_owned(fleet, &resource) {
                 children.own.insert(key, resource);
-            } else if !resource.is_terminating() {
+            } else if !resource.is_terminating() || !children.others.contains_key(&key) {
                 children.others.insert(key, resource);
             }
         }
@@ -48,7 +48,8 @@ impl Children {
         let clusters: HashSet<_> = clusters.iter().collect();
         let own = &mut self.own;
         self.others.retain(|key, resource| {
-            let adopts = clusters.contains(&key.0) && !own.contains_key(key) && is_adoptable(fleet, resource);
+            let is_free = !own.contains_key(key) && !resource.is_terminating();
+            let adopts = is_free && clusters.contains(&key.0) && is_adoptable(fleet, resource);
             if adopts {
                 own.insert(key.clone(), Arc::clone(resource));
             }
@@ -125,9 +126,10 @@ impl Observation<'_> {
         let no_labels = BTreeMap::new();
         let labels = profile.and_then(|profile| profile.metadata.labels.as_ref()).unwrap_or(&no_labels);
         let key = |component| (cluster.clone(), component);
-        let own = self.components.iter().filter_map(|component| self.children.own.get(&key(*component)));
-        let unavailable =
-            unhealthy(profile.map(Arc::as_ref)).or_else(|| own.into_iter().find_map(|child| child::unreachable(child)));
+        let own = || self.components.iter().filter_map(|component| self.children.own.get(&key(*component)));
+        let unavailable = unhealthy(profile.map(Arc::as_ref))
+            .or_else(|| own().find_map(|child| child::unreachable(child)))
+            .or_else(|| self.components.iter().find_map(|component| self.former(&key(*component))));
         let child = |component: &Component| Child {
             component: *component,
             conflict: self.conflict(&key(*component)),
@@ -137,14 +139,23 @@ impl Observation<'_> {
             cluster: cluster.clone(),
             stage: self.stages.index_of(labels),
             unavailable,
+            hub_fault: own().find_map(|child| child::hub_fault(child)),
+            elapsed: Elapsed::default(),
             refused: self.refused.get(cluster).cloned(),
             children: self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect(),
         }
     }
 
+    /// The other resource of a cluster that is being deleted: what it installed is being removed.
+    fn former(&self, key: &ChildKey) -> Option<String> {
+        let other = self.children.others.get(key).filter(|other| other.is_terminating())?;
+        let kind = other.component();
+        Some(format!("{kind} {}/{}, which used the cluster, is being deleted", other.namespace(), other.name()))
+    }
+
     /// The other resource that uses a cluster, unless the fleet has one, too.
     fn conflict(&self, key: &ChildKey) -> Option<String> {
-        let Some(other) = self.children.others.get(key) else {
+        let Some(other) = self.children.others.get(key).filter(|other| !other.is_terminating()) else {
             let older = self.claims.get(key).filter(|_| !self.children.own.contains_key(key))?;
             return Some(format!("the older KnativeFleet {older} selects the cluster, too"));
         };
@@ -170,15 +181,14 @@ impl Observation<'_> {
             return applied.clone();
         }
         let manifest = self.manifest(&key, &record);
-        let versions: &[Version] = self.contents.versions(stored.component());
-        let mut applied = child::applied(stored, manifest.as_ref(), versions);
+        let mut applied = child::applied(stored, manifest.as_ref());
         let has_revision = stored.annotation(FLEET_REVISION).is_some();
         if !has_revision || !is_owned(self.fleet, stored) {
             match self.revision_of(cluster, stored.component(), &applied) {
                 // Of another fleet, with the same content: it becomes one of this fleet.
                 Some(revision) if has_revision => (applied.revision, applied.has_drifted) = (revision, true),
                 // It is not a resource of the fleet yet.
-                _ => (applied.content, applied.since) = (0, jiff::Timestamp::UNIX_EPOCH),
+                _ => (applied.content, applied.since, applied.outcome) = (0, jiff::Timestamp::UNIX_EPOCH, None),
             }
         }
         cache.insert(key, (Arc::clone(stored), wanted, applied.clone()));

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
 use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
+use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::clusters::{Unpermitted, claims, clusters};
@@ -16,7 +17,8 @@ use super::contents::Contents;
 use super::duplicates::{Shared, shared};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
-use super::state::{FleetState, Next, REFUSED_RETRY};
+use super::removals::{self, Installed, Removals};
+use super::state::{FleetState, Next, REFUSED_RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave};
@@ -25,9 +27,11 @@ use crate::controller::context::Context;
 use crate::fleet::approval::{self, Rollout};
 use crate::fleet::decision::Input;
 use crate::fleet::member::Member;
-use crate::fleet::removal::{self, Removal};
+use crate::fleet::removal::Leavers;
 use crate::fleet::revision::{self, Owner, RevisionData, Revisions};
 use crate::fleet::status;
+use crate::fleet::timer::Elapsed;
+use crate::fleet::versions::{self, VersionSources};
 
 /// Delay before a pass that failed is retried.
 pub const RETRY: Duration = Duration::from_secs(5);
@@ -106,9 +110,12 @@ async fn pass(
     };
     children.adopt(fleet, &clusters);
 
-    let (data, owner) = (RevisionData::of(&fleet.spec), owner(fleet));
+    let versions =
+        Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
+    let owner = owner(fleet);
     let revisions = own_revisions(cx, store, fleet, state);
     let mut stored_status = state.stored_status(fleet);
+    let data = resolved(cx, fleet, &revisions, &stored_status, &children, &versions);
     let update = revision::name_of(&revisions, &data, of(fleet, &stored_status));
     if record(cx, fleet, &revisions, &data, &mut stored_status).await? {
         state.status = Some(stored_status.clone());
@@ -122,8 +129,6 @@ async fn pass(
     let mut known: BTreeMap<&str, &RevisionData> =
         revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
     known.insert(&update, &data);
-    let versions =
-        Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
     let cache = std::mem::take(&mut state.contents);
     let contents = Contents { revisions: known, profiles: &all_profiles, versions: &versions, cache: &cache };
     let components: BTreeSet<Component> =
@@ -143,23 +148,34 @@ async fn pass(
         claims: &claims,
         occupied: &shared.occupied,
     };
-    let uncounted = uncounted(cx, fleet, &clusters, &children, &shared, state).await;
+    let unselected = leave::unselected(&children, &clusters, &all_profiles);
+    let mut uncounted = uncounted(cx, fleet, &clusters, &children, &shared, state).await;
+    uncounted.extend(unselected.described());
     let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster));
-    let members: Vec<Member> = counted.map(|cluster| observation.member(cluster, &mut state.observed)).collect();
+    let mut members: Vec<Member> = counted.map(|cluster| observation.member(cluster, &mut state.observed)).collect();
+    let current = stored_status.current_revision.clone();
+    let current = current.as_deref().filter(|current| contents.revisions.contains_key(current));
+    let generation = meta.generation.unwrap_or_default();
+    let observe =
+        |member: &mut Member| member.elapsed = observe(member, (&update, current, generation), &contents, state);
+    members.iter_mut().for_each(observe);
+    state.timers.retain(clusters.iter());
     state.observed.retain(|key, _| children.own.contains_key(key));
 
-    let failed_generation = revisions.get(&update).and_then(|revision| revision.failed_generation);
     let digest = content::digest(&fleet.spec);
-    let since = approval::since(&stored_status, &update, &digest, meta.generation.unwrap_or_default());
+    let since = approval::since(&stored_status, &update, &digest, generation);
+    let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
+    let has_failed = failed.contains(&update);
+    stored_status.failed_revisions = Some(failed);
     let approvals = approved(store, fleet, &digest, since);
-    let current = stored_status.current_revision.as_deref().filter(|current| contents.revisions.contains_key(current));
     let input = Input {
         stages: &stages,
         members: &members,
         uncounted: &uncounted,
         current,
         update: &update,
-        has_failed: failed_generation.is_some() && failed_generation == meta.generation,
+        has_failed,
+        generation,
         on_failure: fleet.spec.rollout.on_failure,
         is_paused: fleet.spec.rollout.paused,
         approvals: &approvals,
@@ -169,26 +185,19 @@ async fn pass(
     let decision = input.decide();
     state.duration = started.elapsed();
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
-    if decision.mark_failed {
-        write::mark_failed(&cx.hub, namespace, &update, meta.generation.unwrap_or_default()).await?;
+    if decision.mark_failed && !has_failed {
+        mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
     }
     let has_failures = apply::write_all(cx, &observation, &decision, state).await;
-    let (leaving, removed) = leave::leaving(&children, &clusters);
-    let staying = members.len();
+    let installed = Installed { children: &children, unselected: &unselected };
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
-    let guarded = removal::guard(leaving.clone(), &removed, staying, fleet.spec.removal.max_at_once.as_ref(), approved);
-    let removal_delay = state.removal_delay(&leaving);
-    let blocked = match &guarded {
-        Removal::Allowed(_) if removal_delay.is_some() => None,
-        Removal::Allowed(clusters) => {
-            leave::remove(&cx.hub, fleet.spec.removal.policy, &children, clusters).await?;
-            None
-        }
-        Removal::Blocked { name, limit } => Some((name.as_str(), leaving.iter().collect::<Vec<_>>(), *limit)),
-    };
-    let mut new = status::status(&stored_status, meta.generation, &input, &decision, blocked.as_ref());
+    let Removals { decision: removal, mut failed } =
+        removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
+    let leaving: Vec<_> = unselected.leaving.iter().collect();
+    let leavers = Leavers { clusters: &leaving, decision: &removal };
+    let mut new = status::status(&stored_status, meta.generation, &input, &decision, &leavers);
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
-    let used: BTreeSet<&str> = used(&children, &update, new.current_revision.as_deref());
+    let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
     for obsolete in revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used) {
         if let Some(names) = new.revisions.as_mut() {
             let name = revisions.get(&obsolete).map(|revision| revision.data.name(name, of_uid(fleet)));
@@ -196,22 +205,50 @@ async fn pass(
         }
         // It is no revision of somebody else until the watch reports its deletion.
         state.ignored.insert(obsolete.clone());
-        write::delete_revision(&cx.hub, namespace, &obsolete).await?;
+        failed = failed.or(write::delete_revision(&cx.hub, namespace, &obsolete).await.err());
     }
-    let wake = decision.wake.map(|wake| wait(wake, input.now));
+    let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
     contents.forget_others(&clusters);
     drop(contents);
     state.contents = cache;
     let published = publish(cx, fleet, state, new).await?;
+    failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty()).then_some(REFUSED_RETRY);
     Ok(soonest([
         published,
         wake.map_or(Next::AwaitChange, Next::After),
         refused.map_or(Next::AwaitChange, Next::After),
         if state.unpermitted.is_empty() { Next::AwaitChange } else { Next::After(state.answers.retry()) },
-        removal_delay.map_or(Next::AwaitChange, Next::After),
+        if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
         if has_failures { Next::After(RETRY) } else { Next::AwaitChange },
     ]))
+}
+
+/// How long `member` has been in its state, in the rollout of a revision after another one to the
+/// fleet in a generation.
+fn observe(
+    member: &Member,
+    (update, current, generation): (&str, Option<&str>, i64),
+    contents: &Contents<'_>,
+    state: &mut FleetState,
+) -> Elapsed {
+    let revision = member.other_in_progress(update, current, contents).unwrap_or(update);
+    let phase = member.phase(revision, contents);
+    state.timers.observe(&member.cluster, member.written(generation), phase, uptime())
+}
+
+/// Records that the rollout of `update` failed.
+async fn mark_failed(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    update: &str,
+    status: &mut KnativeFleetStatus,
+    state: &mut FleetState,
+) -> Result<(), WriteError> {
+    status.failed_revisions.get_or_insert_default().push(update.to_owned());
+    write::status(&cx.hub, fleet, status).await?;
+    state.status = Some(status.clone());
+    Ok(())
 }
 
 /// Reports with `message` that the clusters are not known. Nothing is written for them.
@@ -234,8 +271,8 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn wait(until: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(until.duration_since(now)).unwrap_or_default() + Duration::from_millis(50)
+fn wait(left: SignedDuration) -> Duration {
+    Duration::try_from(left).unwrap_or_default() + Duration::from_millis(50)
 }
 
 fn soonest(all: impl IntoIterator<Item = Next>) -> Next {
@@ -255,10 +292,32 @@ fn owner(fleet: &KnativeFleet) -> Value {
 }
 
 /// Names of the revisions that are used.
-fn used<'a>(children: &'a Children, update: &'a str, current: Option<&'a str>) -> BTreeSet<&'a str> {
+fn used<'a>(children: &'a Children, update: &'a str, rolled_out: [&'a Option<String>; 2]) -> BTreeSet<&'a str> {
     let names = [knative_operator_shared::label::FLEET_REVISION, knative_operator_shared::label::FLEET_PREVIOUS];
     let of_children = children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name)));
-    of_children.chain([update]).chain(current).collect()
+    of_children.chain([update]).chain(rolled_out.into_iter().flatten().map(String::as_str)).collect()
+}
+
+/// What `fleet` rolls out, with the versions that its spec means now.
+fn resolved(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    revisions: &Revisions,
+    status: &KnativeFleetStatus,
+    children: &Children,
+    available: &[(Component, Vec<Version>)],
+) -> RevisionData {
+    let before = status.update_revision.as_ref().and_then(|update| revisions.get(update));
+    let installed =
+        children.own.iter().filter_map(|((_, component), child)| Some((*component, child.installed_version()?)));
+    let installed: Vec<_> = installed.collect();
+    let sources = VersionSources {
+        available,
+        before: before.map(|revision| &revision.data),
+        installed: &installed,
+        keeps_installed: cx.library.keeps_installed,
+    };
+    versions::resolved(RevisionData::of(&fleet.spec), &sources)
 }
 
 /// The revisions of `fleet`. Publishes an event, once, about each one that only claims to be.

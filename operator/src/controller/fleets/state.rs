@@ -1,15 +1,18 @@
 //! What is kept between passes over a fleet. Nothing of it is needed after a restart.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
+use jiff::SignedDuration;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 
 use super::contents;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
-use crate::fleet::member::{Progress, Refused};
+use crate::fleet::member::Refused;
+use crate::fleet::progress::Progress;
+use crate::fleet::timer::Timers;
 
 /// Time between a change and a pass, in which further changes are collected.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -19,9 +22,13 @@ const DEBOUNCE_PASSES: u32 = 20;
 const WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time after which a refused write is tried again.
 pub const REFUSED_RETRY: Duration = Duration::from_secs(30);
-/// Time for which clusters must be gone before they leave a fleet: a definition that is deleted
-/// takes its objects with it one after another.
-const REMOVAL_DELAY: Duration = Duration::from_secs(5);
+/// About the start of the process. Nothing sets this clock.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// Time since the start of the process.
+pub fn uptime() -> SignedDuration {
+    SignedDuration::try_from(START.elapsed()).unwrap_or(SignedDuration::MAX)
+}
 
 /// When a fleet is reconciled next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +64,10 @@ pub struct FleetState {
     pub answers: Answers,
     /// Clusters that the fleet selects, and may not have.
     pub unpermitted: BTreeSet<ClusterProfileReference>,
-    /// Clusters that leave the fleet, and since when.
-    leaving: Option<(BTreeSet<ClusterProfileReference>, Instant)>,
+    /// How long clusters have been in their state.
+    pub timers: Timers,
+    /// Clusters that leave the fleet, and since when this process observes it.
+    leaving: HashMap<ClusterProfileReference, Instant>,
 }
 
 impl FleetState {
@@ -98,6 +107,11 @@ impl FleetState {
         self.status.clone().or_else(|| fleet.status.clone()).unwrap_or_default()
     }
 
+    /// Keeps `resource` of `key`, which was written, until the watch reports it.
+    pub fn keep_written(&mut self, key: &ChildKey, resource: Option<Knative>) {
+        self.written.extend(resource.map(|resource| (key.clone(), (Arc::new(resource), Instant::now()))));
+    }
+
     /// Replaces resources with newer ones that were written.
     pub fn merge_written(&mut self, children: &mut Children) {
         let version =
@@ -112,16 +126,16 @@ impl FleetState {
         });
     }
 
-    /// How long until the clusters `leaving` may leave the fleet; none if they may now.
-    pub fn removal_delay(&mut self, leaving: &BTreeSet<ClusterProfileReference>) -> Option<Duration> {
-        if leaving.is_empty() {
-            self.leaving = None;
-            return None;
-        }
-        let since = match &self.leaving {
-            Some((known, since)) if known == leaving => *since,
-            _ => self.leaving.insert((leaving.clone(), Instant::now())).1,
-        };
-        REMOVAL_DELAY.checked_sub(since.elapsed())
+    /// How long this process has observed that each of `leaving` leaves.
+    pub fn observe_leaving(
+        &mut self,
+        leaving: &BTreeSet<ClusterProfileReference>,
+    ) -> HashMap<ClusterProfileReference, SignedDuration> {
+        self.leaving.retain(|cluster, _| leaving.contains(cluster));
+        let observed = leaving.iter().map(|cluster| {
+            let since = self.leaving.entry(cluster.clone()).or_insert_with(Instant::now);
+            (cluster.clone(), SignedDuration::try_from(since.elapsed()).unwrap_or_default())
+        });
+        observed.collect()
     }
 }

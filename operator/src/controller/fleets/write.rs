@@ -5,7 +5,7 @@ use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FAILED, FLEET_FIELD_MANAGER};
+use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT};
 use knative_operator_shared::rules;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -76,6 +76,22 @@ pub async fn delete(client: &Client, resource: &Knative) -> Result<(), WriteErro
     }
 }
 
+/// Sets the annotation `name` of `resource`, or removes it; returns the stored resource.
+pub async fn annotate(
+    client: &Client,
+    resource: &Knative,
+    name: &str,
+    value: Option<&str>,
+) -> Result<Option<Knative>, WriteError> {
+    // Not of another resource that has the name now.
+    let patch = json!({"metadata": {"uid": resource.meta().uid, "annotations": {name: value}}});
+    let (component, params) = (resource.component(), patch_as(FLEET_FIELD_MANAGER));
+    match api(client, component, resource.namespace()).patch(resource.name(), &params, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        patched => Ok(parsed(component, &patched?)),
+    }
+}
+
 /// Removes `resource` from its fleet and leaves it as it is. A fleet that selects its cluster
 /// adopts it.
 pub async fn orphan(client: &Client, resource: &Knative) -> Result<(), WriteError> {
@@ -84,7 +100,7 @@ pub async fn orphan(client: &Client, resource: &Knative) -> Result<(), WriteErro
         "resourceVersion": resource.meta().resource_version,
         "ownerReferences": owners.collect::<Vec<_>>(),
         "labels": {FLEET: null},
-        "annotations": {ADOPT: "true"},
+        "annotations": {ADOPT: "true", FLEET_LEFT_AT: null},
     }});
     let params = patch_as(FLEET_FIELD_MANAGER);
     match api(client, resource.component(), resource.namespace())
@@ -104,13 +120,6 @@ pub async fn store_revision(client: &Client, manifest: &Value) -> Result<(), Wri
     Ok(api.patch(name, &params, &Patch::Apply(manifest)).await.map(drop)?)
 }
 
-/// Records that the rollout of revision `name` failed in `generation`.
-pub async fn mark_failed(client: &Client, namespace: &str, name: &str, generation: i64) -> Result<(), WriteError> {
-    let patch = json!({"metadata": {"annotations": {FLEET_FAILED: generation.to_string()}}});
-    let api = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
-    Ok(api.patch_metadata(name, &patch_as(FLEET_FIELD_MANAGER), &Patch::Merge(patch)).await.map(drop)?)
-}
-
 /// Deletes the revision `name`.
 pub async fn delete_revision(client: &Client, namespace: &str, name: &str) -> Result<(), WriteError> {
     let api = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
@@ -126,7 +135,16 @@ pub async fn status(client: &Client, fleet: &KnativeFleet, status: &KnativeFleet
     let api = Api::<KnativeFleet>::namespaced(client.clone(), namespace.unwrap_or_default());
     let mut patch = json!({"status": status});
     // Fields that are not set now may have been set before.
-    for field in ["currentRevision", "updateRevision", "stage", "stages", "attention"] {
+    for field in [
+        "currentRevision",
+        "previousRevision",
+        "updateRevision",
+        "failedRevisions",
+        "removals",
+        "stage",
+        "stages",
+        "attention",
+    ] {
         if patch["status"].get(field).is_none() {
             patch["status"][field] = Value::Null;
         }

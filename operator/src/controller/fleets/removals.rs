@@ -1,0 +1,141 @@
+//! Removes clusters from a fleet: records since when they have left, decides, records what is
+//! removed, and removes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::label::FLEET_LEFT_AT;
+
+use super::leave::{self, Unselected};
+use super::observe::Children;
+use super::state::FleetState;
+use super::write::{self, WriteError};
+use crate::controller::context::Context;
+use crate::fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput};
+
+/// Writes at the same time.
+const CONCURRENT_WRITES: usize = 16;
+
+/// What was done, and the first write that failed.
+pub struct Removals {
+    /// What was decided.
+    pub decision: RemovalDecision,
+    /// A write that failed. It is tried again.
+    pub failed: Option<WriteError>,
+}
+
+/// What is installed.
+pub struct Installed<'a> {
+    /// The resources of the fleet.
+    pub children: &'a Children,
+    /// Clusters that the fleet does not select.
+    pub unselected: &'a Unselected,
+}
+
+/// Advances the removal of the unselected clusters.
+pub async fn advance(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    status: &mut KnativeFleetStatus,
+    installed: &Installed<'_>,
+    state: &mut FleetState,
+    is_approved: impl Fn(&str) -> bool,
+) -> Removals {
+    let Installed { children, unselected } = *installed;
+    let leaving = leaving(children, &unselected.leaving, state);
+    let removal = &fleet.spec.removal;
+    let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
+    let before = status.removals.clone().unwrap_or_default();
+    let input = RemovalInput {
+        leaving: &leaving,
+        staying: unselected.staying,
+        max_at_once: removal.max_at_once.as_ref(),
+        grace,
+        is_paused: fleet.spec.rollout.paused,
+        record: &before,
+        now: Timestamp::now(),
+    };
+    let decision = input.decide(is_approved);
+    let mut failed = mark(cx, children, &leaving, decision.since, state).await.err();
+    if !decision.remove.is_empty() {
+        let removed = remove(cx, fleet, status, children, &decision, state).await;
+        failed = failed.or(removed.err());
+    }
+    Removals { decision, failed }
+}
+
+fn leaving(
+    children: &Children,
+    clusters: &BTreeSet<ClusterProfileReference>,
+    state: &mut FleetState,
+) -> BTreeMap<ClusterProfileReference, Leaving> {
+    let observed = state.observe_leaving(clusters);
+    let leaving = |cluster: &ClusterProfileReference| {
+        let own = children.own.iter().filter(|((of, _), resource)| of == cluster && !resource.is_terminating());
+        let times: Option<Vec<Timestamp>> = own.map(|(_, resource)| left_at(resource)).collect();
+        Leaving {
+            since: times.and_then(|times| times.into_iter().max()),
+            observed: observed.get(cluster).copied().unwrap_or_default(),
+        }
+    };
+    clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect()
+}
+
+fn left_at(resource: &Knative) -> Option<Timestamp> {
+    resource.annotation(FLEET_LEFT_AT)?.parse().ok()
+}
+
+/// Records `since` in the resources of the clusters `leaving` that have no time yet. Removes the
+/// time from those that are back.
+async fn mark(
+    cx: &Context,
+    children: &Children,
+    leaving: &BTreeMap<ClusterProfileReference, Leaving>,
+    since: Option<Timestamp>,
+    state: &mut FleetState,
+) -> Result<(), WriteError> {
+    let since = since.map(|since| since.to_string());
+    let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
+        let time = || left_at(resource).map_or(since.clone(), |time| Some(time.to_string()));
+        leaving.contains_key(cluster).then(time).flatten()
+    };
+    let mut differing = Vec::new();
+    for (key, resource) in &children.own {
+        let wanted = wanted(&key.0, resource);
+        if resource.annotation(FLEET_LEFT_AT) != wanted.as_deref() && !resource.is_terminating() {
+            differing.push((key.clone(), Arc::clone(resource), wanted));
+        }
+    }
+    let writes = differing.into_iter().map(|(key, resource, wanted)| async move {
+        (key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await)
+    });
+    let written: Vec<_> = stream::iter(writes).buffer_unordered(CONCURRENT_WRITES).collect().await;
+    let mut outcome = Ok(());
+    for (key, result) in written {
+        match result {
+            Ok(resource) => state.keep_written(&key, resource),
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    outcome
+}
+
+/// Removes what `decision` says. It is recorded before: after a crash, it counts.
+async fn remove(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    status: &mut KnativeFleetStatus,
+    children: &Children,
+    decision: &RemovalDecision,
+    state: &mut FleetState,
+) -> Result<(), WriteError> {
+    if status.removals.as_ref() != Some(&decision.record) {
+        status.removals = Some(decision.record.clone());
+        write::status(&cx.hub, fleet, status).await?;
+        state.status = Some(status.clone());
+    }
+    leave::remove(&cx.hub, fleet.spec.removal.policy, children, &decision.remove).await
+}

@@ -1,0 +1,180 @@
+//! The conditions of a fleet.
+
+use jiff::Timestamp;
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
+use knative_operator_shared::api::{ClusterProfileReference, Condition};
+use knative_operator_shared::text::{MAX_MESSAGE, clip};
+use knative_operator_shared::time::truncate;
+
+use super::decision::{Decision, Input};
+use super::member::Contents;
+use super::removal::Leavers;
+use super::rollback;
+
+/// Maximum number of clusters named in a message.
+const MAX_NAMED: usize = 5;
+
+/// A condition: type, and status, reason and message.
+pub type State = (&'static str, bool, &'static str, String);
+
+/// The conditions of a fleet with `status` after `old`.
+pub fn conditions<C: Contents>(
+    old: &KnativeFleetStatus,
+    input: &Input<'_, C>,
+    status: &KnativeFleetStatus,
+    decision: &Decision,
+    leavers: &Leavers<'_>,
+) -> Vec<Condition> {
+    let stages = input.stages.settings().iter().zip(&decision.stages);
+    let unproven: Vec<&str> =
+        stages.filter(|(_, report)| report.is_unproven()).map(|(stage, _)| stage.name.as_str()).collect();
+    let unproven = unproven.as_slice();
+    let states = [
+        paused(input, status),
+        progressing(input, status, unproven),
+        ready(input, status, unproven),
+        removal_pending(input, leavers),
+        removal_blocked(leavers),
+    ];
+    states.into_iter().map(|state| condition(old, state, input.now)).collect()
+}
+
+/// The condition in `state` after those of `old`.
+pub fn condition(old: &KnativeFleetStatus, (type_, is_true, reason, message): State, now: Timestamp) -> Condition {
+    let status = if is_true { "True" } else { "False" };
+    let before = old.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+    let since = before.and_then(|condition| condition.last_transition_time.clone());
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        severity: None,
+        last_transition_time: Some(since.unwrap_or_else(|| truncate(now).to_string())),
+        reason: Some(reason.to_owned()),
+        message: Some(clip(&message, MAX_MESSAGE)),
+    }
+}
+
+fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> State {
+    let stopped = status.stages.iter().find(|stage| stage.state == StageState::Paused);
+    match stopped {
+        _ if input.is_paused => {
+            ("Paused", true, "Paused", "spec.rollout.paused is true; no further cluster is started".to_owned())
+        }
+        Some(stage) if !input.has_failed => {
+            let message = format!(
+                "{} of {} clusters of stage {} failed; no further cluster is started",
+                stage.failed, stage.clusters, stage.name
+            );
+            ("Paused", true, "TooManyFailures", message)
+        }
+        _ => ("Paused", false, "NotPaused", String::new()),
+    }
+}
+
+fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, unproven: &[&str]) -> State {
+    let (type_, update) = ("Progressing", input.update);
+    let Some(stage) = status.stages.iter().find(|stage| stage.state != StageState::Complete) else {
+        if input.has_failed && input.is_rolling_out() {
+            let kept = input.members.iter().filter(|member| rollback::is_kept(member, input)).count();
+            let kept = match kept {
+                0 => String::new(),
+                kept => format!("; clusters that had no revision before keep it: {kept}"),
+            };
+            let message = format!("The rollout of revision {update} failed and was rolled back{kept}; change the spec");
+            return (type_, false, "RolledBack", message);
+        }
+        return (type_, false, "Complete", format!("Revision {update} is rolled out"));
+    };
+    let StageStatus { name, updated, clusters, .. } = stage;
+    if input.has_failed && input.is_rolling_out() {
+        return (
+            type_,
+            true,
+            "RollingBack",
+            format!("The rollout of revision {update} failed; stage {name} is rolled back"),
+        );
+    }
+    let progress = format!("Stage {name}: {updated} of {clusters} clusters have revision {update}");
+    match stage.state {
+        StageState::AwaitingApproval => (
+            type_,
+            false,
+            "AwaitingApproval",
+            format!("{progress}; create a KnativeFleetApproval for the revision and the stage"),
+        ),
+        StageState::Paused => (type_, false, "Paused", progress),
+        _ if unproven.contains(&stage.name.as_str()) => (
+            type_,
+            true,
+            "WaitingForClusters",
+            format!(
+                "{progress}; later stages wait until a cluster of this stage is updated: each is deferred or in conflict"
+            ),
+        ),
+        _ => (type_, true, "RollingOut", progress),
+    }
+}
+
+fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, unproven: &[&str]) -> State {
+    let KnativeFleetStatus { clusters, updated, ready, deferred, failed, .. } = status;
+    let is_rolled_out = !input.is_rolling_out() || status.current_revision.as_deref() == Some(input.update);
+    let message = format!(
+        "{updated} of {clusters} clusters have the revision, {ready} are Ready, {failed} failed, {deferred} are deferred"
+    );
+    match () {
+        () if *clusters == 0 => ("Ready", false, "NoClusters", "spec.placement selects no cluster".to_owned()),
+        () if *failed > 0 => ("Ready", false, "ClustersFailed", message),
+        () if !is_rolled_out || updated < clusters && *deferred == 0 => {
+            let (_, _, reason, _) = progressing(input, status, unproven);
+            ("Ready", false, if reason == "Complete" { "RolloutIncomplete" } else { reason }, message)
+        }
+        () if *deferred > 0 => ("Ready", false, "ClustersDeferred", message),
+        () if ready < clusters => ("Ready", false, "ClustersNotReady", message),
+        () => ("Ready", true, "Ready", message),
+    }
+}
+
+fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> State {
+    let type_ = "RemovalPending";
+    let is_pending = !leavers.clusters.is_empty() && leavers.decision.blocked.is_none();
+    if !is_pending {
+        return (type_, false, "NotPending", String::new());
+    }
+    let clusters = named(leavers.clusters);
+    if input.is_paused {
+        return (
+            type_,
+            true,
+            "Paused",
+            format!("spec.rollout.paused is true; these clusters left the fleet: {clusters}"),
+        );
+    }
+    let until = leavers.decision.until.map(|until| format!(" at {until} or later")).unwrap_or_default();
+    let message = format!(
+        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again",
+        leavers.clusters.len()
+    );
+    (type_, true, "GracePeriod", message)
+}
+
+fn removal_blocked(leavers: &Leavers<'_>) -> State {
+    let Some((name, limit)) = &leavers.decision.blocked else {
+        return ("RemovalBlocked", false, "NotBlocked", String::new());
+    };
+    let (count, clusters) = (leavers.clusters.len(), named(leavers.clusters));
+    let message = match limit {
+        0 => format!("All clusters ({count}) would leave the fleet: {clusters}"),
+        limit => {
+            format!("{count} clusters would leave the fleet, and not more than {limit} may within 24 hours: {clusters}")
+        }
+    };
+    let fix = format!("correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal");
+    ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}"))
+}
+
+/// The first ones of `clusters`, and the number of the others.
+fn named(clusters: &[&ClusterProfileReference]) -> String {
+    let named: Vec<_> = clusters.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let more = clusters.len().saturating_sub(MAX_NAMED);
+    named.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
+}

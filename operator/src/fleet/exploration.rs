@@ -1,0 +1,121 @@
+//! Explores the states of small fleets: from each state that was reached, every action of the
+//! adversary, until no new state is found or the limit is reached. The invariants are in
+//! [`super::invariants`]; besides, a rollout that waits says what for.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use jiff::SignedDuration;
+use knative_operator_shared::api::fleet::{OnFailure, StageState};
+
+use super::model::{Action, World};
+use super::truth::DEADLINE;
+
+/// States of each fleet.
+const LIMIT: usize = 3000;
+
+/// All that a decision can depend on, without times that make no difference any more.
+fn fingerprint(world: &World) -> String {
+    let capped = |time: SignedDuration| time.as_secs().min(3 * DEADLINE) / 10;
+    let members = world.observed().into_iter().enumerate().map(|(index, member)| {
+        let children: Vec<_> = member
+            .children
+            .iter()
+            .map(|child| {
+                child
+                    .applied
+                    .as_ref()
+                    .map(|a| (&a.revision, &a.previous, &a.outcome, a.content, a.ready.is_ok(), a.has_drifted))
+                    .map(|a| format!("{a:?}"))
+            })
+            .collect();
+        let elapsed = (capped(member.elapsed.total), capped(member.elapsed.in_phase));
+        format!(
+            "{children:?} {:?} {:?} {elapsed:?} {}",
+            member.unavailable,
+            member.hub_fault,
+            world.broken.contains(&index)
+        )
+    });
+    let members: Vec<_> = members.collect();
+    let mut approvals: Vec<_> = world.approvals.iter().collect();
+    approvals.sort();
+    format!(
+        "{members:?} {:?} {} {:?} {} {approvals:?} {:?}",
+        world.current, world.update, world.failed, world.paused, world.contents
+    )
+}
+
+/// A rollout that does nothing says what it waits for, or is complete.
+fn check_waiting(world: &World) {
+    let decision = world.decide();
+    if !decision.writes.is_empty() || decision.wake.is_some() || decision.is_complete || decision.mark_failed {
+        return;
+    }
+    let is_explained = decision.stages.iter().find(|stage| stage.state != StageState::Complete).is_none_or(|stage| {
+        let is_waiting = matches!(stage.state, StageState::AwaitingApproval | StageState::Paused);
+        let has_fault = world.members.iter().any(|member| member.hub_fault.is_some());
+        is_waiting || stage.is_unproven() || has_fault || world.failed.contains(world.update) && world.paused
+    });
+    assert!(is_explained, "the rollout waits and does not say what for: {decision:?}");
+}
+
+/// Explores; returns the number of states.
+fn explore(start: World, actions: &[Action]) -> usize {
+    let (mut seen, mut queue) = (HashSet::new(), VecDeque::from([(start, Vec::new())]));
+    while let Some((world, path)) = queue.pop_front() {
+        for action in actions {
+            let path = || path.iter().copied().chain([action]).collect::<Vec<_>>();
+            let mut next = world.clone();
+            let step = AssertUnwindSafe(|| {
+                next.act(action);
+                next.settle();
+                check_waiting(&next);
+            });
+            if let Err(panic) = catch_unwind(step) {
+                eprintln!("after {:?}", path());
+                resume_unwind(panic);
+            }
+            if seen.len() < LIMIT && seen.insert(fingerprint(&next)) {
+                queue.push_back((next, path()));
+            }
+        }
+    }
+    seen.len()
+}
+
+/// What the adversary does to fleets of `clusters`.
+fn actions(clusters: usize) -> Vec<Action> {
+    let mut actions = vec![
+        Action::Tick(30),
+        Action::Tick(DEADLINE),
+        Action::SetClock(7200),
+        Action::SetClock(-7200),
+        Action::Edit("a"),
+        Action::Edit("c"),
+        Action::Approve,
+        Action::Pause(true),
+        Action::Pause(false),
+        Action::Crash(1),
+    ];
+    for index in 0..clusters {
+        for is in [true, false] {
+            actions.extend([Action::Outage(index, is), Action::Break(index, is)]);
+        }
+        actions.extend([Action::Blip(index), Action::Relabel(index)]);
+    }
+    actions.push(Action::HubFault(0, true));
+    actions.push(Action::HubFault(0, false));
+    actions
+}
+
+#[test]
+fn invariants_hold_in_all_reachable_states_of_small_fleets() {
+    // A canary with a soak, then a stage that needs an approval or not.
+    for (approval, on_failure) in [(false, OnFailure::Pause), (true, OnFailure::Pause), (false, OnFailure::Rollback)] {
+        let world = World::new(&[(1, 0, 60, false), (1, 0, 0, approval)], &[0, 1, 1], on_failure);
+        let states = explore(world, &actions(3));
+        eprintln!("{states} states, approval: {approval}, {on_failure:?}");
+        assert!(states >= LIMIT.min(1000), "{states}");
+    }
+}

@@ -1,0 +1,128 @@
+//! What people rely on, in the words of the documents: each decision is compared with what is true,
+//! and not with what the operator computes from it.
+
+use jiff::SignedDuration;
+
+use super::decision::Decision;
+use super::member::{Change, Member};
+use super::model::World;
+use super::truth::{DEADLINE, Truth};
+
+impl World {
+    /// Brings the truth up to date.
+    pub fn observe_truth(&mut self) {
+        let now = self.elapsed;
+        for (index, member) in self.members.iter().enumerate() {
+            let (truth, is_ready) = (&mut self.truth[index], member.is_ready() && member.unavailable.is_none());
+            truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
+            truth.is_done |= is_ready;
+            truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
+            if is_ready || member.hub_fault.is_some() {
+                truth.not_ready = None;
+                // After the rollout, it has recovered.
+                let is_complete = self.current.as_deref() == Some(self.update);
+                truth.failed &= !(is_complete && truth.ready.is_some());
+            } else {
+                let since = *truth.not_ready.get_or_insert(now);
+                let soak = self.stages.settings()[member.stage].min_ready;
+                let is_late = now - since >= SignedDuration::from_secs(DEADLINE);
+                truth.failed |= is_late && truth.was_ready && truth.soaked < soak;
+            }
+        }
+    }
+
+    /// Whether a write is under way on the cluster `index`.
+    fn is_in_flight(&self, index: usize) -> bool {
+        let Truth { written, is_done, .. } = &self.truth[index];
+        let is_late = |written: &SignedDuration| self.elapsed - *written >= SignedDuration::from_secs(DEADLINE);
+        !is_done && written.as_ref().is_some_and(|written| !is_late(written)) && !self.members[index].is_new()
+    }
+
+    /// The clusters that `decision` begins to change: those that get the update revision, or lose a
+    /// component by it.
+    fn begun(&self, decision: &Decision) -> Vec<usize> {
+        let begins = |member: &Member| {
+            let changes = decision.writes.iter().any(|write| {
+                let is_update = match &write.change {
+                    Change::Apply { revision, .. } => *revision == self.update,
+                    Change::Delete => !self.failed.contains(self.update),
+                    _ => false,
+                };
+                write.cluster == member.cluster && is_update
+            });
+            changes && !member.is_started(self.update, self.current.as_deref(), &self.contents)
+        };
+        let all = self.members.iter().enumerate();
+        all.filter(|(_, member)| begins(member)).map(|(index, _)| index).collect()
+    }
+
+    /// Checks `decision`.
+    pub fn check(&self, decision: &Decision) {
+        let begun = self.begun(decision);
+        for index in &begun {
+            let stage = self.members[*index].stage;
+            let settings = &self.stages.settings()[stage];
+            assert!(
+                !self.paused && !self.failed.contains(self.update),
+                "a cluster was begun although the fleet is paused, or the revision failed"
+            );
+            let approved = self.approvals.contains(&(self.update.to_owned(), settings.name.clone()));
+            assert!(!settings.needs_approval || approved, "a cluster was begun without the approval of its stage");
+            for earlier in 0..=stage {
+                self.check_failures(earlier);
+            }
+            for earlier in 0..stage {
+                self.check_stage_before(earlier);
+            }
+        }
+        self.check_concurrency(decision, &begun);
+    }
+
+    fn of_stage(&self, stage: usize) -> impl Iterator<Item = (usize, &Member)> {
+        self.members.iter().enumerate().filter(move |(_, member)| member.stage == stage)
+    }
+
+    /// "If more than `maxFailures` clusters of a stage failed, the operator starts no further
+    /// cluster."
+    fn check_failures(&self, stage: usize) {
+        let (failed, all) = self.of_stage(stage).fold((0, 0), |(failed, all), (index, member)| {
+            let has_update = member.is_touched(self.update, None, &self.contents);
+            (failed + usize::from(has_update && self.truth[index].failed), all + 1)
+        });
+        let limit = self.stages.settings()[stage].failures(all);
+        assert!(failed <= limit, "a cluster was begun after {failed} clusters of stage {stage} failed");
+    }
+
+    /// "No cluster of a stage is written before the stage before has soaked."
+    fn check_stage_before(&self, stage: usize) {
+        let soak = self.stages.settings()[stage].min_ready;
+        let (mut proven, mut all) = (0, 0);
+        for (index, member) in self.of_stage(stage) {
+            all += 1;
+            let truth = &self.truth[index];
+            let is_written = truth.revision == self.update && member.is_touched(self.update, None, &self.contents);
+            if !is_written {
+                proven += usize::from(member.has(self.update, &self.contents));
+                continue;
+            }
+            let is_settled = truth.soaked >= soak || truth.failed || !truth.was_ready;
+            assert!(is_settled, "the next stage was begun before cluster {index} soaked: {truth:?}");
+            proven += usize::from(truth.soaked >= soak || truth.failed);
+        }
+        assert!(all == 0 || proven > 0, "the next stage was begun before any cluster of stage {stage} was updated");
+    }
+
+    /// "At most `maxConcurrent` clusters are updated at the same time."
+    fn check_concurrency(&self, decision: &Decision, begun: &[usize]) {
+        for (stage, settings) in self.stages.settings().iter().enumerate() {
+            let writes = |member: &Member| {
+                let applies = |change: &Change| matches!(change, Change::Apply { .. });
+                decision.writes.iter().any(|write| write.cluster == member.cluster && applies(&write.change))
+            };
+            let busy = self.of_stage(stage).filter(|(index, member)| writes(member) || self.is_in_flight(*index));
+            let (busy, limit) = (busy.count(), settings.concurrency(self.of_stage(stage).count()));
+            let begins = self.of_stage(stage).any(|(index, _)| begun.contains(&index));
+            assert!(!begins || busy <= limit, "{busy} clusters of stage {stage} at the same time");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What came of the last update of a resource. It is recorded in the resource, so that a fault of
+//! a cluster that was updated successfully is never counted as a failure of the update, and so that
+//! a failure stays one until a person changes the fleet.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What came of an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in progress.
+    Progressing {
+        /// Whether the cluster was Ready before. If not, the update can't be what broke it.
+        was_ready: bool,
+    },
+    /// The resource was Ready for long enough.
+    Succeeded,
+    /// It was not Ready in time.
+    Failed {
+        /// Generation of the fleet. In a later one, it is observed again.
+        generation: i64,
+        /// Reason.
+        reason: String,
+    },
+}
+
+/// The text is no outcome.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid outcome of an update")]
+pub struct InvalidOutcome;
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Progressing { was_ready: true } => f.write_str("Progressing"),
+            Self::Progressing { was_ready: false } => f.write_str("Progressing/NotReadyBefore"),
+            Self::Succeeded => f.write_str("Succeeded"),
+            Self::Failed { generation, reason } => write!(f, "Failed/{generation}/{reason}"),
+        }
+    }
+}
+
+impl FromStr for Outcome {
+    type Err = InvalidOutcome;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            None if text == "Progressing" => Ok(Self::Progressing { was_ready: true }),
+            None if text == "Succeeded" => Ok(Self::Succeeded),
+            Some(("Progressing", "NotReadyBefore")) => Ok(Self::Progressing { was_ready: false }),
+            Some(("Failed", rest)) => {
+                let (generation, reason) = rest.split_once('/').ok_or(InvalidOutcome)?;
+                let generation = generation.parse().map_err(|_| InvalidOutcome)?;
+                Ok(Self::Failed { generation, reason: reason.to_owned() })
+            }
+            _ => Err(InvalidOutcome),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcome_round_trips() {
+        for outcome in [
+            Outcome::Progressing { was_ready: true },
+            Outcome::Progressing { was_ready: false },
+            Outcome::Succeeded,
+            Outcome::Failed { generation: 7, reason: "NotReady".to_owned() },
+        ] {
+            assert_eq!(outcome.to_string().parse::<Outcome>().unwrap(), outcome);
+        }
+        for text in ["", "Done", "Failed", "Failed/x/y", "Progressing/x"] {
+            assert!(text.parse::<Outcome>().is_err(), "{text}");
+        }
+    }
+}

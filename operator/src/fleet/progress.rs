@@ -1,0 +1,169 @@
+//! The progress of a cluster toward a revision. A cluster has failed if it was Ready before the
+//! update, and is not after it: also if it is not reachable any more. What can't be observed
+//! because of a fault of the hub has neither succeeded nor failed.
+
+use jiff::SignedDuration;
+use knative_operator_shared::fleet::stage::StageSettings;
+
+use super::member::{Applied, Contents, Member};
+use super::outcome::Outcome;
+use super::timer::Phase;
+
+/// Reason of a cluster with a refused write.
+const REFUSED: &str = "Refused";
+/// Times for which an update may take as long as its deadline and soak together, if the cluster is
+/// Ready in between.
+const MAX_ATTEMPTS: i32 = 2;
+
+/// Progress of a cluster toward a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It has another revision.
+    Pending,
+    /// It has another revision and is unavailable, or was not Ready before the update and is not
+    /// after it, for this reason.
+    Deferred(String),
+    /// The revision is being installed. Observed again after this time, if nothing changes before.
+    Updating(Option<SignedDuration>),
+    /// It has the revision.
+    Updated,
+    /// It has the revision, and was not Ready in time: reason and message.
+    Failed(String, String),
+    /// Another resource, which is not part of the fleet, uses the cluster.
+    Conflict(String),
+}
+
+impl Progress {
+    /// Whether the API server refused a write.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Failed(reason, _) if reason == REFUSED)
+    }
+
+    /// When to observe the cluster again.
+    pub fn wake(&self) -> Option<SignedDuration> {
+        match self {
+            Self::Updating(wake) => *wake,
+            _ => None,
+        }
+    }
+}
+
+/// What the progress of a cluster depends on besides the cluster.
+#[derive(Debug)]
+pub struct Target<'a, C> {
+    /// The revision.
+    pub revision: &'a str,
+    /// The revision that was rolled out completely last.
+    pub current: Option<&'a str>,
+    /// The contents of revisions.
+    pub contents: &'a C,
+    /// Its stage.
+    pub stage: &'a StageSettings,
+    /// Generation of the fleet.
+    pub generation: i64,
+}
+
+impl Member {
+    /// What is recorded about the update to `revision`: for all its resources together.
+    fn outcome(&self, target: &Target<'_, impl Contents>) -> Outcome {
+        let Target { revision, contents, generation, .. } = *target;
+        let is_rolling_out = target.current != Some(revision);
+        let has_all = self.has(revision, contents);
+        let own = || self.applied().filter(|applied| applied.revision == revision || has_all);
+        let failed =
+            own().find(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation));
+        if let Some(Some(failed)) = failed.map(|applied| &applied.outcome) {
+            return failed.clone();
+        }
+        let has_succeeded = |applied: &Applied| match &applied.outcome {
+            Some(Outcome::Succeeded) => true,
+            // An earlier version recorded nothing.
+            None => !is_rolling_out || applied.revision != revision,
+            Some(_) => false,
+        };
+        if own().all(has_succeeded) {
+            return Outcome::Succeeded;
+        }
+        let was_ready = |applied: &Applied| applied.outcome != Some(Outcome::Progressing { was_ready: false });
+        Outcome::Progressing { was_ready: own().all(was_ready) }
+    }
+
+    fn applied(&self) -> impl Iterator<Item = &Applied> {
+        self.children.iter().filter_map(|child| child.applied.as_ref())
+    }
+
+    /// Why it is not Ready: reason and message.
+    pub fn not_ready(&self) -> Option<(String, String)> {
+        let unreachable = self.unavailable.as_ref().map(|why| ("Unreachable".to_owned(), why.clone()));
+        unreachable.or_else(|| self.applied().find_map(|applied| applied.ready.as_ref().err().cloned()))
+    }
+
+    /// Progress toward `target`.
+    pub fn progress(&self, target: &Target<'_, impl Contents>) -> Progress {
+        let Target { revision, current, contents, .. } = *target;
+        if let Some(other) = self.children.iter().find_map(|child| child.conflict.as_ref()) {
+            return Progress::Conflict(other.clone());
+        }
+        let has_all = self.has(revision, contents);
+        let is_terminating = self.applied().any(|applied| applied.is_terminating);
+        let refused = self.refused.as_ref().filter(|refused| refused.revision == revision && !has_all);
+        let refused = refused.map(|refused| Progress::Failed(REFUSED.to_owned(), refused.message.clone()));
+        // Another revision with the same content may be in progress, or have failed.
+        let is_open = |applied: &Applied| applied.outcome.as_ref().is_some_and(|o| *o != Outcome::Succeeded);
+        let is_observed = is_terminating || has_all && self.applied().any(is_open);
+        if !self.is_started(revision, current, contents) && !is_observed {
+            let unavailable = self.unavailable.as_ref().or(self.hub_fault.as_ref());
+            return match (unavailable, has_all, refused) {
+                (_, _, Some(refused)) => refused,
+                (_, true, _) => Progress::Updated,
+                (Some(why), false, _) => Progress::Deferred(why.clone()),
+                (None, false, _) => Progress::Pending,
+            };
+        }
+        match self.outcome(target) {
+            Outcome::Succeeded if has_all => Progress::Updated,
+            Outcome::Failed { reason, .. } => {
+                let (_, message) = self.not_ready().unwrap_or_default();
+                Progress::Failed(reason, message)
+            }
+            Outcome::Progressing { was_ready: false } => self.observed(target, false, refused),
+            _ => self.observed(target, true, refused),
+        }
+    }
+
+    /// The progress of an update that neither succeeded nor failed yet.
+    fn observed(&self, target: &Target<'_, impl Contents>, was_ready: bool, refused: Option<Progress>) -> Progress {
+        let (deadline, soak) = (target.stage.deadline, target.stage.min_ready);
+        let end = (deadline + soak) * MAX_ATTEMPTS - self.elapsed.total;
+        let left = match self.phase(target.revision, target.contents) {
+            Phase::Unknown => return Progress::Updating(None),
+            Phase::Ready(_) if self.elapsed.in_phase >= soak => return Progress::Updated,
+            // It ends, even if the soak is longer than what is left.
+            Phase::Ready(_) => return Progress::Updating(Some(soak - self.elapsed.in_phase)),
+            Phase::NotReady => (deadline - self.elapsed.in_phase).min(end),
+        };
+        if let Some(refused) = refused {
+            return refused;
+        }
+        if left.is_positive() {
+            return Progress::Updating(Some(left));
+        }
+        // The next step between minor versions.
+        let is_ready = self.unavailable.is_none() && self.is_ready();
+        if is_ready && !self.writes(target.revision, target.contents).is_empty() {
+            return Progress::Updating(None);
+        }
+        let late =
+            || ("ProgressDeadlineExceeded".to_owned(), "the resources are not written or deleted yet".to_owned());
+        let (reason, message) = self.not_ready().unwrap_or_else(late);
+        if was_ready {
+            return Progress::Failed(reason, message);
+        }
+        Progress::Deferred(format!("it was not Ready before the update, and is not after it: {reason}: {message}"))
+    }
+
+    /// Whether a refused write of this member is tried again now.
+    pub fn retries(&self, progress: &Progress) -> bool {
+        progress.is_refused() && self.refused.as_ref().is_some_and(|refused| refused.is_due)
+    }
+}

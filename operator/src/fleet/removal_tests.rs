@@ -1,0 +1,163 @@
+//! Tests of the guard of removals.
+
+use super::*;
+
+const HOUR: i64 = 3600;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + seconds).unwrap()
+}
+
+fn cluster(number: usize) -> ClusterProfileReference {
+    ClusterProfileReference { name: format!("{number:04}"), namespace: "n".to_owned() }
+}
+
+/// `count` clusters that left at `since`, which this process has observed for `observed` seconds.
+fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileReference, Leaving> {
+    let one = Leaving { since: Some(at(since)), observed: SignedDuration::from_secs(observed) };
+    (0..count).map(|number| (cluster(number), one.clone())).collect()
+}
+
+/// A fleet at a time; the grace period is an hour.
+struct Case {
+    leaving: BTreeMap<ClusterProfileReference, Leaving>,
+    staying: usize,
+    limit: Option<IntOrString>,
+    paused: bool,
+    record: RemovalStatus,
+    now: i64,
+}
+
+impl Case {
+    fn new(leaving: BTreeMap<ClusterProfileReference, Leaving>, staying: usize) -> Self {
+        Self { leaving, staying, limit: None, paused: false, record: RemovalStatus::default(), now: HOUR }
+    }
+
+    fn approved(&self, is_approved: impl Fn(&str) -> bool) -> RemovalDecision {
+        let input = RemovalInput {
+            leaving: &self.leaving,
+            staying: self.staying,
+            max_at_once: self.limit.as_ref(),
+            grace: GRACE_PERIOD,
+            is_paused: self.paused,
+            record: &self.record,
+            now: at(self.now),
+        };
+        input.decide(is_approved)
+    }
+
+    fn decide(&self) -> RemovalDecision {
+        self.approved(|_| false)
+    }
+}
+
+#[test]
+fn installed_clusters_count_and_selected_ones_do_not() {
+    // A mistyped selector matches 2,000 others, on which nothing is installed: 100 of 100 leave.
+    let decision = Case::new(leaving(100, 0, HOUR), 0).decide();
+    assert!(decision.remove.is_empty() && decision.blocked.is_some(), "{decision:?}");
+}
+
+#[test]
+fn number_of_removals_is_limited() {
+    let removed = |leaving: BTreeMap<_, _>, staying, limit: Option<IntOrString>| {
+        Case { limit, ..Case::new(leaving, staying) }.decide().remove.len()
+    };
+    let percent = || Some(IntOrString::String("50%".to_owned()));
+    for (count, staying, limit, expected) in [
+        (0, 0, None, 0),
+        (1, 3, None, 1),
+        // The last cluster.
+        (1, 0, None, 0),
+        (1, 0, Some(IntOrString::Int(1)), 1),
+        (10, 90, None, 10),
+        (11, 89, None, 0),
+        (2, 3, None, 0),
+        (50, 50, percent(), 50),
+        (51, 49, percent(), 0),
+        (3, 0, Some(IntOrString::Int(3)), 3),
+        (4, 100, Some(IntOrString::Int(3)), 0),
+    ] {
+        assert_eq!(removed(leaving(count, 0, HOUR), staying, limit.clone()), expected, "{count} {staying} {limit:?}");
+    }
+}
+
+#[test]
+fn removals_count_for_a_day() {
+    let mut record = RemovalStatus::default();
+    let mut removed = 0;
+    // Each hour, another cluster of 20 loses its label. Two may leave within a day.
+    for hour in 1..48 {
+        let leaving = leaving(1, hour * HOUR, HOUR);
+        let case = Case { record, now: (hour + 1) * HOUR, ..Case::new(leaving, 19 - removed) };
+        let decision = case.decide();
+        removed += decision.remove.len();
+        assert!(removed <= if hour < 25 { 2 } else { 3 }, "{removed} in hour {hour}: {decision:?}");
+        record = decision.record;
+    }
+    assert_eq!(removed, 3);
+}
+
+#[test]
+fn nothing_is_removed_before_the_grace_period_is_over() {
+    for (since, observed, now, paused, expected) in [
+        (0, HOUR, HOUR, false, 1),
+        (0, HOUR, HOUR, true, 0),
+        (0, HOUR - 1, HOUR, false, 0),
+        (0, HOUR, HOUR - 1, false, 0),
+        // The clock is set, or that of another replica differs.
+        (0, 10, 9 * HOUR, false, 0),
+        (9 * HOUR, HOUR, HOUR, false, 0),
+    ] {
+        let case = Case { paused, now, ..Case::new(leaving(1, since, observed), 5) };
+        let decision = case.decide();
+        assert_eq!(decision.remove.len(), expected, "{since} {observed} {now} {paused}: {decision:?}");
+        assert!(decision.until.is_some());
+    }
+    // The time of a label that flaps starts from zero.
+    let mut flapping = leaving(1, 0, 0);
+    flapping.get_mut(&cluster(0)).unwrap().since = None;
+    let decision = Case::new(flapping, 5).decide();
+    assert_eq!((decision.since, decision.remove.len()), (Some(at(HOUR)), 0));
+}
+
+#[test]
+fn approval_is_for_these_clusters_and_counts_once() {
+    let mut case = Case::new(leaving(4, 0, HOUR), 0);
+    let (name, limit) = case.decide().blocked.unwrap();
+    assert_eq!(limit, 0);
+    let approved = |case: &Case| case.approved(|approved| approved == name);
+    let decision = approved(&case);
+    assert_eq!((decision.remove.len(), decision.blocked.is_none()), (4, true));
+    case.record = decision.record;
+    assert_eq!(case.record.recent[0].clusters, 4);
+    // After a crash, the others follow, and are not counted again.
+    case.leaving.remove(&cluster(0));
+    let decision = case.decide();
+    assert_eq!((decision.remove.len(), &decision.record), (3, &case.record));
+    // They are back, and leave again: the time is another one.
+    let back = Leaving { since: None, observed: SignedDuration::ZERO };
+    case.leaving = (0..4).map(|number| (cluster(number), back.clone())).collect();
+    case.now = 0;
+    let since = approved(&case).since.unwrap();
+    assert_eq!(since, at(1), "later than the removal that was allowed");
+    (case.leaving, case.now) = (leaving(4, 1, HOUR), 9 * HOUR);
+    assert!(approved(&case).blocked.is_some());
+    // Other clusters.
+    case.record = RemovalStatus::default();
+    case.leaving = leaving(5, 0, HOUR);
+    assert!(approved(&case).blocked.is_some());
+}
+
+#[test]
+fn approval_counts_for_clusters_whose_grace_period_is_not_over() {
+    let mut case = Case::new(leaving(2, 0, HOUR), 0);
+    case.leaving.insert(cluster(9), Leaving { since: Some(at(HOUR - 10)), observed: SignedDuration::from_secs(10) });
+    let decision = case.approved(|_| true);
+    assert_eq!(decision.remove.len(), 2);
+    case.record = decision.record;
+    case.leaving.retain(|name, _| *name == cluster(9));
+    assert_eq!((case.decide().remove.len(), case.decide().blocked), (0, None));
+    (case.now, case.leaving.get_mut(&cluster(9)).unwrap().observed) = (3 * HOUR, SignedDuration::from_hours(3));
+    assert_eq!(case.decide().remove.len(), 1);
+}

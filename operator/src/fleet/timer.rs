@@ -1,0 +1,103 @@
+//! How long clusters have been in their state, by observation: the time that passed in this
+//! process while it observed the state. Recorded times are not compared with a clock, because the
+//! clocks of replicas differ and are set. After a restart, times start from zero.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::SignedDuration;
+use knative_operator_shared::api::ClusterProfileReference;
+
+/// The state of a cluster during an update.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Everything is written and Ready, since a transition that was recorded with this time.
+    Ready(jiff::Timestamp),
+    /// Something is missing or not Ready, or the cluster is not reachable.
+    NotReady,
+    /// A fault of the hub hides the state: no time passes.
+    Unknown,
+}
+
+/// How long a cluster has been in its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elapsed {
+    /// Since the last write.
+    pub total: SignedDuration,
+    /// Since it is in its phase.
+    pub in_phase: SignedDuration,
+}
+
+/// An update, and the phase of its cluster.
+#[derive(Clone, Debug)]
+struct Timer {
+    update: u64,
+    phase: Phase,
+    started: SignedDuration,
+    phase_started: SignedDuration,
+}
+
+/// The timers of a fleet.
+#[derive(Clone, Debug, Default)]
+pub struct Timers(HashMap<ClusterProfileReference, Timer>);
+
+impl Timers {
+    /// Observes at `now`, a time since the start of the process, that `cluster` is in `phase` of
+    /// the update with the digest `update`.
+    pub fn observe(
+        &mut self,
+        cluster: &ClusterProfileReference,
+        update: u64,
+        phase: Phase,
+        now: SignedDuration,
+    ) -> Elapsed {
+        let new = Timer { update, phase: phase.clone(), started: now, phase_started: now };
+        let timer = self.0.entry(cluster.clone()).or_insert_with(|| new.clone());
+        if timer.update != update || phase == Phase::Unknown || timer.phase == Phase::Unknown {
+            *timer = new;
+        } else if timer.phase != phase {
+            (timer.phase, timer.phase_started) = (phase, now);
+        }
+        Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
+    }
+
+    /// Forgets others than `clusters`.
+    pub fn retain<'c>(&mut self, clusters: impl Iterator<Item = &'c ClusterProfileReference>) {
+        let clusters: HashSet<_> = clusters.collect();
+        self.0.retain(|cluster, _| clusters.contains(cluster));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn time_is_observed() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let (seconds, ready) = (SignedDuration::from_secs, |at| Phase::Ready(Timestamp::from_second(at).unwrap()));
+        let mut timers = Timers::default();
+        for (update, phase, now, total, in_phase) in [
+            (1, Phase::NotReady, 100, 0, 0),
+            (1, Phase::NotReady, 110, 10, 10),
+            // Times in the past and in the future count alike.
+            (1, ready(-50), 120, 20, 0),
+            (1, ready(-50), 130, 30, 10),
+            // It was not Ready in between, which nobody observed.
+            (1, ready(9000), 140, 40, 0),
+            (1, Phase::NotReady, 150, 50, 0),
+            // No time passes.
+            (1, Phase::Unknown, 160, 0, 0),
+            (1, Phase::Unknown, 900, 0, 0),
+            (1, Phase::NotReady, 910, 0, 0),
+            // The next write.
+            (2, Phase::NotReady, 920, 0, 0),
+        ] {
+            let elapsed = timers.observe(&cluster, update, phase.clone(), seconds(now));
+            assert_eq!((elapsed.total, elapsed.in_phase), (seconds(total), seconds(in_phase)), "{phase:?} at {now}");
+        }
+        timers.retain(std::iter::empty());
+        assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
+    }
+}

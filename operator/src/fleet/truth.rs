@@ -1,0 +1,65 @@
+//! What is true about a cluster of the model, beside what the operator observes of it.
+
+use jiff::SignedDuration;
+
+use super::member::{Change, Member};
+
+/// Seconds of the deadline of all stages.
+pub const DEADLINE: i64 = 100;
+
+/// What is true about a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Truth {
+    /// Time of the last write.
+    pub written: Option<SignedDuration>,
+    /// The revision of that write.
+    pub revision: String,
+    /// Whether it was Ready and reachable before the update.
+    pub was_ready: bool,
+    /// Since when it is Ready and reachable, without interruption and after the last write.
+    pub ready: Option<SignedDuration>,
+    /// Since when it is not, apart from faults of the hub.
+    pub not_ready: Option<SignedDuration>,
+    /// Whether it was Ready since the last write.
+    pub is_done: bool,
+    /// Longest time for which it was Ready since the update.
+    pub soaked: SignedDuration,
+    /// Whether the update made it fail.
+    pub failed: bool,
+}
+
+impl Truth {
+    /// Records a write to `member`.
+    pub fn write(&mut self, member: &Member, change: &Change, now: SignedDuration) {
+        let is_ready = member.is_new() || member.is_ready() && member.unavailable.is_none();
+        if let Change::Apply { revision, .. } = change
+            && (*revision != self.revision || self.written.is_none())
+        {
+            // Of several resources that are written together, the first one.
+            self.was_ready = is_ready;
+            (self.revision, self.soaked, self.failed) = (revision.clone(), SignedDuration::ZERO, false);
+        }
+        // A resource that is deleted is gone at once here.
+        if !matches!(change, Change::Delete) {
+            (self.written, self.ready, self.not_ready, self.is_done) = (Some(now), None, Some(now), false);
+        }
+    }
+
+    /// Another process observes the cluster: times start from zero.
+    pub fn restart(&mut self, now: SignedDuration) {
+        self.not_ready = self.not_ready.map(|_| now);
+    }
+
+    /// Another content replaces the one that was written.
+    pub fn supersede(&mut self) {
+        (self.failed, self.was_ready) = (false, false);
+    }
+
+    /// A person changed the fleet: what failed is tried again.
+    pub fn forgive(&mut self, now: SignedDuration) {
+        if self.failed {
+            self.failed = false;
+            self.restart(now);
+        }
+    }
+}

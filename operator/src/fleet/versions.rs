@@ -1,0 +1,93 @@
+//! The versions of a revision. A spec may ask for a version without a patch number, or for none.
+//! What that means is decided once, when the rollout begins: with a newer release bundle it is
+//! another revision, which passes the same stages.
+
+use std::collections::BTreeMap;
+
+use knative_operator_shared::api::Component;
+use knative_operator_shared::version::Version;
+
+use super::revision::RevisionData;
+
+/// What the versions of a revision depend on.
+#[derive(Debug)]
+pub struct VersionSources<'a> {
+    /// The versions in the release bundle.
+    pub available: &'a [(Component, Vec<Version>)],
+    /// The revision that is rolled out now. A version never goes back.
+    pub before: Option<&'a RevisionData>,
+    /// The versions that are installed on the clusters.
+    pub installed: &'a [(Component, Version)],
+    /// Whether a version stays while the spec means it.
+    pub keeps_installed: bool,
+}
+
+/// `data` with the versions that it means. One that can't be resolved stays as it is: the
+/// resources report it.
+pub fn resolved(mut data: RevisionData, sources: &VersionSources<'_>) -> RevisionData {
+    for component in Component::ALL {
+        let available = sources.available.iter().find(|(of, _)| *of == component);
+        let available = available.map_or(&[][..], |(_, versions)| versions.as_slice());
+        let mut table = BTreeMap::new();
+        for asked in data.floating(component) {
+            let before = sources.before.and_then(|before| before.version(component, Some(&asked))?.parse().ok());
+            let newest = || {
+                let own = sources
+                    .installed
+                    .iter()
+                    .filter(|(of, version)| *of == component && version.satisfies(Some(&asked)));
+                own.map(|(_, version)| version.clone()).max()
+            };
+            let kept: Option<Version> = before.or_else(newest);
+            let version = match &kept {
+                Some(kept) if sources.keeps_installed => Some(kept.clone()),
+                kept => Version::resolve_after(Some(&asked), kept.as_ref(), available).ok(),
+            };
+            table.extend(version.map(|version| (asked, version.to_string())));
+        }
+        if !table.is_empty() {
+            data.versions.insert(component.kind().to_owned(), table);
+        }
+    }
+    data
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn version(text: &str) -> Version {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn new_bundle_is_another_revision_and_nothing_goes_back() {
+        let data = |asked: &str| -> RevisionData {
+            serde_json::from_value(json!({"serving": {"spec": {"version": asked}}})).unwrap()
+        };
+        let resolve = |asked: &str, bundle: &[&str], before: Option<&RevisionData>, installed: &[&str], keeps: bool| {
+            let available = [(Component::Serving, bundle.iter().map(|v| version(v)).collect())];
+            let installed: Vec<_> = installed.iter().map(|v| (Component::Serving, version(v))).collect();
+            let sources =
+                VersionSources { available: &available, before, installed: &installed, keeps_installed: keeps };
+            resolved(data(asked), &sources)
+        };
+        let serving = |data: &RevisionData| data.version(Component::Serving, Some("1.22")).map(str::to_owned);
+        let first = resolve("1.22", &["1.21.0", "1.22.1"], None, &[], false);
+        assert_eq!(serving(&first).as_deref(), Some("1.22.1"));
+        let (older, newer) = (["1.22.0"], ["1.22.1", "1.22.5", "1.23.0"]);
+        assert_eq!(serving(&resolve("1.22", &newer, Some(&first), &[], false)).as_deref(), Some("1.22.5"));
+        assert_eq!(resolve("1.22", &newer, Some(&first), &[], true), first, "versions are kept");
+        assert_eq!(resolve("1.22", &older, Some(&first), &[], false), first, "a version never goes back");
+        // The revision of an earlier version of the operator has no versions.
+        assert_eq!(resolve("1.22", &newer, Some(&data("1.22")), &["1.22.1", "1.21.0"], true), first);
+        assert_eq!(resolve("1.22", &older, None, &["1.22.1"], false), first);
+        // An exact version, and one that does not exist, stay.
+        assert_eq!(resolve("1.22.1", &newer, Some(&first), &[], false), data("1.22.1"));
+        assert_eq!(resolve("1.99", &newer, Some(&first), &[], false), data("1.99"));
+        let none = resolve("latest", &newer, None, &[], false);
+        assert_eq!(none.version(Component::Serving, None), Some("1.23.0"));
+    }
+}

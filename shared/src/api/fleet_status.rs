@@ -1,0 +1,152 @@
+//! Status of a `KnativeFleet`. Only the operator writes it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::ClusterProfileReference;
+use super::common::Condition;
+
+/// Status of a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KnativeFleetStatus {
+    /// Generation of the spec that the status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Conditions: `Ready`, `Progressing`, `Paused`, `RemovalPending` and `RemovalBlocked`.
+    pub conditions: Vec<Condition>,
+    /// The revision that was rolled out completely last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
+    /// The revision that was rolled out completely before the current one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_revision: Option<String>,
+    /// The revision of the spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub update_revision: Option<String>,
+    /// Revisions whose rollout failed and was rolled back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_revisions: Option<Vec<String>>,
+    /// The contents that the operator stored as revisions, by the names that it gives them now.
+    /// Other ControllerRevisions are not used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<Vec<String>>,
+    /// Digest of what the fleet rolls out, and where. Approvals are for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout_digest: Option<String>,
+    /// First generation with the digest. Earlier approvals don't count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout_generation: Option<i64>,
+    /// Removals of clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub removals: Option<RemovalStatus>,
+    /// Number of clusters.
+    pub clusters: i32,
+    /// Number of clusters with the update revision.
+    pub updated: i32,
+    /// Number of clusters on which everything is Ready.
+    pub ready: i32,
+    /// Number of clusters that were not healthy when it was their turn.
+    pub deferred: i32,
+    /// Number of clusters that failed.
+    pub failed: i32,
+    /// The stage in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+    /// Stages of the rollout.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageStatus>,
+    /// Clusters that need attention, at most 20.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<ClusterAttention>,
+}
+
+/// Removals of clusters from a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RemovalStatus {
+    /// Clusters that left at this time or before are part of a removal that was within the limit,
+    /// or approved (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_until: Option<String>,
+    /// Removals of the last 24 hours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<RecentRemoval>,
+}
+
+/// Clusters that were removed within an hour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecentRemoval {
+    /// Time of the last one (RFC 3339).
+    pub time: String,
+    /// Number of clusters.
+    pub clusters: i32,
+}
+
+/// Status of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StageStatus {
+    /// Name.
+    pub name: String,
+    /// State.
+    pub state: StageState,
+    /// Number of clusters.
+    pub clusters: i32,
+    /// Number of clusters with the update revision.
+    pub updated: i32,
+    /// Number of clusters that are being updated.
+    pub updating: i32,
+    /// Number of clusters that failed.
+    pub failed: i32,
+    /// Number of clusters that were not healthy when it was their turn.
+    pub deferred: i32,
+    /// Time of its start (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// Time of its end (RFC 3339).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+}
+
+/// State of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum StageState {
+    /// An earlier stage is in progress.
+    #[default]
+    Pending,
+    /// It waits for an approval.
+    AwaitingApproval,
+    /// In progress.
+    Progressing,
+    /// Stopped, because too many clusters failed, or paused.
+    Paused,
+    /// All its clusters are updated, deferred, or failed within the limit.
+    Complete,
+}
+
+/// A cluster that needs attention.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAttention {
+    /// The ClusterProfile.
+    pub cluster: ClusterProfileReference,
+    /// Reason, for programs.
+    pub reason: String,
+    /// Message, for people.
+    pub message: String,
+}
+
+impl StageState {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::AwaitingApproval => "AwaitingApproval",
+            Self::Progressing => "Progressing",
+            Self::Paused => "Paused",
+            Self::Complete => "Complete",
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What uninstalls nothing: a label that flaps, a ClusterProfile that vanishes, a mistyped selector
+//! that matches other clusters, and `--cascade=orphan`. What does: a cluster that left for longer
+//! than its grace period.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use knative_operator_shared::api::KnativeServing;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::{self, FLEET};
+use knative_operator_tests::{Result, releases};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::json;
+
+use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
+use crate::knative_fleet_clusters::attention;
+use crate::support::{apply, run};
+
+/// Seconds of the grace period.
+const GRACE: u64 = 15;
+
+/// Uids of the resources, by cluster; none of them is being deleted.
+async fn uids(hub: &Cluster) -> Result<BTreeMap<String, String>> {
+    let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
+    let mut uids = BTreeMap::new();
+    for serving in all {
+        assert!(serving.metadata.deletion_timestamp.is_none(), "{serving:?}");
+        let cluster = serving.spec.common.cluster_profile_ref.map(|cluster| cluster.name).unwrap_or_default();
+        uids.insert(cluster, serving.metadata.uid.unwrap_or_default());
+    }
+    Ok(uids)
+}
+
+async fn label(hub: &Cluster, label: &str) -> Result<()> {
+    hub.kubectl(&["label", "--overwrite", "clusterprofile", "a", "-n", FLEET, label], "").await.map(drop)
+}
+
+#[test]
+fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
+    run(async {
+        let releases = releases::small();
+        let (hub, [a, _b], _product, _plugins) = two_spokes(&releases, "kfleet-removal").await?;
+        let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
+        object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": 2}]});
+        object["spec"]["removal"] = json!({"gracePeriodSeconds": GRACE});
+        apply(&hub, &object).await?;
+        status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
+        let before = uids(&hub).await?;
+        assert_eq!(before.len(), 2);
+
+        // A label is gone for ten seconds.
+        label(&hub, "env-").await?;
+        let pending = status(&hub, "pending", |s| has(s, "RemovalPending", "GracePeriod") && s.clusters == 1).await?;
+        let message = pending.conditions.iter().find(|c| c.type_ == "RemovalPending").and_then(|c| c.message.clone());
+        assert!(message.is_some_and(|message| message.contains("fleet-system/a")), "{pending:?}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        label(&hub, "env=prod").await?;
+        status(&hub, "back", |s| has(s, "RemovalPending", "NotPending") && s.updated == 2).await?;
+        assert_eq!(uids(&hub).await?, before);
+
+        // A ClusterProfile vanishes for longer than the grace period.
+        hub.kubectl(&["delete", "clusterprofile", "a", "-n", FLEET], "").await?;
+        status(&hub, "vanished", |s| attention(s, "a", "ProfileMissing", "does not exist any more")).await?;
+        tokio::time::sleep(Duration::from_secs(GRACE + 5)).await;
+        assert_eq!(uids(&hub).await?, before);
+        product::profile(&hub, "a", &product::access(&a, "a")).await?;
+        label(&hub, "env=prod").await?;
+        status(&hub, "back", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
+        assert_eq!(uids(&hub).await?, before);
+
+        // A mistyped selector matches thirty other clusters, which are not reachable.
+        for number in 0..30 {
+            let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
+                "metadata": {"name": format!("other-{number}"), "namespace": FLEET, "labels": {"env": "prd"}},
+                "spec": {"displayName": "other", "clusterManager": {"name": "tests"}}});
+            apply(&hub, &profile).await?;
+        }
+        let mut mistyped = object.clone();
+        mistyped["spec"]["placement"]["clusterSelector"]["matchLabels"]["env"] = json!("prd");
+        apply(&hub, &mistyped).await?;
+        status(&hub, "blocked", |s| has(s, "RemovalBlocked", "TooManyClusters") && s.clusters == 30).await?;
+        tokio::time::sleep(Duration::from_secs(GRACE + 5)).await;
+        assert_eq!(uids(&hub).await?, before);
+        apply(&hub, &object).await?;
+        status(&hub, "Ready", |s| has(s, "RemovalBlocked", "NotBlocked") && s.updated == 2).await?;
+
+        // A paused fleet removes nothing; a resumed one does, after the grace period.
+        object["spec"]["rollout"]["paused"] = json!(true);
+        apply(&hub, &object).await?;
+        label(&hub, "env-").await?;
+        status(&hub, "paused", |s| has(s, "RemovalPending", "Paused") && s.clusters == 1).await?;
+        tokio::time::sleep(Duration::from_secs(GRACE + 5)).await;
+        assert_eq!(uids(&hub).await?, before);
+        object["spec"]["rollout"]["paused"] = json!(false);
+        apply(&hub, &object).await?;
+        let removed = status(&hub, "removed", |s| {
+            s.removals.as_ref().is_some_and(|removals| removals.recent.iter().any(|recent| recent.clusters == 1))
+        });
+        removed.await?;
+        status(&hub, "left", |s| has(s, "RemovalPending", "NotPending") && s.clusters == 1).await?;
+
+        // The resources of a fleet stay if it is deleted with `--cascade=orphan`.
+        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--cascade=orphan", "--timeout=2m"], "").await?;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let api = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
+        let of_b = api
+            .list(&ListParams::default())
+            .await?
+            .into_iter()
+            .find(|serving| serving.metadata.uid.as_ref() == before.get("b"));
+        let meta = of_b.ok_or("the resource of b was deleted")?.metadata;
+        assert!(meta.deletion_timestamp.is_none() && meta.owner_references.is_none(), "{meta:?}");
+        Ok(())
+    });
+}
