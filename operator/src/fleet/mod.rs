@@ -17,6 +17,8 @@ mod decide;
 pub mod decision;
 #[cfg(test)]
 mod exploration;
+#[cfg(test)]
+mod findings;
 mod in_progress;
 #[cfg(test)]
 mod invariants;

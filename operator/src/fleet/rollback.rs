@@ -7,6 +7,7 @@ use knative_operator_shared::api::fleet::StageState;
 
 use super::decision::{Decision, Input};
 use super::member::{Applied, Contents, Member};
+use super::outcome::Outcome;
 use super::progress::Progress;
 
 /// Adds the writes to `decision`, and the states of the stages.
@@ -24,9 +25,8 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     for (index, stage) in input.stages.settings().iter().enumerate() {
         let own = || input.members.iter().filter(|member| member.stage == index);
         // What is under way has a slot, too.
-        let is_busy = |(member, progress): &&(&Member, &Progress)| {
-            member.stage == index && matches!(progress, Progress::Updating(_)) && !member.is_ready()
-        };
+        let is_busy =
+            |(member, progress): &&(&Member, &Progress)| member.stage == index && !is_finished(member, progress, input);
         let mut returning = touched.iter().filter(is_busy).count();
         for member in own() {
             if let Some(other) = input.other_in_progress(member) {
@@ -40,7 +40,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         for (member, progress) in touched.iter().filter(|(member, _)| member.stage == index) {
             left += 1;
             // What is under way is finished, then returned. Further minor versions are not started.
-            let is_finished = member.is_ready() || !matches!(progress, Progress::Updating(_));
+            let is_finished = is_finished(member, progress, input);
             if is_finished && !input.is_paused && returning < stage.concurrency(decision.stages[index].clusters) {
                 returning += 1;
                 let revision = before(member, input).unwrap_or_default();
@@ -74,6 +74,13 @@ fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&
         .filter_map(|applied| applied.previous.as_deref())
         .find(|previous| *previous != input.update && input.contents.knows(previous));
     previous.or(input.current.filter(|current| *current != input.update))
+}
+
+/// Whether the update of a member came to an end: also if it failed in an earlier generation.
+fn is_finished<C: Contents>(member: &Member, progress: &Progress, input: &Input<'_, C>) -> bool {
+    let has_failed =
+        |applied: &Applied| applied.revision == input.update && matches!(applied.outcome, Some(Outcome::Failed { .. }));
+    member.is_ready() || !matches!(progress, Progress::Updating(_)) || applied(member).any(has_failed)
 }
 
 /// Whether a member has the failed revision, and nothing to return to.

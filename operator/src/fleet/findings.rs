@@ -1,0 +1,211 @@
+//! What went wrong in earlier versions, one case for each.
+
+use jiff::SignedDuration;
+use knative_operator_shared::api::fleet::{OnFailure, StageState};
+
+use super::member::Change;
+use super::model::{Action, World};
+use super::outcome::Outcome;
+use super::progress::Progress;
+use super::truth::DEADLINE;
+
+/// A canary, and a stage after it.
+const CANARY: [(usize, usize, i32, bool); 2] = [(1, 0, 0, false), (1, 0, 0, false)];
+
+fn is_started(world: &World, cluster: usize) -> bool {
+    world.members[cluster].children[0].applied.is_some()
+}
+
+fn pass(world: &mut World, seconds: i64) {
+    world.tick(seconds);
+    world.settle();
+}
+
+#[test]
+fn soak_is_observed_although_recorded_times_are_in_the_future() {
+    let mut world = World::new(&[(1, 0, 3600, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
+    world.settle();
+    for clock in [0, 7200, -7200] {
+        world.act(&Action::SetClock(clock));
+        pass(&mut world, 1000);
+        assert!(!is_started(&world, 1), "the clock is set by {clock} s");
+    }
+    pass(&mut world, 1000);
+    assert!(!is_started(&world, 1), "Ready was observed for 3000 s");
+    pass(&mut world, 1000);
+    assert!(is_started(&world, 1));
+}
+
+#[test]
+fn stage_that_is_deferred_lets_no_other_start() {
+    let mut world = World::new(&CANARY, &[0, 1], OnFailure::Pause);
+    world.act(&Action::Outage(0, true));
+    world.settle();
+    for _ in 0..5 {
+        pass(&mut world, DEADLINE);
+    }
+    assert!(!is_started(&world, 1) && world.decide().stages[0].is_unproven());
+    world.act(&Action::Outage(0, false));
+    world.settle();
+    pass(&mut world, 1);
+    assert!(is_started(&world, 1));
+}
+
+#[test]
+fn clusters_that_join_later_have_a_failure_limit() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[], OnFailure::Pause);
+    world.settle();
+    assert_eq!(world.current.as_deref(), Some("a"), "the fleet precedes its clusters");
+    world.act(&Action::Join(0));
+    world.act(&Action::Join(0));
+    world.act(&Action::Break(0, true));
+    world.settle();
+    for _ in 0..5 {
+        pass(&mut world, DEADLINE);
+    }
+    assert!(!is_started(&world, 1));
+    assert_eq!(world.decide().stages[0].state, StageState::Paused);
+}
+
+#[test]
+fn cluster_that_is_lost_after_the_write_has_failed() {
+    let mut world = World::new(&CANARY, &[0, 1], OnFailure::Pause);
+    world.settle();
+    world.act(&Action::Outage(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(!is_started(&world, 1));
+    assert!(matches!(&world.decide().progress[0], Progress::Failed(reason, _) if reason == "Unreachable"));
+    // It stays one when the cluster is back, until a person changes the fleet.
+    world.act(&Action::Outage(0, false));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(!is_started(&world, 1));
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    world.settle();
+    assert!(is_started(&world, 1));
+}
+
+#[test]
+fn fault_after_the_deadline_is_no_failure_at_once_and_none_after_success() {
+    let mut world = World::new(&[(1, 0, 2 * 100, false), (1, 0, 0, true)], &[0, 1], OnFailure::Rollback);
+    world.settle();
+    pass(&mut world, 1);
+    pass(&mut world, 150);
+    world.act(&Action::Blip(0));
+    world.settle();
+    assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))), "later than the deadline");
+    pass(&mut world, 1);
+    pass(&mut world, 200);
+    assert_eq!(world.decide().stages[1].state, StageState::AwaitingApproval);
+    // Overnight, a node is drained.
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, 10 * DEADLINE);
+    assert_eq!((&world.decide().progress[0], world.failed.is_empty()), (&Progress::Updated, true));
+}
+
+#[test]
+fn fault_of_the_hub_fails_nothing() {
+    let mut world = World::new(&CANARY, &[0, 1], OnFailure::Rollback);
+    world.settle();
+    world.act(&Action::HubFault(0, true));
+    world.act(&Action::Break(0, true));
+    world.settle();
+    for _ in 0..5 {
+        pass(&mut world, DEADLINE);
+    }
+    assert_eq!((world.decide().progress[0].clone(), world.failed.is_empty()), (Progress::Updating(None), true));
+    world.act(&Action::Break(0, false));
+    world.act(&Action::HubFault(0, false));
+    world.settle();
+    pass(&mut world, 1);
+    assert!(is_started(&world, 1));
+}
+
+#[test]
+fn cluster_that_was_not_ready_before_is_deferred() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Rollback);
+    world.settle();
+    pass(&mut world, 1);
+    pass(&mut world, 1);
+    world.act(&Action::Break(0, true));
+    world.act(&Action::Edit("d"));
+    world.settle();
+    assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "d", "it may be the fix");
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Deferred(_)));
+    pass(&mut world, 1);
+    assert_eq!((world.current.as_deref(), world.failed.is_empty()), (Some("d"), true));
+}
+
+#[test]
+fn pause_holds_a_rollback() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+    world.settle();
+    pass(&mut world, 1);
+    world.act(&Action::Edit("d"));
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.settle();
+    world.act(&Action::Pause(true));
+    pass(&mut world, DEADLINE);
+    let revision = |world: &World| world.members[0].children[0].applied.as_ref().unwrap().revision.clone();
+    assert_eq!((world.failed.contains("d"), revision(&world)), (true, "d".to_owned()));
+    world.act(&Action::Pause(false));
+    world.settle();
+    assert_eq!(revision(&world), "a");
+}
+
+#[test]
+fn revision_to_return_to_was_installed_successfully() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Pause);
+    world.settle();
+    pass(&mut world, 1);
+    for (outcome, expected) in [
+        (Outcome::Progressing { was_ready: true }, "a"),
+        (Outcome::Failed { generation: 1, reason: "NotReady".to_owned() }, "a"),
+        (Outcome::Succeeded, "d"),
+    ] {
+        let applied = world.members[0].children[0].applied.as_mut().unwrap();
+        (applied.revision, applied.previous, applied.outcome) = ("d".to_owned(), Some("a".to_owned()), Some(outcome));
+        let writes = world.members[0].writes("b", &world.contents);
+        let previous = writes.iter().find_map(|write| match &write.change {
+            Change::Apply { previous, .. } => previous.clone(),
+            _ => None,
+        });
+        assert_eq!(previous.as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn component_whose_deletion_hangs_fails_and_blocks_no_other() {
+    let mut world = World::new(&[(1, 1, 0, false)], &[0, 0], OnFailure::Pause);
+    world.settle();
+    pass(&mut world, 1);
+    pass(&mut world, 1);
+    world.act(&Action::Edit("c"));
+    // A finalizer holds it.
+    world.members[0].children[1].applied.as_mut().unwrap().is_terminating = true;
+    world.settle();
+    assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))));
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)));
+    pass(&mut world, 1);
+    assert_eq!(world.decide().progress[1], Progress::Updated);
+}
+
+#[test]
+fn deadline_has_a_wake_up_also_in_a_rollback() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+    world.settle();
+    pass(&mut world, 1);
+    world.act(&Action::Edit("d"));
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "a");
+    assert_eq!(world.decide().wake, Some(SignedDuration::from_secs(DEADLINE)));
+}
