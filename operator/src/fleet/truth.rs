@@ -39,6 +39,8 @@ impl Truth {
             self.was_ready = is_ready;
             (self.revision, self.soaked, self.failed) = (revision.clone(), SignedDuration::ZERO, false);
         }
+        // A later write to a cluster that is not Ready, such as of a component that is back.
+        self.was_ready &= is_ready || self.written.is_none_or(|written| written == now);
         // A resource that is deleted is gone at once here.
         if !matches!(change, Change::Delete) {
             (self.written, self.ready, self.not_ready, self.is_done) = (Some(now), None, Some(now), false);
