@@ -313,8 +313,9 @@ impl World {
                 let names: Vec<_> = self.stages.settings().iter().map(|stage| stage.name.clone()).collect();
                 self.approvals.extend(names.into_iter().map(|name| (self.update.to_owned(), name)));
             }
+            Action::Pause(paused) if self.paused == *paused => {}
             Action::Pause(paused) => {
-                self.generation += i64::from(self.paused != *paused);
+                self.generation += 1;
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
                 self.paused = *paused;
             }
