@@ -106,7 +106,7 @@ test-knative: tools ## Runs Knative's own controllers beside the operator. Takes
 	@KNATIVE_CONTROLLERS=yes cargo test --quiet -p knative-operator-tests --test knative -- --nocapture
 
 .PHONY: test-real
-test-real: tools node ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests.
+test-real: tools-of-tests node ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests.
 	$(call step,programs of real nodes,tests/tools/install.sh node)
 	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.22 envoy)
 	@cargo build --workspace --quiet --bins

@@ -21,12 +21,10 @@ use serde_json::json;
 
 use crate::gate::{Answer, Body, Interceptor, Upstream};
 
-mod clock;
 mod schedule;
 mod stale;
 mod watch;
 
-pub use clock::Clock;
 pub use schedule::{Fault, Schedule, Stage, Window};
 
 /// Injects faults while it has a schedule.

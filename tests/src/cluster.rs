@@ -3,10 +3,11 @@
 mod faults;
 mod flags;
 pub mod machine;
+mod put;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,7 @@ pub struct Cluster {
     pod_endpoint: Option<(String, String)>,
     server: Ipv4Addr,
     machine: Option<Machine>,
-    _registry: Option<ServicePort>,
+    registry: Option<(ServicePort, SocketAddr)>,
     dir: TempDir,
     /// The last field: the subnet is free once no process listens there.
     subnet: Subnet,
@@ -140,7 +141,7 @@ impl Cluster {
             pod_endpoint: None,
             server,
             machine,
-            _registry: entry,
+            registry: entry,
             dir,
         };
         // No destructor runs for a value that a whole test binary shares.
@@ -261,6 +262,13 @@ impl Cluster {
     pub fn connect(&self, other: &Self) -> Result<()> {
         let (own, other) = (self.machine.as_ref(), other.machine.as_ref());
         own.ok_or("no real node")?.connect(other.ok_or("no real node")?)
+    }
+
+    /// Makes the registry of its real node reachable, or not.
+    pub fn reach_registry(&self, reachable: bool) -> Result<()> {
+        let (entry, address) = self.registry.as_ref().ok_or("no real node")?;
+        entry.to(if reachable { vec![*address] } else { Vec::new() });
+        Ok(())
     }
 
     /// Its part of the loopback network.

@@ -81,7 +81,8 @@ fn address(cluster: &Cluster) -> Result<(Ipv4Addr, u16)> {
 }
 
 /// Starts a Pod of the Deployment `name`. `images` has the executables and folders that are not in
-/// the registry; `extra` is added to its environment.
+/// the registry; `extra` is added to its environment. With `LD_PRELOAD` in it, the Pod is a
+/// process: the executables in images are static.
 pub async fn start(
     cluster: &Cluster,
     namespace: &str,
@@ -141,7 +142,8 @@ async fn play(
         arguments,
         apart,
     };
-    let shared = if apart.is_some() || std::env::var_os("BENCH_OPERATOR").is_some() {
+    let is_preloaded = extra.iter().any(|(name, _)| *name == "LD_PRELOAD");
+    let shared = if apart.is_some() || is_preloaded || std::env::var_os("BENCH_OPERATOR").is_some() {
         None
     } else {
         images::in_containers().await?

@@ -13,6 +13,7 @@ pub mod apart;
 pub mod applied;
 pub mod audit;
 pub mod chaos;
+pub mod clock;
 pub mod cluster;
 pub mod command;
 pub mod direct;

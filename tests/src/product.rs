@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::kubelet::{self, Images, Pod};
 use crate::proxy::ServicePort;
@@ -89,8 +90,10 @@ impl Product {
             values["knative_operator"]["operator_webhook"]["authorization"] = json!("off");
         }
         let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
-        hub.kubectl(&["apply", "-f", "-"], &crd).await?;
-        hub.kubectl(&["create", "namespace", FLEET], "").await?;
+        for definition in serde_saphyr::from_multiple::<Value>(&crd)? {
+            hub.put(&definition).await?;
+        }
+        hub.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})).await?;
         let file = hub.dir().join("values.json");
         std::fs::write(&file, values.to_string())?;
         let chart = tools::project().join("charts/knative-operator");
@@ -159,6 +162,17 @@ impl Product {
     /// Starts another replica of the webhook, behind the same Service port once it is ready.
     pub async fn another_webhook(&self, hub: &Cluster) -> Result<Pod> {
         let mut pod = kubelet::start(hub, NAMESPACE, "operator-webhook", &self.images, &[]).await?;
+        ready(&mut pod).await?;
+        Ok(pod)
+    }
+
+    /// The same, with a wall clock that is `seconds` ahead, or behind if negative.
+    pub async fn webhook_with_clock(&self, hub: &Cluster, seconds: i64) -> Result<Pod> {
+        let clock = Clock::new(&hub.dir().join(format!("clock{seconds}")))?;
+        clock.set(seconds)?;
+        let environment = clock.environment();
+        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let mut pod = kubelet::start(hub, NAMESPACE, "operator-webhook", &self.images, &environment).await?;
         ready(&mut pod).await?;
         Ok(pod)
     }
@@ -242,12 +256,12 @@ pub async fn register_with_role(hub: &Cluster, spoke: &Cluster, name: &str, role
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": "knative-hub", "namespace": "kube-system"}]},
     ]});
-    spoke.kubectl(&["apply", "-f", "-"], &rights.to_string()).await?;
+    spoke.put(&rights).await?;
     let token = spoke.token("kube-system", "knative-hub", 24 * 3600).await?;
     let bound = json!({CLUSTER_PROFILE: format!("{FLEET}/{name}")});
     let meta = json!({"name": name, "namespace": NAMESPACE, "annotations": bound});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": {"token": token}});
-    hub.kubectl(&["apply", "-f", "-"], &secret.to_string()).await?;
+    hub.put(&secret).await?;
     profile(hub, name, &access(spoke, name)).await
 }
 
@@ -276,7 +290,7 @@ pub async fn profile_in(hub: &Cluster, namespace: &str, name: &str, access: &Val
     let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
         "metadata": {"name": name, "namespace": namespace, "labels": {"x-k8s.io/cluster-manager": "tests"}},
         "spec": {"displayName": name, "clusterManager": {"name": "tests"}}});
-    hub.kubectl(&["apply", "-f", "-"], &profile.to_string()).await?;
+    hub.put(&profile).await?;
     status_in(hub, namespace, name, "True", access).await
 }
 
@@ -304,18 +318,10 @@ async fn permit(hub: &Cluster, name: &str, access: &Value) -> Result<()> {
 
 /// Sets the status of ClusterProfile `name` in `namespace`, as its author does.
 pub async fn status_in(hub: &Cluster, namespace: &str, name: &str, healthy: &str, access: &Value) -> Result<()> {
-    let patch = json!({"status": {"accessProviders": access, "conditions": [{
-        "type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}});
-    let arguments = [
-        "patch",
-        "clusterprofile",
-        name,
-        "-n",
-        namespace,
-        "--subresource=status",
-        "--type=merge",
-        "--patch-file=/dev/stdin",
-    ];
-    hub.kubectl(&arguments, &patch.to_string()).await.map(drop)
+    let condition = json!({"type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests",
+        "message": format!("set to {healthy} by a test"), "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
+        "metadata": {"name": name, "namespace": namespace},
+        "status": {"accessProviders": access, "conditions": [condition]}});
+    hub.merge_status(&profile).await
 }

@@ -15,13 +15,15 @@ use super::managed_fields::Path;
 use super::takeover::takeover_patch;
 use super::target::Target;
 use super::{Objects, api, preserve, resolve_kind, served, undiscovered, update_strategy};
-use crate::render::plan::{Item, Plan};
+use crate::render::plan::{Item, Phase, Plan};
 
 /// Attempts of a write within one reconcile, if the server asks for a retry.
 const MAX_ATTEMPTS: usize = 4;
 /// Limits of the delay before such a retry.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(250);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Delay before a write is retried whose webhook can't be called yet.
+const WEBHOOK_DELAY: Duration = Duration::from_secs(1);
 /// Time limit of a binding's wait for its role, which is written at the same time.
 const ROLE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -80,7 +82,8 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
                 claimed.await.map_err(|_| error_text(&error))?;
             }
             Err(error) => {
-                let Some(delay) = retry_delay(&error).filter(|_| attempts < MAX_ATTEMPTS) else {
+                let asked = retry_delay(&error).or_else(|| webhook_delay(item, &error));
+                let Some(delay) = asked.filter(|_| attempts < MAX_ATTEMPTS) else {
                     if is_unreachable(&error) {
                         target.unreachable.store(true, Ordering::Relaxed);
                     }
@@ -169,6 +172,14 @@ fn retry_delay(error: &kube::Error) -> Option<Duration> {
     }
 }
 
+/// Delay before the same write is retried, if a webhook of Knative could not be called: the nodes
+/// learn a little later than the operator that its Pods are ready.
+fn webhook_delay(item: &Item, error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let is_late = item.phase() == Phase::Dependents && status.message.contains("failed calling webhook");
+    is_late.then_some(WEBHOOK_DELAY)
+}
+
 /// Whether the API server refused a binding because its role does not exist. It reads the role to
 /// compare permissions, unless the operator may `bind` it.
 fn is_role_missing(error: &kube::Error) -> bool {
@@ -207,6 +218,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::object::CompactObject;
+
+    #[test]
+    fn what_webhooks_of_knative_admit_waits_for_them() {
+        let item = |api: &str, kind: &str| {
+            Item::new(CompactObject::new(&json!({"apiVersion": api, "kind": kind, "metadata": {"name": "a"}})))
+        };
+        let error = |message: &str| {
+            let status = json!({"status": "Failure", "message": message, "reason": "InternalError", "code": 500});
+            kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+        };
+        let failed =
+            error("Internal error occurred: failed calling webhook \"webhook.serving.knative.dev\": no endpoints");
+        let certificate = item("networking.internal.knative.dev/v1alpha1", "Certificate");
+        assert_eq!(webhook_delay(&certificate, &failed), Some(WEBHOOK_DELAY));
+        assert_eq!(webhook_delay(&certificate, &error("denied")), None);
+        // A webhook of somebody else may never answer.
+        assert_eq!(webhook_delay(&item("v1", "ConfigMap"), &failed), None);
+    }
 
     #[test]
     fn binding_waits_for_missing_role_only() {

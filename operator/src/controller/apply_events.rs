@@ -23,7 +23,13 @@ pub fn publish(events: &Events, resource: &Knative, applied: &ApplyOutcome) {
             "Took ownership of objects that existed before the installation: {}",
             join(&applied.adopted, ", ", adopted)
         );
-        events.warning(resource, "Adopted", note);
+        // Who applies a resource usually creates its namespace first.
+        let is_prepared = |(id, _): &(ObjectId, String)| id.group.is_empty() && id.kind == "Namespace";
+        if applied.adopted.iter().all(is_prepared) {
+            events.normal(resource, "Adopted", note);
+        } else {
+            events.warning(resource, "Adopted", note);
+        }
     }
     for (id, drift) in &applied.contended {
         let drift = drift.as_ref();

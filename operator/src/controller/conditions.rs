@@ -185,8 +185,18 @@ fn join_reasons(unavailable: &[(String, Wait)]) -> String {
     if let [(wait, _)] = by_reason.as_slice() {
         return wait.to_string();
     }
+    // Deployments that were applied together have the same times, which take room.
+    let times = |wait: &Wait| Wait { reason: "all".to_owned(), ..wait.clone() };
+    let common = by_reason
+        .first()
+        .map(|(wait, _)| times(wait))
+        .filter(|first| *first != Wait::from("all") && by_reason.iter().all(|(wait, _)| times(wait) == *first));
+    if common.is_some() {
+        by_reason.iter_mut().for_each(|(wait, _)| (wait.since, wait.deadline) = (None, None));
+    }
     let reasons: Vec<_> = by_reason.iter().map(|(wait, names)| format!("{}: {wait}", names.join(", "))).collect();
-    join_first(&reasons).unwrap_or_default()
+    let reasons = join_first(&reasons).unwrap_or_default();
+    common.map_or_else(|| reasons.clone(), |common| format!("{reasons}; {common}"))
 }
 
 /// Joins the first few of `texts`; `None` if there are none.
@@ -239,6 +249,14 @@ mod tests {
             }),
         );
         assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
+        let wait = |reason: &str, deadline: &str| Wait { deadline: Some(deadline.to_owned()), ..Wait::from(reason) };
+        for (second, expected) in
+            [("10:00", "(a: x; b: y; all, deadline 10:00)"), ("10:01", "(a: x, deadline 10:00; b: y, deadline 10:01)")]
+        {
+            let unavailable = vec![("a".to_owned(), wait("x", "10:00")), ("b".to_owned(), wait("y", second))];
+            let after = states(fresh(), &report_with(|f| f.unavailable = unavailable));
+            assert_eq!(message(&after[4]), format!("Waiting on deployments: a, b {expected}"));
+        }
         let after = states(fresh(), &report_with(|f| f.pending = vec!["Job x".into()]));
         assert_eq!((message(&after[2]), &after[3]), ("Waiting for Job x", &State::unknown()));
     }

@@ -84,7 +84,8 @@ impl Installation<'_> {
         };
         served::touch_unestablished(&target, throttle, Instant::now()).await;
         let deferred = self.deferred_phases(first_install);
-        let applied = engine::apply(&target, &changes, deferred, || self.is_available(), throttle).await;
+        let available = || self.is_available(first_install);
+        let applied = engine::apply(&target, &changes, deferred, available, throttle).await;
         for id in &applied.applied {
             self.owned.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
         }
@@ -121,16 +122,21 @@ impl Installation<'_> {
     /// Phases that wait for the Deployments: objects that Knative's webhooks admit, and in an
     /// upgrade the Jobs, which migrate stored objects for the new Deployments.
     fn deferred_phases(&self, first_install: bool) -> &'static [Phase] {
-        match (self.is_available(), first_install) {
+        match (self.is_available(first_install), first_install) {
             (true, _) => &[],
             (false, true) => &[Phase::Dependents],
             (false, false) => &[Phase::Dependents, Phase::Jobs],
         }
     }
 
-    /// Whether every observed Deployment is available.
-    fn is_available(&self) -> bool {
-        readiness::unavailable(self.plan, self.observed).is_empty()
+    /// Whether every Deployment is available: in a first install, where the webhooks run for the
+    /// first time, each must have been observed.
+    fn is_available(&self, first_install: bool) -> bool {
+        if first_install {
+            readiness::is_known_available(self.plan, self.observed)
+        } else {
+            readiness::unavailable(self.plan, self.observed).is_empty()
+        }
     }
 
     fn installed_version(&self) -> Option<&str> {

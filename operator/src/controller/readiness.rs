@@ -31,6 +31,12 @@ pub fn unavailable<'p>(plan: &'p Plan, observed: &ObservedState) -> Vec<(&'p Ite
     workloads(plan).filter_map(|item| Some((item, why(item)?))).collect()
 }
 
+/// Whether each workload of `plan` was observed and is available. Of what is not observed yet,
+/// nothing is known.
+pub fn is_known_available(plan: &Plan, observed: &ObservedState) -> bool {
+    workloads(plan).all(|item| observed.health(&item.id) == Some(Health::Ready))
+}
+
 /// `wait`, with the cause that the Pods of `id` have.
 pub fn with_cause(wait: Wait, id: &ObjectId, causes: &PodCauses) -> Wait {
     let reason = match causes.get(id) {
@@ -149,6 +155,18 @@ mod tests {
         let names: Vec<_> =
             report_of(&plan, &observed).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
         assert_eq!(names, ["a: it does not exist", "b: it does not exist"]);
+    }
+
+    #[test]
+    fn workloads_that_are_not_observed_are_not_known_to_be_available() {
+        let (plan, observed) = (plan(), ObservedState::default());
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
+        assert!(unavailable(&plan, &observed).is_empty() && !is_known_available(&plan, &observed));
+        for item in workloads(&plan) {
+            assert!(!is_known_available(&plan, &observed));
+            record(&observed, item, Health::Ready);
+        }
+        assert!(is_known_available(&plan, &observed));
     }
 
     #[test]

@@ -122,8 +122,10 @@ pub fn pull_error(message: &str, image: &str, pod: &Pod) -> String {
 
 /// The scheduler's sentence, without its thoughts about preemption.
 pub fn scheduler_text(message: &str, pod: &Pod) -> String {
-    let sentence = message.split(" preemption:").next().unwrap_or(message);
-    tidy(sentence.trim_end().trim_end_matches('.'), pod)
+    let sentence = [" no new claims to deallocate", " preemption:"]
+        .iter()
+        .fold(message, |sentence, end| sentence.split(end).next().unwrap_or(sentence));
+    tidy(sentence.trim_end().trim_end_matches(['.', ',']), pod)
 }
 
 /// The last words of a container, from the end of its log: its panic or last message; empty if

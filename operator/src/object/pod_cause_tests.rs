@@ -129,6 +129,11 @@ fn each_cause_has_a_sentence() {
             scheduling("Unschedulable", "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."),
             "no node fits: 0/1 nodes are available: 1 Insufficient memory".into(),
         ),
+        (
+            Value::Null,
+            scheduling("Unschedulable", "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."),
+            "no node fits: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector".into(),
+        ),
         (Value::Null, scheduling("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates"), "no node fits: Scheduling is blocked due to non-empty scheduling gates".into()),
         (
             Value::Null,

@@ -3,6 +3,31 @@
 use super::Cluster;
 use crate::{Result, admission, ports, stages};
 
+/// Controllers of volumes, certificates of nodes and others that no test needs: each has watches,
+/// which cost processor time in each control plane.
+const UNUSED_CONTROLLERS: [&str; 20] = [
+    "bootstrap-signer-controller",
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-cleaner-controller",
+    "certificatesigningrequest-signing-controller",
+    "cloud-node-lifecycle-controller",
+    "daemonset-controller",
+    "ephemeral-volume-controller",
+    "horizontal-pod-autoscaler-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
+    "node-lifecycle-controller",
+    "node-route-controller",
+    "persistentvolume-attach-detach-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-expander-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "replicationcontroller-controller",
+    "service-lb-controller",
+    "token-cleaner-controller",
+    "ttl-controller",
+];
+
 impl Cluster {
     fn file(&self, name: &str) -> String {
         self.dir.path().join(name).display().to_string()
@@ -92,6 +117,7 @@ impl Cluster {
             ),
         ];
         if self.machine.is_none() {
+            controllers[0].1.push(format!("--controllers=*,-{}", UNUSED_CONTROLLERS.join(",-")));
             let stages = stages::file(self.dir.path(), self.setup.real_namespaces)?;
             controllers.push((
                 "kwok",

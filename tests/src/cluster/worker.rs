@@ -4,8 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::Cluster;
@@ -33,12 +35,13 @@ const LISTENS: Duration = Duration::from_secs(30);
 pub(super) const PROGRAMS: [&str; 4] = ["containerd", "kubelet", "kube-proxy", "coredns"];
 
 /// Starts a machine for the cluster with folder `dir`, and makes `registry` reachable for it.
-pub(super) async fn machine(dir: &Path, registry: &Registry) -> Result<(Machine, ServicePort)> {
+pub(super) async fn machine(dir: &Path, registry: &Registry) -> Result<(Machine, (ServicePort, SocketAddr))> {
     let name = dir.file_name().and_then(|name| name.to_str()).ok_or("a folder without a name")?;
     let machine = Machine::create(name, &dir.join("machine"), &[registry::NAME])?;
     let entry = ServicePort::open(SocketAddr::new(machine.net().outside().into(), ports::REGISTRY)).await?;
-    entry.to(vec![registry.address().parse()?]);
-    Ok((machine, entry))
+    let address = registry.address().parse()?;
+    entry.to(vec![address]);
+    Ok((machine, (entry, address)))
 }
 
 /// Writes the files of the node's programs.
@@ -165,6 +168,15 @@ impl Cluster {
         })
     }
 
+    /// Kills kubelet and containerd of its real node, which start again, and waits until it is
+    /// ready.
+    pub async fn restart_node(&self) -> Result<()> {
+        for program in ["kubelet", "containerd"] {
+            self.components.get(program).ok_or("no real node")?.signal(Signal::KILL)?;
+        }
+        self.node_ready(Timestamp::now()).await
+    }
+
     /// Waits until containerd listens: the kubelet does not wait for it.
     async fn containerd(&self) -> Result<()> {
         let machine = self.machine.as_ref().ok_or("no real node")?;
@@ -190,11 +202,19 @@ impl Cluster {
                 self.containerd().await?;
             }
         }
+        self.node_ready(Timestamp::UNIX_EPOCH).await
+    }
+
+    /// Waits until the kubelet says, after `since`, that the node is ready.
+    async fn node_ready(&self, since: Timestamp) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.client());
         let is_ready = |node: Option<&Node>| {
             let status = node.and_then(|node| node.status.as_ref());
             let mut all = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
-            all.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            all.any(|condition| {
+                let is_new = condition.last_heartbeat_time.as_ref().is_some_and(|time| time.0 >= since);
+                condition.type_ == "Ready" && condition.status == "True" && is_new
+            })
         };
         Box::pin(wait::until(&nodes, NAME, READY, "start of real nodes", is_ready)).await.map(drop)
     }

@@ -8,7 +8,8 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::applied::Applied;
-use knative_operator_tests::chaos::{Chaos, Clock};
+use knative_operator_tests::chaos::Chaos;
+use knative_operator_tests::clock::Clock;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::gate::Gate;
 use knative_operator_tests::kubelet::images::OPERATOR_IMAGE;
@@ -64,7 +65,7 @@ impl World {
         let clock = Clock::new(dir.path())?;
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let images = [(OPERATOR_IMAGE.to_owned(), clock.program.clone())];
+        let images = [(OPERATOR_IMAGE.to_owned(), clock.operator(dir.path())?)];
         let product = Product::install_with(&hub, &releases::small(), values, images.into()).await?;
         let mut resources: Vec<_> =
             names.iter().zip(components).map(|(name, c)| Resource::new(name, "one", c.plural(), c)).collect();

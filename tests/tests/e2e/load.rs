@@ -76,6 +76,11 @@ impl Load {
         }
     }
 
+    /// Number of admissions so far.
+    pub fn done(&self) -> usize {
+        self.done.load(Ordering::Relaxed)
+    }
+
     /// Number of failures so far.
     pub fn failures(&self) -> usize {
         self.refused.lock().unwrap().len()

@@ -64,7 +64,7 @@ fn effort() -> Effort {
     if load::is_full() {
         Effort { rate, lives: ("6s", "24s"), renewals: 20.0, rolls: 3 }
     } else {
-        Effort { rate, lives: ("15s", "45s"), renewals: 4.0, rolls: 1 }
+        Effort { rate, lives: ("20s", "75s"), renewals: 4.0, rolls: 1 }
     }
 }
 
@@ -182,7 +182,7 @@ fn rotation_and_replacement_fail_no_admission() {
 }
 
 /// Writes a certificate of a new authority to Secret `own`, like another issuer.
-async fn provide(hub: &Cluster) -> Result<()> {
+pub async fn provide(hub: &Cluster) -> Result<()> {
     let authority = Authority::new("somebody")?;
     let names = [format!("operator-webhook.{NAMESPACE}.svc")];
     let issued = authority.issue("operator-webhook", None, &[], &names.each_ref().map(String::as_str))?;

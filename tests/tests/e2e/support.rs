@@ -124,11 +124,7 @@ pub fn eventing(namespace: &str, name: &str, profile: Option<&str>, releases: &R
 
 pub async fn namespace(cluster: &Cluster, name: &str) -> Result<()> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    match apply(cluster, &namespace).await {
-        // Another test creates it at the same time.
-        Err(error) if error.to_string().contains("AlreadyExists") => Ok(()),
-        other => other,
-    }
+    cluster.put(&namespace).await
 }
 
 pub async fn apply(cluster: &Cluster, object: &Value) -> Result<()> {

@@ -4,12 +4,12 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-/// Time limit of the handshake together with the headers of the first request, and of the headers
-/// of each later request.
+/// Time limit of the handshake, and of the headers of each request from their first byte on.
 const HEADERS_TIMEOUT: u64 = 5_000;
-/// Time limit of idle connections. An API server (Go) closes idle connections after 90 s, and must
-/// always do so first: a review that is sent at the moment in which the webhook closes its
-/// connection fails.
+/// Time limit of idle connections, also of those without any request: an API server (Go) opens a
+/// connection when all others are busy, and keeps it for later if another one was free sooner. It
+/// closes idle connections after 90 s, and must always do so first: a review that is sent at the
+/// moment in which the webhook closes its connection fails.
 const IDLE_TIMEOUT: u64 = 120_000;
 /// Time for which a request in progress protects its connection from giving way to others: longer
 /// than a review takes.
@@ -26,14 +26,14 @@ pub(super) struct Activity {
     since: AtomicU64,
     /// When the first byte of incomplete headers arrived.
     headers_since: AtomicU64,
-    /// Whether there was a request.
-    was_used: AtomicBool,
+    /// Whether the handshake is done.
+    is_established: AtomicBool,
 }
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overdue {
-    /// The peer has not sent its headers in time.
+    /// The peer has not ended the handshake, or sent its headers, in time.
     Slow,
     /// There was no request for long.
     Idle,
@@ -46,8 +46,14 @@ impl Activity {
             requests: AtomicUsize::new(0),
             since: AtomicU64::new(now),
             headers_since: AtomicU64::new(NONE),
-            was_used: AtomicBool::new(false),
+            is_established: AtomicBool::new(false),
         }
+    }
+
+    /// Records that the handshake is done, or that there is none.
+    pub(super) fn establish(&self, now: u64) {
+        self.since.store(now, Relaxed);
+        self.is_established.store(true, Relaxed);
     }
 
     /// Records that bytes arrived.
@@ -63,7 +69,6 @@ impl Activity {
             self.since.store(now, Relaxed);
         }
         self.headers_since.store(NONE, Relaxed);
-        self.was_used.store(true, Relaxed);
     }
 
     /// Records that a request is answered.
@@ -85,8 +90,8 @@ impl Activity {
             return None;
         }
         let age = |since: &AtomicU64| now.saturating_sub(since.load(Relaxed));
-        let is_unused = !self.was_used.load(Relaxed) && age(&self.since) > HEADERS_TIMEOUT;
-        if is_unused || age(&self.headers_since) > HEADERS_TIMEOUT {
+        let is_late = !self.is_established.load(Relaxed) && age(&self.since) > HEADERS_TIMEOUT;
+        if is_late || age(&self.headers_since) > HEADERS_TIMEOUT {
             return Some(Overdue::Slow);
         }
         (age(&self.since) > IDLE_TIMEOUT).then_some(Overdue::Idle)
@@ -104,16 +109,30 @@ impl Activity {
 mod tests {
     use super::*;
 
+    fn established() -> Activity {
+        let connection = Activity::new(0);
+        connection.establish(0);
+        connection
+    }
+
+    #[test]
+    fn handshake_has_a_time_limit_and_unused_connections_are_idle_ones() {
+        let connection = Activity::new(0);
+        assert_eq!((connection.overdue(5_000), connection.overdue(5_001)), (None, Some(Overdue::Slow)));
+        connection.establish(4_000);
+        assert_eq!((connection.overdue(124_000), connection.overdue(124_001)), (None, Some(Overdue::Idle)));
+    }
+
     #[test]
     fn headers_have_a_time_limit_in_total() {
-        let connection = Activity::new(0);
+        let connection = established();
         connection.receive(|| 1_000);
-        assert_eq!(connection.overdue(5_000), None);
-        // The handshake counts, and one byte at a time doesn't help.
-        connection.receive(|| 5_000);
-        assert_eq!(connection.overdue(5_001), Some(Overdue::Slow));
+        assert_eq!(connection.overdue(6_000), None);
+        // One byte at a time doesn't help.
+        connection.receive(|| 6_000);
+        assert_eq!(connection.overdue(6_001), Some(Overdue::Slow));
 
-        let connection = Activity::new(0);
+        let connection = established();
         connection.begin(10);
         connection.end(20);
         assert_eq!(connection.overdue(60_000), None);
@@ -126,7 +145,7 @@ mod tests {
 
     #[test]
     fn idle_connections_are_closed_after_those_of_an_api_server() {
-        let connection = Activity::new(0);
+        let connection = established();
         connection.begin(10);
         connection.begin(15);
         connection.end(20);
@@ -138,7 +157,7 @@ mod tests {
 
     #[test]
     fn bytes_of_a_body_are_no_headers() {
-        let connection = Activity::new(0);
+        let connection = established();
         connection.receive(|| 0);
         connection.begin(1);
         connection.receive(|| 4_000);

@@ -187,6 +187,11 @@ fn usages(open: &HashMap<u64, Arc<Connection>>, amount: impl Fn(&Connection) -> 
 }
 
 impl Connection {
+    /// Records that the handshake is done, or that there is none.
+    pub(super) fn establish(&self) {
+        self.activity.establish(self.all.now());
+    }
+
     /// Records that bytes arrived.
     pub(super) fn receive(&self) {
         self.activity.receive(|| self.all.now());

@@ -189,6 +189,7 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        connection.establish();
         let (mut router, caller) = (self.router.clone(), Arc::clone(connection));
         let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let busy = caller.begin();

@@ -1,6 +1,7 @@
 //! The life of an installation: what hubs, spokes and operators go through, and nothing is lost,
 //! left behind or changed unasked.
 
+mod certificates;
 mod chart;
 mod clusters;
 mod definitions;
@@ -8,6 +9,7 @@ mod document;
 mod kubernetes;
 mod last_release;
 mod matrix;
+mod quotas;
 mod records;
 mod restored;
 mod second;

@@ -65,6 +65,7 @@ fn peer_with_most_requests_is_known() {
 fn slow_connections_are_cut_and_idle_ones_finish() {
     let all = connections(16, 100);
     let (silent, idle, busy) = (all.admit(OTHER), all.admit(OTHER), all.admit(OTHER));
+    idle.0.establish();
     drop(idle.0.begin());
     let request = busy.0.begin();
     all.end_overdue(all.now() + 60_000);

@@ -1,56 +1,17 @@
-//! Knative on real nodes: Pods of the operator, of Knative and of Knative Services in containers,
-//! and HTTP requests that they answer.
-//!
-//! Needs root and minutes, so it is not part of `make test`: `make test-real` sets
-//! `REAL_NODES=yes`.
-
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
+//! The life of an installation on a hub, and on a spoke.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Event;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::process::Process;
 use knative_operator_tests::product::{FLEET, register};
-use knative_operator_tests::real::{self, images, product, traffic};
-use knative_operator_tests::{Result, releases, remaining, tools};
-use kube::Api;
-use kube::api::ListParams;
+use knative_operator_tests::real::{images, product, traffic};
+use knative_operator_tests::{Result, remaining, tools};
 use serde_json::{Value, json};
 
-const NAMESPACE: &str = "knative-serving";
-/// Time limit of an answer.
-const ANSWER: Duration = Duration::from_secs(30);
-
-/// Prints what happened, with the time since the beginning and since the last line.
-struct Report {
-    begin: Instant,
-    last: Instant,
-}
-
-impl Report {
-    fn new() -> Self {
-        Self { begin: Instant::now(), last: Instant::now() }
-    }
-
-    fn line(&mut self, text: &str) {
-        let (all, step) = (self.begin.elapsed().as_secs_f64(), self.last.elapsed().as_secs_f64());
-        println!("{all:6.1} s  (+{step:5.1} s)  {text}");
-        self.last = Instant::now();
-    }
-}
-
-fn run(test: impl Future<Output = Result<()>>) {
-    if !real::available() {
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    if let Err(error) = runtime.block_on(test) {
-        panic!("{error}");
-    }
-}
+use crate::support::{ANSWER, NAMESPACE, Report, install, millis, ready, run, warnings};
 
 #[test]
 fn knative_service_answers_from_zero() {
@@ -98,26 +59,6 @@ async fn remote() -> Result<()> {
     uninstall(&mut report, (&hub, &spoke), &before).await?;
     drop((hub, spoke));
     report.line("the clusters have stopped");
-    Ok(())
-}
-
-/// Applies a KnativeServing on `hub`, until it is Ready on the cluster that `reference` names.
-async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> Result<()> {
-    let version = releases::best().serving;
-    let mut spec = product::serving(version);
-    if !reference.is_null() {
-        spec["clusterProfileRef"] = reference.clone();
-    }
-    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
-    let meta = json!({"name": "knative-serving", "namespace": NAMESPACE});
-    let cr =
-        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": meta, "spec": spec});
-    hub.kubectl(&["apply", "-f", "-"], &cr.to_string()).await?;
-    ready(hub, "knativeserving/knative-serving", NAMESPACE).await?;
-    report.line(&format!("Knative Serving {version} with Kourier is Ready"));
-    for line in warnings(hub).await? {
-        report.line(&format!("Warning event: {line}"));
-    }
     Ok(())
 }
 
@@ -169,39 +110,10 @@ async fn uninstall(report: &mut Report, (hub, cluster): (&Cluster, &Cluster), be
     }
     hub.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=60s"], "").await?;
     report.line("Knative is deleted");
+    let warnings = warnings(hub).await?;
+    assert!(warnings.is_empty(), "Warning events of a healthy life: {warnings:?}");
     let left = remaining::remaining(cluster, before).await?;
     assert!(left.is_empty(), "{left:?}");
     report.line("nothing but CRDs is left");
     Ok(())
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
-}
-
-async fn ready(cluster: &Cluster, resource: &str, namespace: &str) -> Result<()> {
-    let timeout = format!("--timeout={}s", product::READY.as_secs());
-    let wait = ["wait", resource, "-n", namespace, "--for=condition=Ready", &timeout];
-    if let Err(error) = cluster.kubectl(&wait, "").await {
-        let (_, status) = cluster.kubectl_output(&["get", resource, "-n", namespace, "-o", "yaml"], "").await;
-        return Err(format!("{error}\n{status}\n{}", product::pods(cluster).await).into());
-    }
-    Ok(())
-}
-
-/// Warning events of the operator.
-async fn warnings(cluster: &Cluster) -> Result<Vec<String>> {
-    let parameters = ListParams::default().fields("type=Warning");
-    let events = Api::<Event>::all(cluster.client()).list(&parameters).await?;
-    let is_ours = |event: &&Event| {
-        serde_json::to_value(event).is_ok_and(|value: Value| {
-            value["involvedObject"]["apiVersion"]
-                .as_str()
-                .is_some_and(|version| version.starts_with("operator.knative.dev/"))
-        })
-    };
-    let text = |event: &Event| {
-        format!("{}: {}", event.reason.as_deref().unwrap_or_default(), event.message.as_deref().unwrap_or_default())
-    };
-    Ok(events.items.iter().filter(is_ours).map(text).collect())
 }

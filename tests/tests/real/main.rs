@@ -1,0 +1,13 @@
+//! Knative on real nodes: Pods of the operator, of Knative and of Knative Services in containers,
+//! and HTTP requests that they answer.
+//!
+//! Needs root and minutes, so it is not part of `make test`: `make test-real` sets
+//! `REAL_NODES=yes`.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
+
+mod compare;
+mod faults;
+mod life;
+mod support;
+mod traffic;

@@ -1,0 +1,101 @@
+//! What all tests share.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Event;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::real::{self, product};
+use knative_operator_tests::{Result, releases};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+/// Namespace of Knative Serving and of its resource.
+pub const NAMESPACE: &str = "knative-serving";
+/// The resource.
+pub const SERVING: &str = "knativeserving/knative-serving";
+/// Time limit of an answer.
+pub const ANSWER: Duration = Duration::from_secs(30);
+
+/// Prints what happened, with the time since the beginning and since the last line.
+pub struct Report {
+    begin: Instant,
+    last: Instant,
+}
+
+impl Report {
+    pub fn new() -> Self {
+        Self { begin: Instant::now(), last: Instant::now() }
+    }
+
+    pub fn line(&mut self, text: &str) {
+        let (all, step) = (self.begin.elapsed().as_secs_f64(), self.last.elapsed().as_secs_f64());
+        println!("{all:6.1} s  (+{step:5.1} s)  {text}");
+        self.last = Instant::now();
+    }
+}
+
+pub fn run(test: impl Future<Output = Result<()>>) {
+    if !real::available() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    if let Err(error) = runtime.block_on(test) {
+        panic!("{error}");
+    }
+}
+
+/// Applies the KnativeServing with `spec` on `hub`.
+pub async fn apply(hub: &Cluster, spec: &Value) -> Result<()> {
+    let meta = json!({"name": "knative-serving", "namespace": NAMESPACE});
+    let cr =
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": meta, "spec": spec});
+    hub.kubectl(&["apply", "-f", "-"], &cr.to_string()).await.map(drop)
+}
+
+/// Applies a KnativeServing on `hub`, until it is Ready on the cluster that `reference` names.
+pub async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> Result<()> {
+    let version = releases::best().serving;
+    let mut spec = product::serving(version);
+    if !reference.is_null() {
+        spec["clusterProfileRef"] = reference.clone();
+    }
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    apply(hub, &spec).await?;
+    ready(hub, SERVING, NAMESPACE).await?;
+    report.line(&format!("Knative Serving {version} with Kourier is Ready"));
+    let warnings = warnings(hub).await?;
+    assert!(warnings.is_empty(), "Warning events of a healthy installation: {warnings:?}");
+    Ok(())
+}
+
+pub fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+pub async fn ready(cluster: &Cluster, resource: &str, namespace: &str) -> Result<()> {
+    let timeout = format!("--timeout={}s", product::READY.as_secs());
+    let wait = ["wait", resource, "-n", namespace, "--for=condition=Ready", &timeout];
+    if let Err(error) = cluster.kubectl(&wait, "").await {
+        let (_, status) = cluster.kubectl_output(&["get", resource, "-n", namespace, "-o", "yaml"], "").await;
+        return Err(format!("{error}\n{status}\n{}", product::pods(cluster).await).into());
+    }
+    Ok(())
+}
+
+/// Warning events of the operator.
+pub async fn warnings(cluster: &Cluster) -> Result<Vec<String>> {
+    let parameters = ListParams::default().fields("type=Warning");
+    let events = Api::<Event>::all(cluster.client()).list(&parameters).await?;
+    let is_ours = |event: &&Event| {
+        serde_json::to_value(event).is_ok_and(|value: Value| {
+            value["involvedObject"]["apiVersion"]
+                .as_str()
+                .is_some_and(|version| version.starts_with("operator.knative.dev/"))
+        })
+    };
+    let text = |event: &Event| {
+        format!("{}: {}", event.reason.as_deref().unwrap_or_default(), event.message.as_deref().unwrap_or_default())
+    };
+    Ok(events.items.iter().filter(is_ours).map(text).collect())
+}

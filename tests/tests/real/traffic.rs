@@ -1,0 +1,260 @@
+//! Requests while something changes: how many fail, and how many fail if `kubectl apply` makes the
+//! same change.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::NAMESPACE as OPERATOR;
+use knative_operator_tests::real::{images, product, traffic};
+use knative_operator_tests::{Result, http, releases, tools};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+
+use crate::support::{ANSWER, NAMESPACE, Report, SERVING, apply, ready, run};
+
+/// Requests a second to a Knative Service that runs.
+const RATE: u32 = 50;
+/// Interval of requests to a Knative Service that is scaled to zero in between.
+const COLD: Duration = Duration::from_secs(10);
+/// Time limit of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time with requests before and after a change.
+const AROUND: Duration = Duration::from_secs(3);
+
+/// Results of requests.
+#[derive(Default)]
+struct Counts {
+    done: AtomicUsize,
+    failed: Mutex<Vec<String>>,
+    slowest: Mutex<Duration>,
+}
+
+impl Counts {
+    async fn request(&self, gateway: SocketAddr, host: &str) {
+        let begun = Instant::now();
+        let failure = match tokio::time::timeout(TIMEOUT, http::get_from(gateway, host, "/")).await {
+            Ok(Ok((200, _))) => None,
+            Ok(Ok((code, body))) => Some(format!("{code} {}", body.trim())),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer in {TIMEOUT:?}")),
+        };
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.failed.lock().unwrap().extend(failure);
+        let mut slowest = self.slowest.lock().unwrap();
+        *slowest = begun.elapsed().max(*slowest);
+    }
+
+    fn text(&self) -> String {
+        let failed = self.failed.lock().unwrap();
+        let first = failed.first().map(|first| format!(" ({first})")).unwrap_or_default();
+        let slowest = self.slowest.lock().unwrap();
+        format!(
+            "{} of {} failed{first}, the slowest took {:.2} s",
+            failed.len(),
+            self.done.load(Ordering::Relaxed),
+            slowest.as_secs_f64()
+        )
+    }
+}
+
+/// Requests to two Knative Services until it is ended.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    warm: Arc<Counts>,
+    cold: Arc<Counts>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Traffic {
+    fn start(gateway: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sender = |host: String, interval: Duration| {
+            let (counts, ends) = (Arc::<Counts>::default(), Arc::clone(&stop));
+            let of = Arc::clone(&counts);
+            let task = tokio::spawn(async move {
+                let (mut tick, mut sent) = (tokio::time::interval(interval), tokio::task::JoinSet::new());
+                while !ends.load(Ordering::Relaxed) {
+                    tick.tick().await;
+                    let (counts, host) = (Arc::clone(&of), host.clone());
+                    sent.spawn(async move { counts.request(gateway, &host).await });
+                    while sent.try_join_next().is_some() {}
+                }
+                sent.join_all().await;
+            });
+            (counts, task)
+        };
+        let (warm, first) = sender(traffic::host("warm"), Duration::from_secs(1) / RATE);
+        let (cold, second) = sender(traffic::host("cold"), COLD);
+        Self { stop, warm, cold, tasks: [first, second] }
+    }
+
+    async fn end(self) -> Result<(Arc<Counts>, Arc<Counts>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            task.await?;
+        }
+        Ok((self.warm, self.cold))
+    }
+}
+
+/// Makes `change` while requests flow; returns how many requests to the running Knative Service
+/// failed.
+pub async fn during(
+    report: &mut Report,
+    gateway: SocketAddr,
+    what: &str,
+    change: impl Future<Output = Result<()>>,
+) -> Result<usize> {
+    let traffic = Traffic::start(gateway);
+    tokio::time::sleep(AROUND).await;
+    let begun = Instant::now();
+    change.await?;
+    let took = begun.elapsed();
+    tokio::time::sleep(AROUND).await;
+    let (warm, cold) = traffic.end().await?;
+    report.line(&format!("{what} ({:.1} s): {}; from zero: {}", took.as_secs_f64(), warm.text(), cold.text()));
+    let failed = warm.failed.lock().unwrap().len();
+    Ok(failed)
+}
+
+/// Two Knative Services: one that always has a Pod, and one that often has none.
+pub async fn services(cluster: &Cluster) -> Result<SocketAddr> {
+    let warm = json!({"autoscaling.knative.dev/min-scale": "1"});
+    let cold = json!({"autoscaling.knative.dev/window": "6s"});
+    for (name, annotations) in [("warm", warm), ("cold", cold)] {
+        cluster.kubectl(&["apply", "-f", "-"], &traffic::service(name, &annotations).to_string()).await?;
+    }
+    let gateway = traffic::gateway(cluster).await?;
+    for name in ["warm", "cold"] {
+        ready(cluster, &format!("ksvc/{name}"), "default").await?;
+        traffic::until_answer(gateway, &traffic::host(name), ANSWER).await?;
+    }
+    Ok(gateway)
+}
+
+/// The objects that `spec` means, as `kubectl apply` takes them.
+pub async fn rendered(cluster: &Cluster, spec: &Value) -> Result<String> {
+    let meta = json!({"name": "knative-serving", "namespace": NAMESPACE});
+    let resource =
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "metadata": meta, "spec": spec});
+    let file = cluster.dir().join("rendered.json");
+    std::fs::write(&file, resource.to_string())?;
+    let mut command = Command::new(tools::binary("knative-operator")?);
+    command.args(["render", "-o", "json", "--releases"]).arg(&releases::best().dir).arg("-f").arg(&file);
+    let output = command.output().await?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Applies `objects` with kubectl, until all Deployments are available.
+pub async fn kubectl_apply(cluster: &Cluster, objects: &str) -> Result<()> {
+    let line = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    // What Knative's webhooks admit is applied once they answer.
+    let begun = Instant::now();
+    while let Err(error) = cluster.kubectl(&line, objects).await {
+        if begun.elapsed() > product::READY {
+            return Err(error);
+        }
+    }
+    let rolled = ["rollout", "status", "deployment", "-n", NAMESPACE, "--timeout=120s"];
+    cluster.kubectl(&rolled, "").await.map(drop)
+}
+
+/// Another value of a key of a ConfigMap, which Knative's controllers read without a restart.
+fn reconfigured(mut spec: Value) -> Value {
+    spec["config"]["defaults"] = json!({"revision-timeout-seconds": "301"});
+    spec
+}
+
+/// More CPU for the activator and the gateway: their Pods are replaced.
+fn replaced(mut spec: Value) -> Value {
+    let pods = |name: &str| json!({"name": name, "annotations": {"turn": "1"}});
+    spec["workloads"] = json!([
+        pods("activator"),
+        pods("autoscaler"),
+        pods("controller"),
+        pods("webhook"),
+        pods("net-kourier-controller"),
+        pods("3scale-kourier-gateway")
+    ]);
+    spec
+}
+
+#[test]
+fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
+    run(async {
+        let mut report = Report::new();
+        let registry = images::registry().await?;
+        let spec = product::serving(releases::best().serving);
+        let (floor_config, floor_pods) = {
+            let floor = Cluster::real("floor", registry).await?;
+            kubectl_apply(&floor, &rendered(&floor, &spec).await?).await?;
+            let gateway = services(&floor).await?;
+            report.line("with kubectl apply: two Knative Services are Ready");
+            let objects = rendered(&floor, &reconfigured(spec.clone())).await?;
+            let change = kubectl_apply(&floor, &objects);
+            let config = during(&mut report, gateway, "kubectl apply: a key of a ConfigMap", change).await?;
+            let objects = rendered(&floor, &replaced(spec.clone())).await?;
+            let change = kubectl_apply(&floor, &objects);
+            (config, during(&mut report, gateway, "kubectl apply: all Pods of Knative are replaced", change).await?)
+        };
+        let hub = Cluster::real("traffic", registry).await?;
+        product::install(&hub, &product::values()).await?;
+        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        apply(&hub, &spec).await?;
+        ready(&hub, SERVING, NAMESPACE).await?;
+        let gateway = services(&hub).await?;
+        report.line("with the operator: two Knative Services are Ready");
+        let applied = |spec: Value| {
+            let hub = &hub;
+            async move {
+                apply(hub, &spec).await?;
+                rolled_out(hub).await
+            }
+        };
+        let config = during(&mut report, gateway, "a key of a ConfigMap", applied(reconfigured(spec.clone()))).await?;
+        let pods =
+            during(&mut report, gateway, "all Pods of Knative are replaced", applied(replaced(spec.clone()))).await?;
+        let killed = during(&mut report, gateway, "the operator is killed", async {
+            let line = ["delete", "pod", "-n", OPERATOR, "--all", "--force", "--grace-period=0"];
+            hub.kubectl(&line, "").await?;
+            hub.kubectl(&["rollout", "status", "deployment", "-n", OPERATOR, "--timeout=120s"], "").await.map(drop)
+        });
+        let killed = killed.await?;
+        let upgraded = during(&mut report, gateway, "the operator is upgraded", async {
+            let chart = tools::project().join("charts/knative-operator").display().to_string();
+            let turn = "knative_operator.knative_operator.podAnnotations.turn=1,knative_operator.operator_webhook.podAnnotations.turn=1";
+            let place =
+                ["-n", OPERATOR, "--reset-then-reuse-values", "--set-string", turn, "--wait", "--timeout", "3m"];
+            hub.helm(&[&["upgrade", "knative-operator", &chart][..], &place].concat()).await.map(drop)
+        });
+        let upgraded = upgraded.await?;
+        let repaired = during(&mut report, gateway, "the controller's Deployment is deleted, and repaired", async {
+            hub.kubectl(&["delete", "deployment", "controller", "-n", NAMESPACE], "").await?;
+            hub.kubectl(&["wait", "deployment", "controller", "-n", NAMESPACE, "--for=create", "--timeout=30s"], "")
+                .await?;
+            rolled_out(&hub).await
+        });
+        let repaired = repaired.await?;
+        let restarted = during(&mut report, gateway, "kubelet and containerd of the node are killed", async {
+            hub.restart_node().await?;
+            ready(&hub, SERVING, NAMESPACE).await
+        });
+        let restarted = restarted.await?;
+        assert!(config <= floor_config && pods <= floor_pods, "{config} > {floor_config} or {pods} > {floor_pods}");
+        assert_eq!([killed, upgraded, repaired, restarted], [0; 4]);
+        Ok(())
+    });
+}
+
+/// Waits until the resource is Ready and all Deployments are rolled out.
+pub async fn rolled_out(hub: &Cluster) -> Result<()> {
+    hub.kubectl(&["rollout", "status", "deployment", "-n", NAMESPACE, "--timeout=120s"], "").await?;
+    ready(hub, SERVING, NAMESPACE).await
+}
