@@ -209,3 +209,46 @@ fn deadline_has_a_wake_up_also_in_a_rollback() {
     assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "a");
     assert_eq!(world.decide().wake, Some(SignedDuration::from_secs(DEADLINE)));
 }
+
+#[test]
+fn cluster_that_was_written_in_part_has_failed_if_it_is_not_ready() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Pause);
+    // The operator stops between the two resources of the first cluster.
+    world.act(&Action::Crash(1));
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)), "it was new, not broken, before");
+    assert!(!is_started(&world, 1));
+}
+
+#[test]
+fn content_by_other_labels_is_another_update() {
+    // One cluster may fail.
+    let mut world = World::new(&[(1, 1, 0, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.act(&Action::Relabel(0));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Deferred(_)), "it was not Ready before the other content");
+    assert!(!is_started(&world, 1));
+}
+
+#[test]
+fn cluster_that_was_not_ready_before_did_not_fail_by_an_update_that_was_replaced() {
+    // One cluster may fail.
+    let mut world = World::new(&[(1, 1, 0, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.act(&Action::Edit("b"));
+    world.settle();
+    world.act(&Action::Outage(0, true));
+    pass(&mut world, DEADLINE);
+    world.act(&Action::Edit("a"));
+    world.settle();
+    world.act(&Action::Edit("b"));
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Deferred(_)));
+    assert!(!is_started(&world, 1));
+}

@@ -86,7 +86,8 @@ impl<C: Contents> Input<'_, C> {
             return None;
         }
         let (reason, _) = member.not_ready().unwrap_or_default();
-        Some(Outcome::Failed { generation: self.generation, reason })
+        // The update is not what broke a cluster that was not Ready before.
+        member.was_all_ready().then_some(Outcome::Failed { generation: self.generation, reason })
     }
 
     /// Whether `member` has failed, and is Ready since the rollout is complete. During the rollout,

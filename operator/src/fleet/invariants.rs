@@ -14,17 +14,17 @@ impl World {
         let now = self.elapsed;
         for (index, member) in self.members.iter().enumerate() {
             let (truth, is_ready) = (&mut self.truth[index], member.is_ready() && member.unavailable.is_none());
+            let soak = self.stages.settings()[member.stage].min_ready;
             truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
             truth.is_done |= is_ready;
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
             if is_ready || member.hub_fault.is_some() {
                 truth.not_ready = None;
-                // After the rollout, it has recovered.
+                // After the rollout, it has recovered when it was Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
-                truth.failed &= !(is_complete && truth.ready.is_some());
+                truth.failed &= !(is_complete && truth.ready.is_some_and(|since| now - since >= soak));
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
-                let soak = self.stages.settings()[member.stage].min_ready;
                 let is_late = now - since >= SignedDuration::from_secs(DEADLINE);
                 truth.failed |= is_late && truth.was_ready && truth.soaked < soak;
             }

@@ -231,6 +231,12 @@ impl Member {
         self.children.iter().filter_map(|child| child.applied.as_ref()).any(|applied| applied.outcome.is_some())
     }
 
+    /// Whether it was Ready before each update that is in progress.
+    pub fn was_all_ready(&self) -> bool {
+        let not_ready = Some(Outcome::Progressing { was_ready: false });
+        self.children.iter().filter_map(|child| child.applied.as_ref()).all(|applied| applied.outcome != not_ready)
+    }
+
     /// A digest of what was written last, for the fleet in `generation`. Each write is observed for
     /// itself; what failed is observed again after a change of the fleet.
     pub fn written(&self, generation: i64) -> u64 {
@@ -275,11 +281,27 @@ impl Member {
         own.filter(differs).map(write).collect()
     }
 
+    /// Whether it was Ready before the update to `revision` that is in progress, or is now if none
+    /// is. The operator may have stopped after it wrote one of the resources. Another content, by
+    /// other labels of the cluster, is another update.
+    fn was_ready(&self, revision: &str, contents: &impl Contents) -> bool {
+        let started = self.children.iter().filter_map(|child| {
+            let (applied, wanted) = (child.applied.as_ref()?, self.wanted(child, revision, contents)?);
+            match applied.outcome {
+                Some(Outcome::Progressing { was_ready }) => {
+                    (applied.revision == revision && applied.content == wanted.content).then_some(was_ready)
+                }
+                _ => None,
+            }
+        });
+        started.reduce(|all, was_ready| all && was_ready).unwrap_or_else(|| self.is_new() || self.is_ready())
+    }
+
     /// The next writes toward `revision`. A resource that is on its way between minor versions is
     /// written again once it is Ready.
     pub fn writes(&self, revision: &str, contents: &impl Contents) -> Vec<Write> {
         let mut writes = Vec::new();
-        let is_ready = self.is_new() || self.is_ready();
+        let was_ready = self.was_ready(revision, contents);
         for child in &self.children {
             let wanted = self.wanted(child, revision, contents);
             if child.conflict.is_some() || child.has(wanted.as_ref()) {
@@ -289,12 +311,9 @@ impl Member {
                 (Some(applied), _) if applied.is_terminating => continue,
                 (Some(_), None) => Change::Delete,
                 (None, None) => continue,
-                (None, Some(wanted)) => Change::Apply {
-                    revision: revision.to_owned(),
-                    previous: None,
-                    version: wanted.version,
-                    was_ready: is_ready,
-                },
+                (None, Some(wanted)) => {
+                    Change::Apply { revision: revision.to_owned(), previous: None, version: wanted.version, was_ready }
+                }
                 (Some(applied), Some(wanted)) => {
                     let is_step = applied.revision == revision && applied.content == wanted.content;
                     if is_step && applied.ready.is_err() {
@@ -305,10 +324,6 @@ impl Member {
                     if is_step && applied.version == version {
                         continue;
                     }
-                    let was_ready = match applied.outcome {
-                        Some(Outcome::Progressing { was_ready }) if applied.revision == revision => was_ready,
-                        _ => is_ready,
-                    };
                     let previous = applied.before(revision);
                     Change::Apply { revision: revision.to_owned(), previous, version, was_ready }
                 }

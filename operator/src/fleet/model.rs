@@ -235,6 +235,8 @@ impl World {
         self.check(&decision);
         let writes: Vec<_> = decision.writes.iter().take(limit).cloned().collect();
         writes.iter().for_each(|write| self.apply(write));
+        // Without a component that is deleted, the others may be Ready.
+        self.observe_truth();
         if writes.len() == decision.writes.len() {
             if decision.mark_failed {
                 self.failed.insert(self.update);

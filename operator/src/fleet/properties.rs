@@ -14,9 +14,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         6 => (1i64..120).prop_map(Action::Tick),
         1 => (-7200i64..7200).prop_map(Action::SetClock),
-        // Several edits within seconds that drop a component and add it can exceed maxConcurrent by
-        // a cluster ("a", "c", "a", "c"): such revisions are only explored.
-        2 => select(vec!["a", "b"]).prop_map(Action::Edit),
+        2 => select(vec!["a", "b", "c", "d"]).prop_map(Action::Edit),
         2 => (index(), any::<bool>()).prop_map(|(index, outage)| Action::Outage(index, outage)),
         1 => (index(), any::<bool>()).prop_map(|(index, fault)| Action::HubFault(index, fault)),
         2 => (index(), any::<bool>()).prop_map(|(index, broken)| Action::Break(index, broken)),

@@ -52,9 +52,10 @@ impl Truth {
         self.not_ready = self.not_ready.map(|_| now);
     }
 
-    /// Another content replaces the one that was written.
+    /// Another content replaces the one that was written: the next write counts as a new one.
     pub fn supersede(&mut self) {
         (self.failed, self.was_ready) = (false, false);
+        self.revision.clear();
     }
 
     /// A person changed the fleet: what failed is tried again.
