@@ -252,3 +252,18 @@ fn cluster_that_was_not_ready_before_did_not_fail_by_an_update_that_was_replaced
     assert!(matches!(world.decide().progress[0], Progress::Deferred(_)));
     assert!(!is_started(&world, 1));
 }
+
+#[test]
+fn cluster_that_failed_is_observed_again_after_each_change_of_the_fleet() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Pause);
+    world.settle();
+    world.act(&Action::Break(0, true));
+    pass(&mut world, DEADLINE);
+    world.act(&Action::Pause(true));
+    world.act(&Action::Edit("b"));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    world.act(&Action::Edit("a"));
+    world.settle();
+    assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))), "another revision took the time");
+}

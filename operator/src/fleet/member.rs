@@ -238,13 +238,13 @@ impl Member {
     }
 
     /// A digest of what was written last, for the fleet in `generation`. Each write is observed for
-    /// itself; what failed is observed again after a change of the fleet.
+    /// itself; what failed is observed again after each change of the fleet.
     pub fn written(&self, generation: i64) -> u64 {
         let mut hasher = DefaultHasher::new();
         for applied in self.children.iter().map(|child| child.applied.as_ref()) {
             applied.map(|a| (&a.revision, a.since, a.content, &a.version, a.is_terminating)).hash(&mut hasher);
-            if let Some(Outcome::Failed { generation: of, .. }) = applied.and_then(|a| a.outcome.as_ref()) {
-                (*of == generation).then_some(generation).hash(&mut hasher);
+            if let Some(Outcome::Failed { .. }) = applied.and_then(|a| a.outcome.as_ref()) {
+                generation.hash(&mut hasher);
             }
         }
         hasher.finish()

@@ -198,7 +198,8 @@ impl World {
         let index = self.members.iter().position(|member| member.cluster == write.cluster).unwrap();
         let cluster = write.cluster.clone();
         if !matches!(write.change, Change::Record(_) | Change::Repair { .. }) {
-            self.truth[index].write(&self.members[index], &write.change, self.elapsed);
+            let soak = self.stages.settings()[self.members[index].stage].min_ready;
+            self.truth[index].write(&self.members[index], &write.change, soak, self.elapsed);
         }
         let child = self.members[index].children.iter_mut().find(|child| child.component == write.component).unwrap();
         match &write.change {

@@ -26,21 +26,25 @@ pub struct Truth {
     pub soaked: SignedDuration,
     /// Whether the update made it fail.
     pub failed: bool,
+    /// Whether it failed, and is observed again since a person changed the fleet.
+    pub is_forgiven: bool,
 }
 
 impl Truth {
-    /// Records a write to `member`.
-    pub fn write(&mut self, member: &Member, change: &Change, now: SignedDuration) {
+    /// Records a write to `member`, whose stage has the soak `soak`.
+    pub fn write(&mut self, member: &Member, change: &Change, soak: SignedDuration, now: SignedDuration) {
         let is_ready = member.is_new() || member.is_ready() && member.unavailable.is_none();
         if let Change::Apply { revision, .. } = change
             && (*revision != self.revision || self.written.is_none())
         {
             // Of several resources that are written together, the first one.
             self.was_ready = is_ready;
-            (self.revision, self.soaked, self.failed) = (revision.clone(), SignedDuration::ZERO, false);
+            (self.revision, self.soaked) = (revision.clone(), SignedDuration::ZERO);
+            (self.failed, self.is_forgiven) = (false, false);
         }
-        // A later write to a cluster that is not Ready, such as of a component that is back.
-        self.was_ready &= is_ready || self.written.is_none_or(|written| written == now);
+        // After the end of the update, a component that is back is another one.
+        let has_ended = self.soaked >= soak || self.is_forgiven;
+        self.was_ready &= is_ready || !has_ended || self.written.is_none_or(|written| written == now);
         // A resource that is deleted is gone at once here.
         if !matches!(change, Change::Delete) {
             (self.written, self.ready, self.not_ready, self.is_done) = (Some(now), None, Some(now), false);
@@ -60,8 +64,8 @@ impl Truth {
 
     /// A person changed the fleet: what failed is tried again.
     pub fn forgive(&mut self, now: SignedDuration) {
-        if self.failed {
-            self.failed = false;
+        if self.failed || self.is_forgiven {
+            (self.failed, self.is_forgiven) = (false, true);
             self.restart(now);
         }
     }
