@@ -8,10 +8,10 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::process::Process;
 use knative_operator_tests::product::{FLEET, register};
 use knative_operator_tests::real::{images, product, traffic};
-use knative_operator_tests::{Result, remaining, tools};
+use knative_operator_tests::{Result, releases, remaining, tools};
 use serde_json::{Value, json};
 
-use crate::support::{ANSWER, NAMESPACE, Report, install, millis, ready, run, warnings};
+use crate::support::{ANSWER, NAMESPACE, Report, SERVING, apply, install, millis, ready, run, warnings};
 
 #[test]
 fn knative_service_answers_from_zero() {
@@ -35,6 +35,27 @@ async fn local() -> Result<()> {
     drop(hub);
     report.line("the cluster has stopped");
     Ok(())
+}
+
+#[test]
+fn knative_encrypts_its_internal_traffic() {
+    run(encrypted());
+}
+
+/// The activator needs a certificate that a webhook of Knative admits.
+async fn encrypted() -> Result<()> {
+    let mut report = Report::new();
+    let hub = Cluster::real("encrypted", images::registry().await?).await?;
+    product::install(&hub, &product::values()).await?;
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    let mut spec = product::serving(releases::best().serving);
+    spec["config"]["network"]["system-internal-tls"] = json!("Enabled");
+    apply(&hub, &spec).await?;
+    ready(&hub, SERVING, NAMESPACE).await?;
+    report.line("Knative Serving is Ready, with encrypted internal traffic");
+    let warnings = warnings(&hub).await?;
+    report.line(&format!("Warning events: {warnings:?}"));
+    from_zero(&mut report, &hub).await
 }
 
 #[test]
