@@ -53,25 +53,23 @@ const CONCURRENT_PHASES: &[Phase] =
 const FIRST_INSTALL_PHASES: &[Phase] =
     &[Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs];
 
-/// Applies `todo` in order, and continues after errors. The phases that `deferred` returns wait: if
-/// they still do once everything else is written, they stay for a later reconcile.
+/// Applies `todo` in order, and continues after errors. Phases that `waits` names wait: if they
+/// still do once everything else is written, they stay for a later reconcile.
 pub async fn apply(
     target: &Target<'_>,
     todo: &[(&Item, Action)],
-    deferred: impl Fn() -> &'static [Phase],
+    waits: impl Fn(Phase) -> bool,
     throttle: &mut Throttle,
 ) -> ApplyOutcome {
     let mut outcome = ApplyOutcome::default();
-    let phases = deferred();
     let (waiting, now): (Vec<_>, Vec<_>) = todo.iter().partition(|(item, action)| {
         // A repair is applied at once: the webhooks that admit the object are likely to run.
         let is_repair = *action == Action::Repair && item.phase() == Phase::Dependents;
-        phases.contains(&item.phase()) && !is_repair
+        !is_repair && waits(item.phase())
     });
     let now = permitted(target, now, throttle, &mut outcome);
     let mut results = apply_phases(target, &now).await;
-    let phases = if waiting.is_empty() { phases } else { deferred() };
-    let (later, due): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(item, _)| phases.contains(&item.phase()));
+    let (later, due): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(item, _)| waits(item.phase()));
     outcome.deferred = !later.is_empty();
     let due = permitted(target, due, throttle, &mut outcome);
     results.extend(write_concurrently(target, due).await);

@@ -83,8 +83,8 @@ impl Installation<'_> {
             refused_definitions: Mutex::default(),
         };
         served::touch_unestablished(&target, throttle, Instant::now()).await;
-        let deferred = || self.deferred_phases(first_install);
-        let applied = engine::apply(&target, &changes, deferred, throttle).await;
+        let waits = |phase| self.waits(phase, first_install);
+        let applied = engine::apply(&target, &changes, waits, throttle).await;
         for id in &applied.applied {
             self.owned.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
         }
@@ -118,16 +118,13 @@ impl Installation<'_> {
         Ok(report)
     }
 
-    /// Phases that wait: what Knative's webhooks admit for these, and in an upgrade the Jobs, which
-    /// migrate stored objects for the new Deployments, for all Deployments.
-    fn deferred_phases(&self, first_install: bool) -> &'static [Phase] {
-        let webhooks_run = readiness::webhooks_run(self.plan, self.observed, first_install);
-        let jobs_may_run = first_install || readiness::unavailable(self.plan, self.observed).is_empty();
-        match (webhooks_run, jobs_may_run) {
-            (true, true) => &[],
-            (false, true) => &[Phase::Dependents],
-            (true, false) => &[Phase::Jobs],
-            (false, false) => &[Phase::Dependents, Phase::Jobs],
+    /// Whether `phase` waits: what Knative's webhooks admit for these, and in an upgrade the Jobs,
+    /// which migrate stored objects for the new Deployments, for all Deployments.
+    fn waits(&self, phase: Phase, first_install: bool) -> bool {
+        match phase {
+            Phase::Dependents => !readiness::webhooks_run(self.plan, self.observed, first_install),
+            Phase::Jobs => !first_install && !readiness::unavailable(self.plan, self.observed).is_empty(),
+            _ => false,
         }
     }
 
