@@ -209,6 +209,11 @@ impl Registry {
         self.mutate(image, &["--user", USER, "--workdir", "/", "--entrypoint", entrypoint])
     }
 
+    /// Sets a variable of the environment of `image`: `NAME=VALUE`.
+    pub fn set_environment(&self, image: &str, variable: &str) -> Result<()> {
+        self.mutate(image, &["--env", variable])
+    }
+
     /// Pushes an image with the files of `folder`, which containerd mounts as a volume.
     pub fn push_files(&self, folder: &Path, image: &str) -> Result<()> {
         self.append(folder, image)?;

@@ -32,7 +32,7 @@ pub struct ApplyOutcome {
     pub refused: Vec<(ObjectId, String)>,
     /// Objects that another manager keeps reverting, with the drift; `None` if they were deleted.
     pub contended: Vec<(ObjectId, Option<Drift>)>,
-    /// Whether phases were deferred until the Deployments are available.
+    /// Whether objects wait until Deployments are available.
     pub deferred: bool,
 }
 
@@ -53,30 +53,26 @@ const CONCURRENT_PHASES: &[Phase] =
 const FIRST_INSTALL_PHASES: &[Phase] =
     &[Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs];
 
-/// Applies `todo` in order, and continues after errors. The phases in `deferred` wait until the
-/// Deployments are `available`; if they aren't once everything else is written, these phases stay
-/// for a later reconcile.
+/// Applies `todo` in order, and continues after errors. Phases that `waits` names wait: if they
+/// still do once everything else is written, they stay for a later reconcile.
 pub async fn apply(
     target: &Target<'_>,
     todo: &[(&Item, Action)],
-    deferred: &[Phase],
-    available: impl Fn() -> bool,
+    waits: impl Fn(Phase) -> bool,
     throttle: &mut Throttle,
 ) -> ApplyOutcome {
     let mut outcome = ApplyOutcome::default();
-    let (deferred, now): (Vec<_>, Vec<_>) = todo.iter().partition(|(item, action)| {
+    let (waiting, now): (Vec<_>, Vec<_>) = todo.iter().partition(|(item, action)| {
         // A repair is applied at once: the webhooks that admit the object are likely to run.
         let is_repair = *action == Action::Repair && item.phase() == Phase::Dependents;
-        deferred.contains(&item.phase()) && !is_repair
+        !is_repair && waits(item.phase())
     });
     let now = permitted(target, now, throttle, &mut outcome);
     let mut results = apply_phases(target, &now).await;
-    if deferred.is_empty() || available() {
-        let deferred = permitted(target, deferred, throttle, &mut outcome);
-        results.extend(write_concurrently(target, deferred).await);
-    } else {
-        outcome.deferred = true;
-    }
+    let (later, due): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(item, _)| waits(item.phase()));
+    outcome.deferred = !later.is_empty();
+    let due = permitted(target, due, throttle, &mut outcome);
+    results.extend(write_concurrently(target, due).await);
     for WriteResult { item, action, drift, adopted, result } in results {
         match result {
             Ok(()) => {

@@ -24,6 +24,8 @@ const MIN_RETRY_DELAY: Duration = Duration::from_millis(250);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Delay before a write is retried whose webhook can't be called yet.
 const WEBHOOK_DELAY: Duration = Duration::from_secs(1);
+/// Time after which such a write is not retried in the same reconcile.
+const WEBHOOK_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of a binding's wait for its role, which is written at the same time.
 const ROLE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -82,7 +84,9 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
                 claimed.await.map_err(|_| error_text(&error))?;
             }
             Err(error) => {
-                let asked = retry_delay(&error).or_else(|| webhook_delay(item, &error));
+                // A webhook that hangs takes its own time.
+                let late = webhook_delay(item, &error).filter(|_| started.elapsed() < WEBHOOK_LIMIT);
+                let asked = retry_delay(&error).or(late);
                 let Some(delay) = asked.filter(|_| attempts < MAX_ATTEMPTS) else {
                     if is_unreachable(&error) {
                         target.unreachable.store(true, Ordering::Relaxed);

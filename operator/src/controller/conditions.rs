@@ -196,7 +196,8 @@ fn join_reasons(unavailable: &[(String, Wait)]) -> String {
     }
     let reasons: Vec<_> = by_reason.iter().map(|(wait, names)| format!("{}: {wait}", names.join(", "))).collect();
     let reasons = join_first(&reasons).unwrap_or_default();
-    common.map_or_else(|| reasons.clone(), |common| format!("{reasons}; {common}"))
+    // First: a long message is cut at its end.
+    common.map_or_else(|| reasons.clone(), |common| format!("{common}; {reasons}"))
 }
 
 /// Joins the first few of `texts`; `None` if there are none.
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(message(&after[4]), "Waiting on deployments: a, b, c (a, c: why; b: so)");
         let wait = |reason: &str, deadline: &str| Wait { deadline: Some(deadline.to_owned()), ..Wait::from(reason) };
         for (second, expected) in
-            [("10:00", "(a: x; b: y; all, deadline 10:00)"), ("10:01", "(a: x, deadline 10:00; b: y, deadline 10:01)")]
+            [("10:00", "(all, deadline 10:00; a: x; b: y)"), ("10:01", "(a: x, deadline 10:00; b: y, deadline 10:01)")]
         {
             let unavailable = vec![("a".to_owned(), wait("x", "10:00")), ("b".to_owned(), wait("y", second))];
             let after = states(fresh(), &report_with(|f| f.unavailable = unavailable));

@@ -83,9 +83,8 @@ impl Installation<'_> {
             refused_definitions: Mutex::default(),
         };
         served::touch_unestablished(&target, throttle, Instant::now()).await;
-        let deferred = self.deferred_phases(first_install);
-        let available = || self.is_available(first_install);
-        let applied = engine::apply(&target, &changes, deferred, available, throttle).await;
+        let waits = |phase| self.waits(phase, first_install);
+        let applied = engine::apply(&target, &changes, waits, throttle).await;
         for id in &applied.applied {
             self.owned.inventory.0.entry(id.clone()).and_modify(|entry| entry.deleting = false);
         }
@@ -119,23 +118,13 @@ impl Installation<'_> {
         Ok(report)
     }
 
-    /// Phases that wait for the Deployments: objects that Knative's webhooks admit, and in an
-    /// upgrade the Jobs, which migrate stored objects for the new Deployments.
-    fn deferred_phases(&self, first_install: bool) -> &'static [Phase] {
-        match (self.is_available(first_install), first_install) {
-            (true, _) => &[],
-            (false, true) => &[Phase::Dependents],
-            (false, false) => &[Phase::Dependents, Phase::Jobs],
-        }
-    }
-
-    /// Whether every Deployment is available: in a first install, where the webhooks run for the
-    /// first time, each must have been observed.
-    fn is_available(&self, first_install: bool) -> bool {
-        if first_install {
-            readiness::is_known_available(self.plan, self.observed)
-        } else {
-            readiness::unavailable(self.plan, self.observed).is_empty()
+    /// Whether `phase` waits: what Knative's webhooks admit for these, and in an upgrade the Jobs,
+    /// which migrate stored objects for the new Deployments, for all Deployments.
+    fn waits(&self, phase: Phase, first_install: bool) -> bool {
+        match phase {
+            Phase::Dependents => !readiness::webhooks_run(self.plan, self.observed, first_install),
+            Phase::Jobs => !first_install && !readiness::unavailable(self.plan, self.observed).is_empty(),
+            _ => false,
         }
     }
 

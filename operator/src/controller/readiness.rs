@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::conditions::InstallationReport;
 use crate::apply::differ::{Observation, runs_once};
@@ -31,10 +32,38 @@ pub fn unavailable<'p>(plan: &'p Plan, observed: &ObservedState) -> Vec<(&'p Ite
     workloads(plan).filter_map(|item| Some((item, why(item)?))).collect()
 }
 
-/// Whether each workload of `plan` was observed and is available. Of what is not observed yet,
-/// nothing is known.
-pub fn is_known_available(plan: &Plan, observed: &ObservedState) -> bool {
-    workloads(plan).all(|item| observed.health(&item.id) == Some(Health::Ready))
+/// The workloads of `plan` that answer its webhook configurations: those that the Services of these
+/// configurations select.
+fn webhooks(plan: &Plan) -> Vec<&Item> {
+    let text = |object: &Value, pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let mut called = HashSet::new();
+    for configuration in plan.phase(Phase::Webhooks).map(|item| plan.object_of(item)) {
+        for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            let service = &webhook["clientConfig"]["service"];
+            called.extend(text(service, "/namespace").zip(text(service, "/name")));
+        }
+    }
+    let is_called = |item: &&Item| called.contains(&(item.id.namespace.clone(), item.id.name.clone()));
+    let services: Vec<Value> = plan.phase(Phase::Services).filter(is_called).map(|item| plan.object_of(item)).collect();
+    let is_selected = |item: &&Item| {
+        let labels = plan.object_of(item).pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
+        services.iter().any(|service| {
+            let selector = service["spec"]["selector"].as_object();
+            service["metadata"]["namespace"] == item.id.namespace.as_str()
+                && selector.is_some_and(|all| all.iter().all(|(key, value)| labels.get(key) == Some(value)))
+        })
+    };
+    workloads(plan).filter(is_selected).collect()
+}
+
+/// Whether Knative's webhooks may answer, so that what they admit can be applied. Only they count:
+/// a certificate may be what another workload waits for. With `is_new`, they run for the first
+/// time, and must have been observed.
+pub fn webhooks_run(plan: &Plan, observed: &ObservedState, is_new: bool) -> bool {
+    webhooks(plan).iter().all(|item| match observed.health(&item.id) {
+        Some(health) => health == Health::Ready,
+        None => !is_new,
+    })
 }
 
 /// `wait`, with the cause that the Pods of `id` have.
@@ -158,15 +187,43 @@ mod tests {
     }
 
     #[test]
-    fn workloads_that_are_not_observed_are_not_known_to_be_available() {
-        let (plan, observed) = (plan(), ObservedState::default());
+    fn only_workloads_of_webhooks_are_waited_for() {
+        let workload = |name: &str| {
+            let template = json!({"metadata": {"labels": {"app": name, "role": name}}});
+            let meta = json!({"name": name, "namespace": "n"});
+            CompactObject::new(
+                &json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": {"template": template}}),
+            )
+        };
+        let service = |name: &str| {
+            let (meta, spec) = (json!({"name": name, "namespace": "n"}), json!({"selector": {"app": name}}));
+            CompactObject::new(&json!({"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}))
+        };
+        let configuration = CompactObject::new(&json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "v"},
+            "webhooks": [{"clientConfig": {"service": {"namespace": "n", "name": "webhook"}}}]}));
+        let plan = plan_of(vec![
+            workload("activator"),
+            workload("webhook"),
+            service("activator"),
+            service("webhook"),
+            configuration,
+        ]);
+        let observed = ObservedState::default();
         observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
-        assert!(unavailable(&plan, &observed).is_empty() && !is_known_available(&plan, &observed));
-        for item in workloads(&plan) {
-            assert!(!is_known_available(&plan, &observed));
-            record(&observed, item, Health::Ready);
-        }
-        assert!(is_known_available(&plan, &observed));
+        let names: Vec<_> = webhooks(&plan).into_iter().map(|item| item.id.name.as_str()).collect();
+        assert_eq!(names, ["webhook"]);
+        // After a restart, nothing is observed yet.
+        assert!(!webhooks_run(&plan, &observed, true) && webhooks_run(&plan, &observed, false));
+        let health = |name: &str, health| {
+            record(&observed, workloads(&plan).find(|item| item.id.name == name).unwrap(), health);
+        };
+        // The activator may wait for a certificate that a webhook admits.
+        health("activator", Health::Waiting("no Secret".into()));
+        health("webhook", Health::Waiting("not yet".into()));
+        assert!(!webhooks_run(&plan, &observed, true) && !webhooks_run(&plan, &observed, false));
+        health("webhook", Health::Ready);
+        assert!(webhooks_run(&plan, &observed, true) && webhooks_run(&plan, &observed, false));
     }
 
     #[test]

@@ -50,8 +50,16 @@ fn problem(conditions: &[Condition]) -> Option<Problem> {
     let is_known = |c: &&Condition| c.reason.is_some() || c.message.is_some() || c.status == "False";
     let first = DEPENDENTS.iter().filter_map(find).find(is_known);
     let condition = first.or_else(|| DEPENDENTS.iter().find_map(find))?;
-    let (reason, message) =
-        (condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default());
+    let texts = |c: &Condition| (c.reason.clone().unwrap_or_default(), c.message.clone().unwrap_or_default());
+    // What waits for Deployments waits for what keeps these.
+    let is_cause = |c: &&Condition| {
+        let (reason, message) = texts(c);
+        c.status == "False" && remedy::find(&c.type_, &reason, &message).is_some()
+    };
+    let waits = condition.type_ == INSTALL_SUCCEEDED && condition.status == "Unknown";
+    let cause = find(&DEPLOYMENTS_AVAILABLE).filter(|_| waits).filter(is_cause);
+    let condition = cause.unwrap_or(condition);
+    let (reason, message) = texts(condition);
     Some(Problem {
         condition: condition.type_.clone(),
         remedy: remedy::find(&condition.type_, &reason, &message),

@@ -35,7 +35,9 @@ fn push_go_operator(registry: &Registry, folder: &Path) -> Result<()> {
         if program == "operator" {
             tools::copy(&go_operator::releases()?.dir, &root.join("var/run/ko"))?;
         }
-        registry.push_program(&root, &format!("{image}:v{}", go_operator::VERSION), &format!("/ko-app/{program}"))?;
+        let image = format!("{image}:v{}", go_operator::VERSION);
+        registry.push_program(&root, &image, &format!("/ko-app/{program}"))?;
+        registry.set_environment(&image, "KO_DATA_PATH=/var/run/ko")?;
     }
     Ok(())
 }

@@ -8,10 +8,10 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::process::Process;
 use knative_operator_tests::product::{FLEET, register};
 use knative_operator_tests::real::{images, product, traffic};
-use knative_operator_tests::{Result, remaining, tools};
+use knative_operator_tests::{Result, releases, remaining, tools};
 use serde_json::{Value, json};
 
-use crate::support::{ANSWER, NAMESPACE, Report, install, millis, ready, run, warnings};
+use crate::support::{ANSWER, NAMESPACE, Report, apply, install, millis, ready, run, warnings};
 
 #[test]
 fn knative_service_answers_from_zero() {
@@ -34,6 +34,29 @@ async fn local() -> Result<()> {
     uninstall(&mut report, (&hub, &hub), &before).await?;
     drop(hub);
     report.line("the cluster has stopped");
+    Ok(())
+}
+
+#[test]
+fn certificate_is_applied_while_the_activator_waits_for_it() {
+    run(encrypted());
+}
+
+/// With encrypted internal traffic, the activator needs a certificate that a webhook of Knative
+/// admits. Here, nobody issues it: that needs cert-manager.
+async fn encrypted() -> Result<()> {
+    let mut report = Report::new();
+    let hub = Cluster::real("encrypted", images::registry().await?).await?;
+    product::install(&hub, &product::values()).await?;
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    let mut spec = product::serving(releases::best().serving);
+    spec["config"]["network"]["system-internal-tls"] = json!("Enabled");
+    apply(&hub, &spec).await?;
+    let defined = ["wait", "crd/certificates.networking.internal.knative.dev", "--for=create", "--timeout=60s"];
+    hub.kubectl(&defined, "").await?;
+    let certificate = "certificates.networking.internal.knative.dev/routing-serving-certs";
+    hub.kubectl(&["wait", certificate, "-n", NAMESPACE, "--for=create", "--timeout=90s"], "").await?;
+    report.line("the certificate is applied, although the activator is not available");
     Ok(())
 }
 

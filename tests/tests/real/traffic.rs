@@ -149,7 +149,12 @@ pub async fn rendered(cluster: &Cluster, spec: &Value) -> Result<String> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
     }
-    Ok(String::from_utf8(output.stdout)?)
+    let mut list: Value = serde_json::from_slice(&output.stdout)?;
+    for object in list["items"].as_array_mut().into_iter().flatten() {
+        // Nothing owns them here.
+        object["metadata"].as_object_mut().and_then(|meta| meta.remove("ownerReferences"));
+    }
+    Ok(list.to_string())
 }
 
 /// Applies `objects` with kubectl, until all Deployments are available.

@@ -65,6 +65,7 @@ impl Activity {
 
     /// Records that the headers of a request are complete.
     pub(super) fn begin(&self, now: u64) {
+        self.is_established.store(true, Relaxed);
         if self.requests.fetch_add(1, Relaxed) == 0 {
             self.since.store(now, Relaxed);
         }

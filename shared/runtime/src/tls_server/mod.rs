@@ -189,7 +189,11 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        connection.establish();
+        // API servers call webhooks in HTTP/1.1. In HTTP/2, pings begin with what the peer sends
+        // first.
+        if !is_http2 {
+            connection.establish();
+        }
         let (mut router, caller) = (self.router.clone(), Arc::clone(connection));
         let service = tower::service_fn(move |mut request: Request<Incoming>| {
             let busy = caller.begin();
