@@ -108,7 +108,7 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, u
             true,
             "WaitingForClusters",
             format!(
-                "{progress}; later stages wait until a cluster of this stage is updated: each is deferred or in conflict"
+                "{progress}; later stages wait until a cluster of this stage is updated: each is deferred, failed or in conflict"
             ),
         ),
         _ => (type_, true, "RollingOut", progress),

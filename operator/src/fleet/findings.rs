@@ -267,3 +267,19 @@ fn cluster_that_failed_is_observed_again_after_each_change_of_the_fleet() {
     world.settle();
     assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))), "another revision took the time");
 }
+
+#[test]
+fn canary_that_failed_within_the_limit_proves_nothing() {
+    let mut world = World::new(&[(1, 1, 0, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
+    world.act(&Action::Crash(2));
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)));
+    assert!(!is_started(&world, 1) && world.decide().stages[0].is_unproven());
+    world.act(&Action::Break(0, false));
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    pass(&mut world, 1);
+    assert!(is_started(&world, 1));
+}
