@@ -112,13 +112,15 @@ impl Bench {
         self.audit.take()?;
         let (started, cpu) = (Instant::now(), measure::cpu(pid)?);
         let api = Api::<KnativeFleet>::namespaced(self.hub.client(), "fleet");
-        let stored = api.patch("bench", &PatchParams::apply("bench"), &Patch::Apply(self.resource(&spec))).await?;
+        let (params, patch) = (PatchParams::apply("bench"), Patch::Apply(self.resource(&spec)));
+        let stored = Box::pin(api.patch("bench", &params, &patch)).await?;
         let all = i32::try_from(self.spokes)?;
         let is_done = |fleet: Option<&KnativeFleet>| {
             let status = fleet.and_then(|fleet| fleet.status.as_ref());
             status.is_some_and(|s| s.observed_generation >= stored.metadata.generation && done(s) >= all)
         };
-        wait::until(&api, "bench", LIMIT, "rolled out", is_done).await.map_err(|error| clip(&error.to_string()))?;
+        let rolled_out = Box::pin(wait::until(&api, "bench", LIMIT, "rolled out", is_done));
+        rolled_out.await.map_err(|error| clip(&error.to_string()))?;
         let (time, cpu) = (started.elapsed(), measure::cpu(pid)?.saturating_sub(cpu));
         tokio::time::sleep(Duration::from_secs(2)).await;
         let requests: Vec<Request> = self.audit.take()?;

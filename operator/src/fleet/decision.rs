@@ -79,8 +79,8 @@ pub struct StageReport {
 }
 
 impl StageReport {
-    /// Whether nothing shows that the revision works on the clusters of the stage: each is deferred,
-    /// failed or in conflict. Nothing follows from a stage that was not reached.
+    /// Whether nothing shows that the revision works on the clusters of the stage: each is
+    /// deferred, failed or in conflict. Nothing follows from a stage that was not reached.
     pub fn is_unproven(&self) -> bool {
         self.clusters > 0 && self.updated + self.updating + self.pending == 0
     }

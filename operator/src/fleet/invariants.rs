@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use super::decision::Decision;
 use super::member::{Change, Member};
 use super::model::World;
-use super::truth::{DEADLINE, Truth};
+use super::truth::DEADLINE;
 
 impl World {
     /// Brings the truth up to date.
@@ -16,7 +16,7 @@ impl World {
             let (truth, is_ready) = (&mut self.truth[index], member.is_ready() && member.unavailable.is_none());
             let soak = self.stages.settings()[member.stage].min_ready;
             truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
-            truth.is_done |= is_ready;
+            truth.in_flight = truth.in_flight.filter(|_| !is_ready);
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
             if is_ready || member.hub_fault.is_some() {
                 truth.not_ready = None;
@@ -33,9 +33,8 @@ impl World {
 
     /// Whether a write is under way on the cluster `index`.
     fn is_in_flight(&self, index: usize) -> bool {
-        let Truth { written, is_done, .. } = &self.truth[index];
-        let is_late = |written: &SignedDuration| self.elapsed - *written >= SignedDuration::from_secs(DEADLINE);
-        !is_done && written.as_ref().is_some_and(|written| !is_late(written)) && !self.members[index].is_new()
+        let is_late = |written: SignedDuration| self.elapsed - written >= SignedDuration::from_secs(DEADLINE);
+        self.truth[index].in_flight.is_some_and(|written| !is_late(written)) && !self.members[index].is_new()
     }
 
     /// The clusters that `decision` begins to change: those that get the update revision, or lose a

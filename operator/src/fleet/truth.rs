@@ -20,8 +20,8 @@ pub struct Truth {
     pub ready: Option<SignedDuration>,
     /// Since when it is not, apart from faults of the hub.
     pub not_ready: Option<SignedDuration>,
-    /// Whether it was Ready since the last write.
-    pub is_done: bool,
+    /// Time of the last write, until it is Ready.
+    pub in_flight: Option<SignedDuration>,
     /// Longest time for which it was Ready since the update.
     pub soaked: SignedDuration,
     /// Whether the update made it fail.
@@ -47,7 +47,7 @@ impl Truth {
         self.was_ready &= is_ready || !has_ended || self.written.is_none_or(|written| written == now);
         // A resource that is deleted is gone at once here.
         if !matches!(change, Change::Delete) {
-            (self.written, self.ready, self.not_ready, self.is_done) = (Some(now), None, Some(now), false);
+            (self.written, self.ready, self.not_ready, self.in_flight) = (Some(now), None, Some(now), Some(now));
         }
     }
 
