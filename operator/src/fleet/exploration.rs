@@ -93,6 +93,7 @@ fn actions(clusters: usize) -> Vec<Action> {
         Action::SetClock(-7200),
         Action::Edit("a"),
         Action::Edit("c"),
+        Action::Edit("e"),
         Action::Approve,
         Action::Pause(true),
         Action::Pause(false),

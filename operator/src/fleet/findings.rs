@@ -185,7 +185,7 @@ fn component_whose_deletion_hangs_fails_and_blocks_no_other() {
     world.settle();
     pass(&mut world, 1);
     pass(&mut world, 1);
-    world.act(&Action::Edit("c"));
+    world.act(&Action::Edit("e"));
     // A finalizer holds it.
     world.members[0].children[1].applied.as_mut().unwrap().is_terminating = true;
     world.settle();
@@ -282,4 +282,26 @@ fn canary_that_failed_within_the_limit_proves_nothing() {
     world.act(&Action::Pause(false));
     pass(&mut world, 1);
     assert!(is_started(&world, 1));
+}
+
+#[test]
+fn component_that_is_dropped_is_an_update_with_its_soak() {
+    let mut world = World::new(&[(1, 0, 60, false)], &[0, 0], OnFailure::Rollback);
+    world.settle();
+    (0..4).for_each(|_| pass(&mut world, 60));
+    assert_eq!(world.current.as_deref(), Some("a"));
+    let has_eventing = |world: &World, cluster: usize| world.members[cluster].children[1].applied.is_some();
+    world.act(&Action::Edit("e"));
+    world.settle();
+    pass(&mut world, 1);
+    pass(&mut world, 50);
+    assert!(!has_eventing(&world, 0) && has_eventing(&world, 1), "the first one soaks");
+    pass(&mut world, 10);
+    assert!(!has_eventing(&world, 1));
+    // If it fails, all have the component again.
+    world.act(&Action::Break(1, true));
+    pass(&mut world, DEADLINE);
+    world.act(&Action::Break(1, false));
+    (0..4).for_each(|_| pass(&mut world, 60));
+    assert!(world.failed.contains("e") && has_eventing(&world, 0) && has_eventing(&world, 1));
 }

@@ -15,11 +15,12 @@ use knative_operator_shared::version::Version;
 use super::decision::{Decision, Input};
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
 use super::outcome::Outcome;
+use super::template::content_with;
 use super::timer::{Elapsed, Timers};
 use super::truth::{DEADLINE, Truth};
 
-/// Revisions `a` to `d`, with contents and versions; `c` does not change the clusters with an even
-/// number, compared with `a`.
+/// Revisions `a` to `e`, with contents and versions. Compared with `a`, `c` does not change the
+/// clusters with an even number; `d` and `e` drop a component, `e` changes nothing else.
 #[derive(Clone, Debug)]
 pub struct Revisions {
     versions: Vec<Version>,
@@ -33,13 +34,15 @@ impl Contents for Revisions {
         let (content, version) = match (revision, component) {
             ("a", _) => (1, "1.20"),
             ("b", _) => (2, "1.23"),
-            ("c", Component::Serving) if is_even => (1, "1.20"),
-            ("c", Component::Serving) => (3, "1.20"),
+            ("c", Component::Serving) if !is_even => (3, "1.20"),
+            ("c", _) => (1, "1.20"),
             ("d", Component::Serving) => (4, "1.21.3"),
+            ("e", Component::Serving) => (1, "1.20"),
             _ => return None,
         };
         let other = if self.relabeled.contains(&cluster.name) { 100 } else { 0 };
-        Some(Wanted { content: content + other, version: Some(version.to_owned()) })
+        let all = Component::ALL.into_iter().filter(|c| *c == Component::Serving || !["d", "e"].contains(&revision));
+        Some(Wanted { content: content_with((content + other) << 8, all), version: Some(version.to_owned()) })
     }
 
     fn knows(&self, _: &str) -> bool {

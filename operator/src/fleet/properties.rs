@@ -14,7 +14,7 @@ fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
         6 => (1i64..120).prop_map(Action::Tick),
         1 => (-7200i64..7200).prop_map(Action::SetClock),
-        2 => select(vec!["a", "b", "c", "d"]).prop_map(Action::Edit),
+        2 => select(vec!["a", "b", "c", "d", "e"]).prop_map(Action::Edit),
         2 => (index(), any::<bool>()).prop_map(|(index, outage)| Action::Outage(index, outage)),
         1 => (index(), any::<bool>()).prop_map(|(index, fault)| Action::HubFault(index, fault)),
         2 => (index(), any::<bool>()).prop_map(|(index, broken)| Action::Break(index, broken)),

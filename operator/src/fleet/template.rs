@@ -51,6 +51,13 @@ pub fn wanted(template: &Template) -> Wanted {
     Wanted { content: u128::from_be_bytes(bytes), version: version.and_then(|v| v.as_str().map(str::to_owned)) }
 }
 
+/// The content of a resource with `content` in a revision with `components`. If a revision adds or
+/// drops one, the others change, too: they record the update, which has its soak.
+pub fn content_with(content: u128, components: impl IntoIterator<Item = Component>) -> u128 {
+    let bit = |component| Component::ALL.iter().position(|other| *other == component).unwrap_or_default();
+    components.into_iter().fold(content, |content, component| content ^ (1 << bit(component)))
+}
+
 /// What a child records about its rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {

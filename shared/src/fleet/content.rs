@@ -53,6 +53,11 @@ impl RevisionData {
         }
     }
 
+    /// The components that it has a template of.
+    pub fn components(&self) -> impl Iterator<Item = Component> {
+        Component::ALL.into_iter().filter(|component| self.template(*component).is_some())
+    }
+
     /// The versions without a patch number that resources of `component` ask for.
     pub fn floating(&self, component: Component) -> Vec<String> {
         let Some(template) = self.template(component) else { return Vec::new() };

@@ -11,7 +11,7 @@ use knative_operator_shared::version::Version;
 
 use crate::fleet::member::{self, Wanted};
 use crate::fleet::revision::RevisionData;
-use crate::fleet::template::wanted;
+use crate::fleet::template::{content_with, wanted};
 
 /// Labels of ClusterProfiles, as a digest, and contents by revision, cluster and component.
 pub type Cache = HashMap<(String, ClusterProfileReference, Component), (u64, Option<Wanted>)>;
@@ -71,9 +71,12 @@ impl member::Contents for Contents<'_> {
         if let Some((_, wanted)) = self.cache().get(&key).filter(|(known, _)| *known == labels) {
             return wanted.clone();
         }
-        let content = self.template(revision, cluster, component).map(|template| wanted(&template));
-        self.cache().insert(key, (labels, content.clone()));
-        content
+        let mut wanted = self.template(revision, cluster, component).map(|template| wanted(&template));
+        if let (Some(wanted), Some(data)) = (&mut wanted, self.revisions.get(revision)) {
+            wanted.content = content_with(wanted.content, data.components());
+        }
+        self.cache().insert(key, (labels, wanted.clone()));
+        wanted
     }
 
     fn knows(&self, revision: &str) -> bool {

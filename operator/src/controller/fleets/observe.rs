@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::contents::Contents;
 use crate::fleet::child;
 use crate::fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
-use crate::fleet::template::{Record, child_name, manifest};
+use crate::fleet::template::{Record, child_name, content_with, manifest};
 use crate::fleet::timer::Elapsed;
 
 /// A cluster and a component.
@@ -115,9 +115,9 @@ pub struct Observation<'a> {
     pub occupied: &'a HashSet<ChildKey>,
 }
 
-/// States of resources that did not change since they were computed.
-/// The content of the revision depends on the labels of the cluster.
-pub type Cache = HashMap<ChildKey, (Arc<Knative>, Option<Wanted>, Applied)>;
+/// States of resources that did not change since they were computed, nor did the components. The
+/// content of the revision depends on the labels of the cluster.
+pub type Cache = HashMap<ChildKey, (Arc<Knative>, Option<Wanted>, Vec<Component>, Applied)>;
 
 impl Observation<'_> {
     /// The state of `cluster`.
@@ -174,14 +174,16 @@ impl Observation<'_> {
         let key = (cluster.clone(), stored.component());
         let record = child::record(stored);
         let wanted = self.contents.of(&record.revision, cluster, stored.component());
-        if let Some((known, content, applied)) = cache.get(&key)
+        let components = self.components_of(cluster, &record);
+        if let Some((known, content, with, applied)) = cache.get(&key)
             && Arc::ptr_eq(known, stored)
-            && *content == wanted
+            && (content, with) == (&wanted, &components)
         {
             return applied.clone();
         }
         let manifest = self.manifest(&key, &record);
         let mut applied = child::applied(stored, manifest.as_ref());
+        applied.content = content_with(applied.content, components.iter().copied());
         let has_revision = stored.annotation(FLEET_REVISION).is_some();
         if !has_revision || !is_owned(self.fleet, stored) {
             match self.revision_of(cluster, stored.component(), &applied) {
@@ -191,8 +193,19 @@ impl Observation<'_> {
                 _ => (applied.content, applied.since, applied.outcome) = (0, jiff::Timestamp::UNIX_EPOCH, None),
             }
         }
-        cache.insert(key, (Arc::clone(stored), wanted, applied.clone()));
+        cache.insert(key, (Arc::clone(stored), wanted, components, applied.clone()));
         applied
+    }
+
+    /// The components of the revision of a resource of `cluster` with `record`. An earlier version
+    /// recorded no update for a component that was added or dropped: there, those that it has.
+    fn components_of(&self, cluster: &ClusterProfileReference, record: &Record) -> Vec<Component> {
+        let data = self.contents.revisions.get(record.revision.as_str()).filter(|_| record.outcome.is_some());
+        let has = |component: &Component| {
+            let key = (cluster.clone(), *component);
+            self.children.own.contains_key(&key) || self.occupied.contains(&key)
+        };
+        data.map_or_else(|| Component::ALL.into_iter().filter(has).collect(), |data| data.components().collect())
     }
 
     /// The revision with the content of `applied`.
@@ -216,5 +229,76 @@ impl Observation<'_> {
         let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
         let child = self.children.name(name, key);
         Some(manifest((namespace, name, self.owner), &child, &key.0, key.1, &template, record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use knative_operator_shared::label::{FLEET_CONTENT, FLEET_OUTCOME, FLEET_UPDATED_AT};
+    use knative_operator_shared::rules;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fleet::revision::RevisionData;
+
+    #[test]
+    fn component_that_is_dropped_changes_the_others() {
+        let template = json!({"spec": {"version": "1.22.0"}});
+        let data = |value: Value| serde_json::from_value::<RevisionData>(value).unwrap();
+        let both = data(json!({"serving": template, "eventing": template}));
+        let one = data(json!({"serving": template}));
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let fleet: KnativeFleet = serde_json::from_value(json!({
+            "apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
+            "metadata": {"name": "prod", "namespace": "n", "uid": "1"},
+            "spec": {"placement": {"clusterSelector": {}}, "serving": template},
+        }))
+        .unwrap();
+        let owner =
+            json!({"kind": "KnativeFleet", "apiVersion": "operator.knative.dev/v1alpha1", "name": "prod", "uid": "1"});
+        let (profiles, cache) = (HashMap::new(), Mutex::default());
+        let contents = Contents {
+            revisions: BTreeMap::from([("both", &both), ("one", &one)]),
+            profiles: &profiles,
+            versions: &[],
+            cache: &cache,
+        };
+        let of = |revision| contents.of(revision, &cluster, Component::Serving).unwrap().content;
+        assert_ne!(of("both"), of("one"), "the update is recorded in the other one");
+        // With the outcome of this version, and as an earlier one wrote it.
+        for (outcome, expected) in [(Some("Succeeded"), of("both")), (None, of("one"))] {
+            let record = Record {
+                revision: "both".to_owned(),
+                previous: None,
+                outcome: outcome.and_then(|outcome| outcome.parse().ok()),
+                updated_at: "2026-01-01T00:00:00Z".to_owned(),
+                version: Some("1.22.0".to_owned()),
+            };
+            let template = contents.template("both", &cluster, Component::Serving).unwrap();
+            let stored = manifest(("n", "prod", &owner), "a", &cluster, Component::Serving, &template, &record);
+            let annotation = |name: &str| stored["metadata"]["annotations"].get(name).is_some();
+            assert_eq!(
+                [FLEET_CONTENT, FLEET_UPDATED_AT, FLEET_OUTCOME].map(annotation),
+                [true, true, outcome.is_some()]
+            );
+            let stored = Arc::new(rules::parse(Component::Serving, &stored).unwrap());
+            let children = Children::of(&fleet, vec![Arc::clone(&stored)]);
+            let observation = Observation {
+                fleet: &fleet,
+                owner: &owner,
+                stages: &Stages::of(&fleet.spec.rollout).unwrap(),
+                components: BTreeSet::from(Component::ALL),
+                profiles: &profiles,
+                children: &children,
+                contents: &contents,
+                refused: &HashMap::new(),
+                claims: &HashMap::new(),
+                occupied: &HashSet::new(),
+            };
+            let applied = observation.applied(&cluster, &stored, &mut Cache::default());
+            assert_eq!((applied.content, applied.has_drifted), (expected, false), "{outcome:?}");
+        }
     }
 }
