@@ -292,13 +292,24 @@ pub const REMEDIES: &[Remedy] = &[
         "Paused",
         "TooManyFailures",
         &[],
-        "Correct the spec, or return to the last revision: `knative-operator fleet rollback`.",
+        "Correct the spec, or return to the last revision: `knative-operator fleet rollback`. If the clusters are fixed, `fleet pause` and \
+         `fleet resume` observe them again.",
     ),
     permanent("Paused", "Paused", &[], "`knative-operator fleet resume` continues the rollout."),
     permanent("Progressing", "RolledBack", &[], "Correct the spec. The same revision is not tried again."),
     permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
-    permanent("Progressing", "WaitingForClusters", &[], "Make a cluster of the stage available, or change the stages."),
-    permanent("RemovalPending", "GracePeriod", &[], "Select the clusters again, if they must stay."),
+    permanent(
+        "Progressing",
+        "WaitingForClusters",
+        &[],
+        "All clusters of the stage are deferred, or failed within `maxFailures`: make one available, or change the stages.",
+    ),
+    permanent(
+        "RemovalPending",
+        "GracePeriod",
+        &[],
+        "Select the clusters again before the time in the message, if they must stay.",
+    ),
     permanent(
         "RemovalBlocked",
         "TooManyClusters",
