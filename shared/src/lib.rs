@@ -6,7 +6,7 @@
 //! write needs, [`patch`] the patches of `spec.patches`, [`fleet`] placement, stages and content of
 //! fleets, [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits
 //! of messages, [`redact`] what they must not contain, [`yaml`] YAML as Kubernetes reads it,
-//! [`strict`] JSON without guesses.
+//! [`strict`] JSON without guesses, [`json`] the memory that it takes.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
@@ -18,6 +18,7 @@ pub mod customize;
 pub mod defaults;
 pub mod fleet;
 pub mod fleet_crd;
+pub mod json;
 pub mod label;
 pub mod name;
 pub mod patch;

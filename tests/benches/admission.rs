@@ -115,8 +115,17 @@ async fn run() -> Result<()> {
             measure::resident(id)? as f64 / 1e3
         );
     }
+    for role in ["knative-operator-user", "knative-operator-customizer"] {
+        let everybody = json!({"apiGroup": GROUP, "kind": "Group", "name": "system:authenticated"});
+        let binding = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role},
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}, "subjects": [everybody]});
+        hub.put(&binding).await?;
+    }
     permissions(pod, &client, &url, all / PARTS).await
 }
+
+/// API group of roles.
+const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Number of users who ask for permission.
 const USERS: usize = 100;

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use knative_operator_shared::authorization::author::{User, null_as_default};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -41,11 +41,11 @@ pub struct Request {
     /// Options of the request.
     #[serde(default, deserialize_with = "object_or_null")]
     pub options: Options,
-    /// The object to be stored.
-    #[serde(default)]
+    /// The object to be stored, without managed fields.
+    #[serde(default, deserialize_with = "without_managed_fields")]
     pub object: Value,
-    /// The stored object.
-    #[serde(default)]
+    /// The stored object, without managed fields.
+    #[serde(default, deserialize_with = "without_managed_fields")]
     pub old_object: Value,
 }
 
@@ -122,19 +122,13 @@ struct Incoming {
 ///
 /// If a part is missing or has another type.
 pub fn parse(body: &[u8]) -> Result<Request, ReviewError> {
-    let Fields(Incoming { api_version, kind, mut request }) =
+    let Fields(Incoming { api_version, kind, request }) =
         serde_json::from_slice(body).map_err(|error| unreadable(body, &error))?;
     if kind != KIND || api_version != API || request.uid.is_empty() {
         return Err(ReviewError::Shape);
     }
     if let Some(part) = missing_part(&request) {
         return Err(ReviewError::Part { uid: request.uid, why: format!("{part} is missing or has another type") });
-    }
-    // The managed fields are half of an object, and no rule needs them.
-    for object in [&mut request.object, &mut request.old_object] {
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
     }
     Ok(request)
 }
@@ -184,6 +178,52 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {
         }
 
         deserializer.deserialize_map(Object(PhantomData)).map(Self)
+    }
+}
+
+/// An object, or null. The managed fields are half of an object, and no rule needs them.
+fn without_managed_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Stored { is_metadata: false }.deserialize(deserializer)
+}
+
+/// Reads an object, or its metadata.
+struct Stored {
+    is_metadata: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Stored {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Stored {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = serde_json::Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = match name.as_str() {
+                "managedFields" if self.is_metadata => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                "metadata" if !self.is_metadata => map.next_value_seed(Self { is_metadata: true })?,
+                _ => map.next_value()?,
+            };
+            fields.insert(name, value);
+        }
+        Ok(Value::Object(fields))
     }
 }
 

@@ -1,12 +1,13 @@
 //! What differs between two specs and needs the permission.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::table::{self, Below};
 use crate::api::Component;
-use crate::rules::drop_nulls;
+use crate::rules::{drop_nulls, has_nulls};
 
 /// Start of the names of ConfigMaps, which `spec.config` may omit.
 const CONFIG: &str = "config-";
@@ -29,11 +30,16 @@ pub fn changes(component: Component, old: &Value, new: &Value) -> Vec<String> {
 }
 
 /// `spec` without nulls, and with the short names of ConfigMaps.
-fn normalized(spec: &Value) -> Value {
+fn normalized(spec: &Value) -> Cow<'_, Value> {
+    let is_long = |name: &String| name.starts_with(CONFIG);
+    let has_long = spec.get("config").and_then(Value::as_object).is_some_and(|config| config.keys().any(is_long));
+    if !has_long && !has_nulls(spec) {
+        return Cow::Borrowed(spec);
+    }
     let mut spec = spec.clone();
     drop_nulls(&mut spec);
-    let Some(config) = spec.get_mut("config").and_then(Value::as_object_mut) else { return spec };
-    let full: Vec<String> = config.keys().filter(|name| name.starts_with(CONFIG)).cloned().collect();
+    let Some(config) = spec.get_mut("config").and_then(Value::as_object_mut) else { return Cow::Owned(spec) };
+    let full: Vec<String> = config.keys().filter(|name| is_long(name)).cloned().collect();
     for name in full {
         let (short, Some(own)) = (&name[CONFIG.len()..], config.remove(&name)) else { continue };
         // Under both names, one is ignored: they are compared as a whole, which needs the
@@ -44,7 +50,7 @@ fn normalized(spec: &Value) -> Value {
         };
         config.insert(short.to_owned(), entries);
     }
-    spec
+    Cow::Owned(spec)
 }
 
 /// `value` of the field `pattern`, unless it means the same as a missing one.
@@ -76,10 +82,14 @@ fn items<'v>(value: Option<&'v Value>, key: &str) -> Option<Parts<'v>> {
     named.filter(|named| named.len() == list.len())
 }
 
-/// The parts of `old` and `new`, with their names.
+/// The parts in which `old` and `new` differ, by their names.
 fn pairs<'v>(old: &Parts<'v>, new: &Parts<'v>) -> Vec<(&'v str, Option<&'v Value>, Option<&'v Value>)> {
-    let names: BTreeSet<&'v str> = old.keys().chain(new.keys()).copied().collect();
-    names.into_iter().map(|name| (name, old.get(name).copied(), new.get(name).copied())).collect()
+    let stored = old.iter().map(|(name, value)| (*name, Some(*value), new.get(name).copied()));
+    let added =
+        new.iter().filter(|(name, _)| !old.contains_key(*name)).map(|(name, value)| (*name, None, Some(*value)));
+    let mut all: Vec<_> = stored.chain(added).filter(|(_, old, new)| old != new).collect();
+    all.sort_unstable_by_key(|(name, ..)| *name);
+    all
 }
 
 /// A comparison of two specs.
@@ -132,7 +142,7 @@ impl Comparison {
             self.changed.push(path.to_owned());
             return;
         };
-        for (map, old, new) in pairs(&old, &new).into_iter().filter(|(_, old, new)| old != new) {
+        for (map, old, new) in pairs(&old, &new) {
             let path = format!("{path}.{map}");
             let (Some(old), Some(new)) = (fields(old), fields(new)) else {
                 self.changed.push(path);
@@ -141,7 +151,7 @@ impl Comparison {
             for (key, old, new) in pairs(&old, &new) {
                 let setting = table::setting(self.component, map, key);
                 let is_permitted = setting.is_some_and(|entry| entry.permits(old, new));
-                if old != new && key != EXAMPLE && !is_permitted {
+                if key != EXAMPLE && !is_permitted {
                     self.changed.push(format!("{path}.{key}"));
                 }
             }

@@ -1,5 +1,8 @@
 //! Finds fields and keys in the tables.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use super::entry::{ConfigMap, Entry, Needs};
 use super::fields::FIELDS;
 use super::{both, eventing, serving};
@@ -30,9 +33,20 @@ pub fn setting(component: Component, map: &str, key: &str) -> Option<&'static En
     find(config_maps(component).filter(move |own| own.name == map).flat_map(|own| own.entries), key)
 }
 
+/// The entries of fields by each of their names. Every review looks for some.
+static NAMES: LazyLock<BTreeMap<&'static str, &'static Entry>> = LazyLock::new(|| {
+    // In reverse, since the first one counts.
+    FIELDS.iter().rev().flat_map(|entry| entry.names().map(move |name| (name, entry))).collect()
+});
+
+/// The entries of fields with a pattern among their names.
+static PATTERNS: LazyLock<Vec<&'static Entry>> =
+    LazyLock::new(|| FIELDS.iter().filter(|entry| entry.names().any(|name| name.ends_with('*'))).collect());
+
 /// The entry of the field `pattern` below `spec`.
 pub fn field(pattern: &str) -> Option<&'static Entry> {
-    find(FIELDS.iter(), pattern)
+    let others = || PATTERNS.iter().find(|entry| entry.has_pattern_for(pattern));
+    NAMES.get(pattern).or_else(others).copied()
 }
 
 /// The field `name` of the field `pattern`; the deprecated `deployments` is like `workloads`.
@@ -49,8 +63,9 @@ pub fn below(pattern: &str) -> Option<Below> {
     if pattern == "config" {
         return Some(Below::Settings);
     }
-    let free = FIELDS.iter().filter(|entry| entry.needs != Needs::Customize).flat_map(Entry::names);
-    free.filter_map(|name| name.strip_prefix(pattern)).find_map(|rest| match rest.as_bytes().first() {
+    let from = NAMES.range(pattern..).map_while(|(name, entry)| Some((name.strip_prefix(pattern)?, entry)));
+    let mut free = from.filter(|(_, entry)| entry.needs != Needs::Customize);
+    free.find_map(|(rest, _)| match rest.as_bytes().first() {
         Some(b'.') => Some(Below::Fields),
         Some(b'[') => Some(Below::Items),
         _ => None,

@@ -44,7 +44,7 @@ pub use context::{
 };
 pub use fleet::{parse_fleet, validate_fleet, validate_fleet_change, validate_fleet_deletion};
 pub use names::{autoscaler_of, short};
-pub use parse::{READABLE, drop_nulls, parse, parse_partially};
+pub use parse::{READABLE, drop_nulls, has_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Kind, Rule, Severity, Violation};

@@ -101,6 +101,15 @@ pub fn drop_nulls(value: &mut Value) {
     }
 }
 
+/// Whether [`drop_nulls`] would change `value`.
+pub fn has_nulls(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.values().any(|value| value.is_null() || has_nulls(value)),
+        Value::Array(items) => items.iter().any(has_nulls),
+        _ => false,
+    }
+}
+
 fn empty() -> &'static Value {
     static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(serde_json::Map::new()));
     &EMPTY

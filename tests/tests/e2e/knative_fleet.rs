@@ -23,7 +23,7 @@ pub fn fleet(serving: &Value) -> Value {
         "placement": {"clusterSelector": {"matchLabels": {"env": "prod"}}, "namespaces": [FLEET]},
         "serving": {"spec": serving},
         "rollout": {"stages": [
-            {"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "progressDeadlineSeconds": 5},
+            {"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}},
             {"name": "prod", "maxConcurrent": 2, "approval": "Required"},
         ]},
         "removal": {"gracePeriodSeconds": 1},
@@ -136,7 +136,9 @@ fn rollout_runs_in_stages() {
         let (admitted, output) = hub.kubectl_output(&["apply", "-f", "-"], &fleet(&serving).to_string()).await;
         assert!(!admitted && output.contains("spec.serving.spec.version: the manifests"), "{output}");
         (serving["version"], serving["additionalManifests"]) = (json!("1.0.0"), json!([{"URL": "none/there.yaml"}]));
-        apply(&hub, &fleet(&serving)).await?;
+        let mut failing = fleet(&serving);
+        failing["spec"]["rollout"]["stages"][0]["progressDeadlineSeconds"] = json!(5);
+        apply(&hub, &failing).await?;
         let paused = status(&hub, "paused", |status| has(status, "Paused", "TooManyFailures")).await?;
         assert_eq!((paused.failed, paused.attention.len()), (1, 1));
         assert!(paused.attention[0].message.contains("none/there.yaml"), "{paused:?}");
@@ -254,19 +256,19 @@ fn failed_rollout_is_rolled_back_and_unhealthy_cluster_catches_up() {
         let releases = releases::small();
         let (hub, [_a, b], mut product, _plugins) = two_spokes(&releases, "kfleet-back").await?;
         let mut serving = json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}});
-        let apply_fleet = async |serving: &Value| {
+        let apply_fleet = async |serving: &Value, deadline: u64| {
             let mut object = fleet(serving);
             object["spec"]["rollout"] =
-                json!({"stages": [{"name": "all", "progressDeadlineSeconds": 4}], "onFailure": "Rollback"});
+                json!({"stages": [{"name": "all", "progressDeadlineSeconds": deadline}], "onFailure": "Rollback"});
             apply(&hub, &object).await
         };
-        apply_fleet(&serving).await?;
+        apply_fleet(&serving, INSTALL.as_secs()).await?;
         let first = status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
 
         // The manifest does not exist: the first cluster fails, and returns.
         let mut broken = serving.clone();
         broken["additionalManifests"] = json!([{"URL": "none/there.yaml"}]);
-        apply_fleet(&broken).await?;
+        apply_fleet(&broken, 4).await?;
         let back = status(&hub, "rolled back", |status| has(status, "Progressing", "RolledBack")).await?;
         assert_eq!(back.current_revision, first.current_revision);
         let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
@@ -280,7 +282,7 @@ fn failed_rollout_is_rolled_back_and_unhealthy_cluster_catches_up() {
         // A cluster that is not healthy is deferred, and catches up.
         product::status(&hub, "b", "False", &product::access(&b, "b")).await?;
         serving["config"] = json!({"network": {"domain-template": "x"}});
-        apply_fleet(&serving).await?;
+        apply_fleet(&serving, INSTALL.as_secs()).await?;
         let deferred = status(&hub, "deferred", |status| status.deferred == 1 && status.updated == 1).await?;
         assert_eq!(
             (deferred.attention[0].cluster.name.as_str(), deferred.attention[0].reason.as_str()),
