@@ -55,6 +55,16 @@ mod tests {
     }
 
     #[test]
+    fn no_key_is_special() {
+        // With its feature `raw_value`, serde_json would parse the text of this key, without limits
+        // on depth and memory.
+        for key in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+            let value = serde_json::json!({"a": {key: "7"}});
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&value.to_string()).unwrap(), value);
+        }
+    }
+
+    #[test]
     fn long_strings_are_not_taken_for_values() {
         let csv = format!(r#"{{"a":"{}"}}"#, "1,2,3;".repeat(100_000));
         assert_eq!(memory_of(csv.as_bytes()), OBJECT);
