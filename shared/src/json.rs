@@ -45,7 +45,7 @@ mod tests {
             ("", 0),
             ("7", 0),
             ("[0,0,0]", 3 * VALUE),
-            (r#"{"a":{"b":1,"c":"x"}}"#, 2 * OBJECT + VALUE),
+            (r#"{"a":{"b":1,"c":"x,y"}}"#, 2 * OBJECT + VALUE),
             (r#"{"a":"\"{[,\\","b":0}"#, OBJECT + VALUE),
         ] {
             let (exact, estimate) = (outside_of_strings(text.as_bytes()), memory_of(text.as_bytes()));

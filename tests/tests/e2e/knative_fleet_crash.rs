@@ -164,11 +164,17 @@ fn staged(number: usize) -> Value {
     object
 }
 
+/// Cluster, name and generation of each resource of the fleet.
+async fn resources(client: &Client) -> Result<Vec<(String, String, i64)>> {
+    let all = Api::<KnativeServing>::namespaced(client.clone(), PLACE).list(&ListParams::default()).await?;
+    let row =
+        |s: KnativeServing| Some((s.spec.common.cluster_profile_ref?.name, s.metadata.name?, s.metadata.generation?));
+    Ok(all.into_iter().filter_map(row).collect())
+}
+
 /// The generation of each cluster's resource, by cluster.
 async fn generations(client: &Client) -> Result<BTreeMap<String, i64>> {
-    let all = Api::<KnativeServing>::namespaced(client.clone(), PLACE).list(&ListParams::default()).await?;
-    let generation = |s: KnativeServing| Some((s.spec.common.cluster_profile_ref?.name, s.metadata.generation?));
-    Ok(all.into_iter().filter_map(generation).collect())
+    Ok(resources(client).await?.into_iter().map(|(cluster, _, generation)| (cluster, generation)).collect())
 }
 
 /// Number of updates of each cluster's resource since the last call, by cluster: requests, or
@@ -179,31 +185,23 @@ async fn updates(
     client: &Client,
     before: &mut BTreeMap<String, i64>,
 ) -> Result<BTreeMap<String, usize>> {
-    let api = Api::<KnativeServing>::namespaced(client.clone(), PLACE);
-    let clusters: BTreeMap<String, String> = api
-        .list(&ListParams::default())
-        .await?
-        .into_iter()
-        .filter_map(|s| Some((s.metadata.name?, s.spec.common.cluster_profile_ref?.name)))
-        .collect();
+    let requests = audit.take_all(client).await?;
+    let all = resources(client).await?;
+    let clusters: BTreeMap<&str, &str> = all.iter().map(|(cluster, name, _)| (&**name, &**cluster)).collect();
     let mut updates = BTreeMap::<String, usize>::new();
-    for request in
-        audit.take_all(client).await?.into_iter().filter(|request| request.verb == "patch" && request.code < 300)
-    {
+    for request in requests.iter().filter(|request| request.verb == "patch" && request.code < 300) {
         let resource = request.target.strip_prefix("knativeservings.operator.knative.dev/");
         if let Some(cluster) = resource.and_then(|name| clusters.get(name)) {
-            *updates.entry(cluster.clone()).or_default() += 1;
+            *updates.entry((*cluster).to_owned()).or_default() += 1;
         }
     }
-    let now = generations(client).await?;
-    for (cluster, generation) in &now {
-        let grown = usize::try_from(generation - before.get(cluster).unwrap_or(&0))?;
+    for (cluster, _, generation) in &all {
+        let grown = usize::try_from(generation - before.insert(cluster.clone(), *generation).unwrap_or(0))?;
         if grown > 0 {
             let count = updates.entry(cluster.clone()).or_default();
             *count = grown.max(*count);
         }
     }
-    *before = now;
     Ok(updates)
 }
 
