@@ -45,12 +45,22 @@ mod tests {
             ("", 0),
             ("7", 0),
             ("[0,0,0]", 3 * VALUE),
-            (r#"{"a":{"b":1,"c":"x"}}"#, 2 * OBJECT + VALUE),
+            (r#"{"a":{"b":1,"c":"x,y"}}"#, 2 * OBJECT + VALUE),
             (r#"{"a":"\"{[,\\","b":0}"#, OBJECT + VALUE),
         ] {
             let (exact, estimate) = (outside_of_strings(text.as_bytes()), memory_of(text.as_bytes()));
             assert_eq!(exact, expected, "{text}");
             assert!(estimate >= exact, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_key_is_special() {
+        // With its feature `raw_value`, serde_json would parse the text of this key, without limits
+        // on depth and memory.
+        for key in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+            let value = serde_json::json!({"a": {key: "7"}});
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&value.to_string()).unwrap(), value);
         }
     }
 

@@ -165,6 +165,11 @@ impl Cluster {
         } else {
             self.node().await?;
         }
+        self.check()
+    }
+
+    /// Fails if a component ended.
+    pub fn check(&mut self) -> Result<()> {
         for (component, process) in &mut self.components {
             if let Some(code) = process.ended() {
                 return Err(format!("{component} ended with {code}:\n{}", tail(&process.log())).into());

@@ -273,6 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn no_key_is_special() {
+        // With its feature `raw_value`, serde_json parses the text of this key, without limits.
+        for key in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+            let mut request = whole("UPDATE");
+            request["object"] = json!({"metadata": {"name": "x"}, "spec": {"config": {"network": {key: "7"}}}});
+            assert_eq!(parse_request(&request).unwrap().object, request["object"]);
+        }
+    }
+
+    #[test]
     fn whole_request_is_read() {
         let request = parse_request(&whole("UPDATE")).unwrap();
         assert_eq!((request.kind.kind.as_str(), request.user_info.username.as_str()), ("K", "jane"));

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Router;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::{Json, Router};
 use json_patch::Patch;
+use knative_operator_runtime::json_response::json_response;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::authorization::author;
@@ -104,12 +105,12 @@ impl App {
                 let permit = self.reviews.try_acquire();
                 let has_capacity = permit.is_ok() || !body.is_from_busiest_peer();
                 match self.decide(webhook, &body, has_capacity).await {
-                    Ok(review) => Json(review).into_response(),
+                    Ok(review) => json_response(StatusCode::OK, &review),
                     Err(error) => {
                         tracing::warn!(%error, "received an invalid review");
                         self.metrics.count_invalid(webhook);
                         match Review::refuse_unanswered(&error) {
-                            Some(review) => Json(review).into_response(),
+                            Some(review) => json_response(StatusCode::OK, &review),
                             None => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
                         }
                     }

@@ -19,8 +19,9 @@ change.
 
 A refusal lists all violations with their fields, so that `kubectl apply` shows all of them at once.
 An update is not refused for a violation that the stored resource already has and that the update
-doesn't change. Updates that change only metadata are always accepted, except for the annotations
-`operator.knative.dev/on-unreachable` and `operator.knative.dev/on-delete`.
+doesn't change. Updates that change only metadata are always accepted, apart from annotations,
+labels and owner references that the operator acts on, such as `operator.knative.dev/on-delete` and
+`operator.knative.dev/take-over`.
 ";
 
 /// Prints the document.

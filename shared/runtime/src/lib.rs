@@ -3,7 +3,7 @@
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition) and [`user`] that of a user, [`identity`] has
 //! user agent and field manager, [`untyped`] and [`watch`] read objects, [`error_text`] formats
-//! errors.
+//! errors, [`json_response`] answers in JSON.
 
 pub mod access;
 pub mod admin;
@@ -13,6 +13,7 @@ pub mod gate;
 pub mod hub;
 pub mod identity;
 mod json_lines;
+pub mod json_response;
 pub mod log;
 mod metrics_access;
 pub mod process;

@@ -5,25 +5,22 @@ use crate::{Result, admission, ports, stages};
 
 /// Controllers of volumes, certificates of nodes and others that no test needs: each has watches,
 /// which cost processor time in each control plane.
-const UNUSED_CONTROLLERS: [&str; 20] = [
+const UNUSED_CONTROLLERS: [&str; 17] = [
     "bootstrap-signer-controller",
     "certificatesigningrequest-approving-controller",
     "certificatesigningrequest-cleaner-controller",
     "certificatesigningrequest-signing-controller",
-    "cloud-node-lifecycle-controller",
     "daemonset-controller",
     "ephemeral-volume-controller",
     "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
     "node-lifecycle-controller",
-    "node-route-controller",
     "persistentvolume-attach-detach-controller",
     "persistentvolume-binder-controller",
     "persistentvolume-expander-controller",
     "persistentvolume-protection-controller",
     "persistentvolumeclaim-protection-controller",
     "replicationcontroller-controller",
-    "service-lb-controller",
     "token-cleaner-controller",
     "ttl-controller",
 ];

@@ -51,6 +51,22 @@ fn post(address: SocketAddr, body: &[u8], length: usize) -> Result<String> {
     Ok(rest(&mut stream))
 }
 
+/// A review of a resource with a text that is JSON with a text that is JSON, and so on: each is as
+/// deep as serde_json reads.
+fn nested() -> String {
+    const KEY: &str = "$serde_json::private::RawValue";
+    let mut text = "0".to_owned();
+    for _ in 0..150 {
+        let quoted = text.replace('\\', "\\u005c").replace('"', "\\u0022");
+        text = format!(r#"{}{{"{KEY}":"{quoted}"}}{}"#, "[".repeat(124), "]".repeat(124));
+    }
+    let spec = json!({"config": {"network": {KEY: text}}});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "nested", "operation": "CREATE",
+        "kind": {"group": "operator.knative.dev", "version": "v1beta1", "kind": "KnativeServing"},
+        "userInfo": {"username": "somebody"}, "object": {"metadata": {"name": "a", "namespace": "a"}, "spec": spec}}})
+    .to_string()
+}
+
 #[test]
 fn hostile_requests_get_right_status_soon() {
     run(async {
@@ -82,6 +98,8 @@ fn hostile_requests_get_right_status_soon() {
             ask("wrong kind", other.as_bytes(), other.len())?;
             ask("huge Content-Length", b"{", 1 << 40)?;
             ask("incomplete body", b"{", 1000)?;
+            let nested = nested();
+            ask("nested", nested.as_bytes(), nested.len())?;
             Ok(answers)
         })
         .await??;
@@ -89,6 +107,7 @@ fn hostile_requests_get_right_status_soon() {
             let expected = match *what {
                 "huge Content-Length" => "HTTP/1.1 413",
                 "incomplete body" => "HTTP/1.1 408",
+                "nested" => "HTTP/1.1 200",
                 _ => "HTTP/1.1 400",
             };
             assert!(answer.starts_with(expected), "{what}: {answer}");

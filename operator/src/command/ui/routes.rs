@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
+use axum::response::Response;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use futures::Stream;
+use knative_operator_runtime::json_response::json_response;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
@@ -41,8 +42,8 @@ pub fn router(guard: Arc<Guard>, details: Arc<Details>, updates: Arc<Updates>) -
 
 fn answer(outcome: Result<Value, String>) -> Response {
     match outcome {
-        Ok(value) => Json(value).into_response(),
-        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, Json(json!({"error": error}))).into_response(),
+        Ok(value) => json_response(StatusCode::OK, &value),
+        Err(error) => json_response(StatusCode::UNPROCESSABLE_ENTITY, &json!({"error": error})),
     }
 }
 

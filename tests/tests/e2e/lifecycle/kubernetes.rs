@@ -72,6 +72,8 @@ fn control_planes_are_upgraded_in_the_middle() {
             spoke.upgrade(&folder).await?;
             hub.upgrade(&folder).await?;
             is_reconciled(&hub, &resource, if number % 2 == 0 { "enabled" } else { "allowed" }).await?;
+            spoke.check()?;
+            hub.check()?;
             let now = uids(&spoke, PLACE).await?;
             let was = installed.get_or_insert_with(|| now.clone());
             assert_eq!(*was, now, "restarted by {}", PathBuf::from(&folder).display());
