@@ -1,7 +1,6 @@
 //! What differs between two specs and needs the permission.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
@@ -64,31 +63,39 @@ fn significant<'v>(pattern: &str, value: Option<&'v Value>) -> Option<&'v Value>
     })
 }
 
-/// Parts of a value by their names.
-type Parts<'v> = BTreeMap<&'v str, &'v Value>;
+/// Parts of a value with their names, in order.
+type Parts<'v> = Vec<(&'v str, &'v Value)>;
 
 /// The fields of `value`: none if it is missing. `None` if it is not an object.
 fn fields(value: Option<&Value>) -> Option<Parts<'_>> {
     let Some(value) = value else { return Some(Parts::new()) };
-    Some(value.as_object()?.iter().map(|(name, value)| (name.as_str(), value)).collect())
+    Some(sorted(value.as_object()?.iter().map(|(name, value)| (name.as_str(), value)).collect()))
 }
 
 /// The items of the list `value` by the field `key`: none if it is missing. `None` if it is not a
 /// list, or if an item has no name of its own.
 fn items<'v>(value: Option<&'v Value>, key: &str) -> Option<Parts<'v>> {
     let Some(value) = value else { return Some(Parts::new()) };
-    let list = value.as_array()?;
-    let named: Option<Parts<'v>> = list.iter().map(|item| Some((item.get(key)?.as_str()?, item))).collect();
-    named.filter(|named| named.len() == list.len())
+    let named: Option<Parts<'v>> =
+        value.as_array()?.iter().map(|item| Some((item.get(key)?.as_str()?, item))).collect();
+    named.map(sorted).filter(|named| named.windows(2).all(|two| two[0].0 != two[1].0))
 }
 
-/// The parts in which `old` and `new` differ, by their names.
-fn pairs<'v>(old: &Parts<'v>, new: &Parts<'v>) -> Vec<(&'v str, Option<&'v Value>, Option<&'v Value>)> {
-    let stored = old.iter().map(|(name, value)| (*name, Some(*value), new.get(name).copied()));
-    let added =
-        new.iter().filter(|(name, _)| !old.contains_key(*name)).map(|(name, value)| (*name, None, Some(*value)));
-    let mut all: Vec<_> = stored.chain(added).filter(|(_, old, new)| old != new).collect();
-    all.sort_unstable_by_key(|(name, ..)| *name);
+fn sorted(mut parts: Parts<'_>) -> Parts<'_> {
+    parts.sort_by_key(|(name, _)| *name);
+    parts
+}
+
+/// The parts in which `old` and `new` differ, in the order of their names.
+fn pairs<'v>(old: Parts<'v>, new: Parts<'v>) -> Vec<(&'v str, Option<&'v Value>, Option<&'v Value>)> {
+    let (mut old, mut new) = (old.into_iter().peekable(), new.into_iter().peekable());
+    let mut all = Vec::new();
+    while let Some(name) = [old.peek(), new.peek()].into_iter().flatten().map(|(name, _)| *name).min() {
+        let [old, new] = [&mut old, &mut new].map(|parts| parts.next_if(|(own, _)| *own == name).map(|(_, v)| v));
+        if old != new {
+            all.push((name, old, new));
+        }
+    }
     all
 }
 
@@ -119,7 +126,7 @@ impl Comparison {
             self.changed.push(path.to_owned());
             return;
         };
-        for (name, old, new) in pairs(&old, &new) {
+        for (name, old, new) in pairs(old, new) {
             self.value(&table::child(pattern, name), &format!("{path}.{name}"), old, new);
         }
     }
@@ -131,7 +138,7 @@ impl Comparison {
             self.changed.push(path.to_owned());
             return;
         };
-        for (name, old, new) in pairs(&old, &new) {
+        for (name, old, new) in pairs(old, new) {
             self.object(&format!("{pattern}[]"), &format!("{path}[{name}]"), old, new);
         }
     }
@@ -142,13 +149,13 @@ impl Comparison {
             self.changed.push(path.to_owned());
             return;
         };
-        for (map, old, new) in pairs(&old, &new) {
+        for (map, old, new) in pairs(old, new) {
             let path = format!("{path}.{map}");
             let (Some(old), Some(new)) = (fields(old), fields(new)) else {
                 self.changed.push(path);
                 continue;
             };
-            for (key, old, new) in pairs(&old, &new) {
+            for (key, old, new) in pairs(old, new) {
                 let setting = table::setting(self.component, map, key);
                 let is_permitted = setting.is_some_and(|entry| entry.permits(old, new));
                 if key != EXAMPLE && !is_permitted {
