@@ -123,10 +123,12 @@ pub struct Rollout {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub stages: Vec<Stage>,
-    /// What happens if more clusters fail than a stage allows. Defaults to `Pause`.
+    /// What happens if more clusters fail than a stage allows. `Pause` starts no further cluster.
+    /// `Rollback` also returns each cluster that has the revision to the last one that was
+    /// installed successfully on it. Defaults to `Pause`.
     #[serde(default)]
     pub on_failure: OnFailure,
-    /// Whether to start no further cluster.
+    /// Whether to start no further cluster and to remove nothing. Updates in progress are finished.
     #[serde(default)]
     pub paused: bool,
 }
@@ -142,20 +144,22 @@ pub struct Stage {
     /// earlier stage selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
-    /// Maximum number or percentage of clusters that are updated at the same time, at least 1.
-    /// Defaults to 1.
+    /// Maximum number or percentage of clusters that are being updated at the same time, at least
+    /// 1. A cluster counts until it was Ready for `minReadySeconds`, or has failed. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<IntOrString>,
-    /// Maximum number or percentage of clusters that may fail. Defaults to 0.
+    /// Maximum number or percentage of clusters that may fail before the rollout stops. Defaults to
+    /// 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_failures: Option<IntOrString>,
     /// Seconds for which a cluster must be Ready to count as updated. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// Seconds after which a cluster that is not updated counts as failed. Defaults to 900.
+    /// Seconds without interruption for which a cluster may be not Ready after its update began,
+    /// before it has failed. Defaults to 900.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
-    /// Whether the stage waits for a KnativeFleetApproval.
+    /// `Required`: the stage waits for a KnativeFleetApproval. By default, it doesn't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
 }
@@ -173,7 +177,7 @@ pub enum OnFailure {
     /// No further cluster is started.
     #[default]
     Pause,
-    /// Each cluster that has the revision returns to the one that it had before.
+    /// Each cluster that has the revision returns to the last one that succeeded on it.
     Rollback,
 }
 
@@ -181,7 +185,8 @@ pub enum OnFailure {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Removal {
-    /// Whether the installation is deleted. Defaults to `Delete`.
+    /// `Delete` uninstalls. `Orphan` leaves the resource and the installation, without the fleet.
+    /// Not for components that the templates no longer have. Defaults to `Delete`.
     #[serde(default)]
     pub policy: RemovalPolicy,
     /// Maximum number or percentage of the clusters with an installation that leave within 24

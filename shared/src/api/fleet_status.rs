@@ -42,7 +42,7 @@ pub struct KnativeFleetStatus {
     pub removals: Option<RemovalStatus>,
     /// Number of clusters.
     pub clusters: i32,
-    /// Number of clusters with the update revision.
+    /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`.
     pub updated: i32,
     /// Number of clusters on which everything is Ready.
     pub ready: i32,
@@ -88,13 +88,14 @@ pub struct RecentRemoval {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StageStatus {
-    /// Name.
+    /// Name of the stage.
     pub name: String,
-    /// State.
+    /// `Pending` (an earlier stage is in progress), `AwaitingApproval`, `Progressing`, `Paused` (by
+    /// a person, or because too many clusters failed) or `Complete`.
     pub state: StageState,
     /// Number of clusters.
     pub clusters: i32,
-    /// Number of clusters with the update revision.
+    /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`.
     pub updated: i32,
     /// Number of clusters that are being updated.
     pub updating: i32,

@@ -1,6 +1,7 @@
 //! Syntax of labels, annotations and selectors.
 
 use std::collections::BTreeMap;
+use std::fmt::Arguments;
 
 use super::rule::{Example, Rule, Severity, Violation};
 use super::syntax;
@@ -31,15 +32,15 @@ type Map = BTreeMap<String, String>;
 pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     for (path, workload) in common.overrides() {
-        labels(&format!("{path}.labels"), &workload.labels, violations);
-        annotations(&format!("{path}.annotations"), &workload.annotations, violations);
-        labels(&format!("{path}.nodeSelector"), &workload.node_selector, violations);
+        labels(format_args!("{path}.labels"), &workload.labels, violations);
+        annotations(format_args!("{path}.annotations"), &workload.annotations, violations);
+        labels(format_args!("{path}.nodeSelector"), &workload.node_selector, violations);
     }
     for (index, service) in common.services.iter().enumerate() {
-        let path = format!("spec.services[{index}]");
-        labels(&format!("{path}.labels"), &service.labels, violations);
-        annotations(&format!("{path}.annotations"), &service.annotations, violations);
-        labels(&format!("{path}.selector"), &service.selector, violations);
+        let path = format_args!("spec.services[{index}]");
+        labels(format_args!("{path}.labels"), &service.labels, violations);
+        annotations(format_args!("{path}.annotations"), &service.annotations, violations);
+        labels(format_args!("{path}.selector"), &service.selector, violations);
     }
     if let Knative::Serving(serving) = resource
         && let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref())
@@ -49,7 +50,7 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
             ("knative-local-gateway", &istio.knative_local_gateway),
         ] {
             if let Some(gateway) = gateway {
-                labels(&format!("spec.ingress.istio.{field}.selector"), &gateway.selector, violations);
+                labels(format_args!("spec.ingress.istio.{field}.selector"), &gateway.selector, violations);
             }
         }
     }
@@ -57,13 +58,13 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
         [("namespace", &common.namespace), ("namespaceConfiguration", &common.namespace_configuration)]
     {
         if let Some(settings) = settings {
-            labels(&format!("spec.{field}.labels"), &settings.labels, violations);
-            annotations(&format!("spec.{field}.annotations"), &settings.annotations, violations);
+            labels(format_args!("spec.{field}.labels"), &settings.labels, violations);
+            annotations(format_args!("spec.{field}.annotations"), &settings.annotations, violations);
         }
     }
 }
 
-fn labels(path: &str, labels: &Map, violations: &mut Vec<Violation>) {
+fn labels(path: Arguments<'_>, labels: &Map, violations: &mut Vec<Violation>) {
     for (key, value) in labels {
         if let Some(wrong) = syntax::qualified(key) {
             violations.push(LABEL.at(format!("{path}[{key}]"), format!("key \"{key}\" {wrong}"), "rename it"));
@@ -78,7 +79,7 @@ fn labels(path: &str, labels: &Map, violations: &mut Vec<Violation>) {
     }
 }
 
-fn annotations(path: &str, annotations: &Map, violations: &mut Vec<Violation>) {
+fn annotations(path: Arguments<'_>, annotations: &Map, violations: &mut Vec<Violation>) {
     for key in annotations.keys() {
         // The API server validates them in lower case.
         if let Some(wrong) = syntax::qualified(&key.to_ascii_lowercase()) {

@@ -131,13 +131,12 @@ impl ReleaseNames {
     }
 
     fn by_name(&self, common: &CommonSpec, violations: &mut Vec<Violation>) {
-        let deployed: BTreeSet<&str> =
-            self.workloads.values().flat_map(|w| w.containers.keys().map(String::as_str)).collect();
-        for (index, given) in
-            common.resources.iter().enumerate().filter(|(_, r)| !deployed.contains(r.container.as_str()))
-        {
+        let is_deployed = |name: &String| self.workloads.values().any(|w| w.containers.contains_key(name));
+        for (index, given) in common.resources.iter().enumerate().filter(|(_, r)| !is_deployed(&r.container)) {
             let field = format!("spec.resources[{index}].container");
-            violations.push(unknown(&CONTAINER, field, "container", &given.container, deployed.iter().copied()));
+            let deployed: BTreeSet<&str> =
+                self.workloads.values().flat_map(|w| w.containers.keys().map(String::as_str)).collect();
+            violations.push(unknown(&CONTAINER, field, "container", &given.container, deployed.into_iter()));
         }
         for (index, given) in
             common.services.iter().enumerate().filter(|(_, s)| !s.name.is_empty() && !self.services.contains(&s.name))

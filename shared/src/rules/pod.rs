@@ -1,6 +1,8 @@
 //! Overrides of Pod specs: environment, tolerations, affinity, topology spread. Refuses what the
 //! API server would refuse in a Deployment.
 
+use std::fmt::Arguments;
+
 use serde_json::Value;
 
 use super::rule::{Example, Rule, Severity, Violation};
@@ -63,17 +65,17 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     for (path, workload) in resource.common().overrides() {
         for (container, env) in workload.env.iter().enumerate() {
             for (index, variable) in env.env_vars.iter().enumerate() {
-                environment(&format!("{path}.env[{container}].envVars[{index}]"), variable, violations);
+                environment(format_args!("{path}.env[{container}].envVars[{index}]"), variable, violations);
             }
         }
         for (index, given) in workload.tolerations.iter().enumerate() {
-            toleration(&format!("{path}.tolerations[{index}]"), given, violations);
+            toleration(format_args!("{path}.tolerations[{index}]"), given, violations);
         }
         for (index, given) in workload.topology_spread_constraints.iter().enumerate() {
-            spread(&format!("{path}.topologySpreadConstraints[{index}]"), given, violations);
+            spread(format_args!("{path}.topologySpreadConstraints[{index}]"), given, violations);
         }
         if let Some(affinity) = &workload.affinity {
-            affinities(&format!("{path}.affinity"), affinity, violations);
+            affinities(format_args!("{path}.affinity"), affinity, violations);
         }
     }
 }
@@ -86,17 +88,21 @@ fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = (usize, &'v 
     value[field].as_array().into_iter().flatten().enumerate()
 }
 
-fn environment(path: &str, variable: &Value, violations: &mut Vec<Violation>) {
+fn environment(path: Arguments<'_>, variable: &Value, violations: &mut Vec<Violation>) {
     let name = string(variable, "name");
     if let Some(report) = syntax::variable(name) {
         violations.push(ENV.at(format!("{path}.name"), format!("\"{name}\" {report}"), "rename it"));
     }
     if !string(variable, "value").is_empty() && variable["valueFrom"].as_object().is_some_and(|from| !from.is_empty()) {
-        violations.push(ENV.at(path, format!("\"{name}\" has both value and valueFrom"), "keep one of them"));
+        violations.push(ENV.at(
+            path.to_string(),
+            format!("\"{name}\" has both value and valueFrom"),
+            "keep one of them",
+        ));
     }
 }
 
-fn toleration(path: &str, given: &Value, violations: &mut Vec<Violation>) {
+fn toleration(path: Arguments<'_>, given: &Value, violations: &mut Vec<Violation>) {
     let mut report = |field: &str, message: String, fix: &str| {
         violations.push(TOLERATION.at(format!("{path}.{field}"), message, fix));
     };
@@ -139,7 +145,7 @@ fn toleration(path: &str, given: &Value, violations: &mut Vec<Violation>) {
     }
 }
 
-fn spread(path: &str, given: &Value, violations: &mut Vec<Violation>) {
+fn spread(path: Arguments<'_>, given: &Value, violations: &mut Vec<Violation>) {
     let mut report =
         |field: &str, message: String, fix: &str| violations.push(SPREAD.at(format!("{path}.{field}"), message, fix));
     let (skew, key, otherwise) = (
@@ -169,47 +175,48 @@ fn spread(path: &str, given: &Value, violations: &mut Vec<Violation>) {
             report(field, format!("\"{policy}\" is neither"), "set it to Honor or Ignore");
         }
     }
-    selector(&SPREAD, &format!("{path}.labelSelector"), &given["labelSelector"], violations);
+    selector(&SPREAD, format_args!("{path}.labelSelector"), &given["labelSelector"], violations);
 }
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-fn affinities(path: &str, affinity: &Value, violations: &mut Vec<Violation>) {
+fn affinities(path: Arguments<'_>, affinity: &Value, violations: &mut Vec<Violation>) {
     let node = &affinity["nodeAffinity"];
-    let at = format!("{path}.nodeAffinity");
+    let at = format_args!("{path}.nodeAffinity");
     if node[REQUIRED].is_object() {
-        let terms = format!("{at}.{REQUIRED}.nodeSelectorTerms");
+        let terms = format_args!("{at}.{REQUIRED}.nodeSelectorTerms");
         if items(&node[REQUIRED], "nodeSelectorTerms").next().is_none() {
             violations.push(AFFINITY.at(
-                &terms,
+                terms.to_string(),
                 "is empty, so no node matches",
                 "add a term, or remove the requirement",
             ));
         }
         for (index, term) in items(&node[REQUIRED], "nodeSelectorTerms") {
-            node_term(&format!("{terms}[{index}]"), term, violations);
+            node_term(format_args!("{terms}[{index}]"), term, violations);
         }
     }
     for (index, preferred) in items(node, PREFERRED) {
-        let at = format!("{at}.{PREFERRED}[{index}]");
-        weight(&at, preferred, violations);
-        node_term(&format!("{at}.preference"), &preferred["preference"], violations);
+        let at = format_args!("{at}.{PREFERRED}[{index}]");
+        weight(at, preferred, violations);
+        node_term(format_args!("{at}.preference"), &preferred["preference"], violations);
     }
     for kind in ["podAffinity", "podAntiAffinity"] {
-        let (pods, at) = (&affinity[kind], format!("{path}.{kind}"));
+        let pods = &affinity[kind];
+        let at = format_args!("{path}.{kind}");
         for (index, term) in items(pods, REQUIRED) {
-            pod_term(&format!("{at}.{REQUIRED}[{index}]"), term, violations);
+            pod_term(format_args!("{at}.{REQUIRED}[{index}]"), term, violations);
         }
         for (index, preferred) in items(pods, PREFERRED) {
-            let at = format!("{at}.{PREFERRED}[{index}]");
-            weight(&at, preferred, violations);
-            pod_term(&format!("{at}.podAffinityTerm"), &preferred["podAffinityTerm"], violations);
+            let at = format_args!("{at}.{PREFERRED}[{index}]");
+            weight(at, preferred, violations);
+            pod_term(format_args!("{at}.podAffinityTerm"), &preferred["podAffinityTerm"], violations);
         }
     }
 }
 
-fn weight(path: &str, preferred: &Value, violations: &mut Vec<Violation>) {
+fn weight(path: Arguments<'_>, preferred: &Value, violations: &mut Vec<Violation>) {
     let weight = preferred["weight"].as_i64().unwrap_or_default();
     if !(1..=100).contains(&weight) {
         violations.push(AFFINITY.at(
@@ -220,15 +227,15 @@ fn weight(path: &str, preferred: &Value, violations: &mut Vec<Violation>) {
     }
 }
 
-fn node_term(path: &str, term: &Value, violations: &mut Vec<Violation>) {
+fn node_term(path: Arguments<'_>, term: &Value, violations: &mut Vec<Violation>) {
     for field in ["matchExpressions", "matchFields"] {
         for (index, requirement) in items(term, field) {
-            expression(&AFFINITY, &format!("{path}.{field}[{index}]"), requirement, true, violations);
+            expression(&AFFINITY, format_args!("{path}.{field}[{index}]"), requirement, true, violations);
         }
     }
 }
 
-fn pod_term(path: &str, term: &Value, violations: &mut Vec<Violation>) {
+fn pod_term(path: Arguments<'_>, term: &Value, violations: &mut Vec<Violation>) {
     let key = string(term, "topologyKey");
     if let Some(why) = syntax::qualified(key) {
         violations.push(AFFINITY.at(
@@ -238,29 +245,39 @@ fn pod_term(path: &str, term: &Value, violations: &mut Vec<Violation>) {
         ));
     }
     for field in ["labelSelector", "namespaceSelector"] {
-        selector(&AFFINITY, &format!("{path}.{field}"), &term[field], violations);
+        selector(&AFFINITY, format_args!("{path}.{field}"), &term[field], violations);
     }
 }
 
 /// A label selector (`metav1.LabelSelector`).
-fn selector(rule: &'static Rule, path: &str, selector: &Value, violations: &mut Vec<Violation>) {
+fn selector(rule: &'static Rule, path: Arguments<'_>, selector: &Value, violations: &mut Vec<Violation>) {
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
-        let at = format!("{path}.matchLabels[{key}]");
+        let at = format_args!("{path}.matchLabels[{key}]");
         if let Some(why) = syntax::qualified(key) {
-            violations.push(rule.at(&at, format!("key \"{key}\" {why}"), "name the key of a label"));
+            violations.push(rule.at(at.to_string(), format!("key \"{key}\" {why}"), "name the key of a label"));
         }
         let value = value.as_str().unwrap_or_default();
         if let Some(why) = syntax::label_value(value) {
-            violations.push(rule.at(&at, format!("value \"{value}\" {why}"), "set it to the value of a label"));
+            violations.push(rule.at(
+                at.to_string(),
+                format!("value \"{value}\" {why}"),
+                "set it to the value of a label",
+            ));
         }
     }
     for (index, requirement) in items(selector, "matchExpressions") {
-        expression(rule, &format!("{path}.matchExpressions[{index}]"), requirement, false, violations);
+        expression(rule, format_args!("{path}.matchExpressions[{index}]"), requirement, false, violations);
     }
 }
 
 /// A requirement of a selector; node selectors have two more operators.
-fn expression(rule: &'static Rule, path: &str, requirement: &Value, node: bool, violations: &mut Vec<Violation>) {
+fn expression(
+    rule: &'static Rule,
+    path: Arguments<'_>,
+    requirement: &Value,
+    node: bool,
+    violations: &mut Vec<Violation>,
+) {
     let (key, operator) = (string(requirement, "key"), string(requirement, "operator"));
     let values: Vec<&Value> = items(requirement, "values").map(|(_, v)| v).collect();
     let is_valid = match operator {

@@ -1,5 +1,7 @@
 //! Settings of probes.
 
+use std::fmt::Arguments;
+
 use super::rule::{Example, Rule, Severity, Violation};
 use super::syntax::MAX_INT32;
 use crate::api::{ContainerProbe, Knative};
@@ -24,13 +26,13 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
             ("livenessProbes", &workload.liveness_probes, true),
         ] {
             for (index, probe) in probes.iter().enumerate() {
-                check_probe(&format!("{path}.{field}[{index}]"), probe, liveness, violations);
+                check_probe(format_args!("{path}.{field}[{index}]"), probe, liveness, violations);
             }
         }
     }
 }
 
-fn check_probe(path: &str, probe: &ContainerProbe, liveness: bool, violations: &mut Vec<Violation>) {
+fn check_probe(path: Arguments<'_>, probe: &ContainerProbe, liveness: bool, violations: &mut Vec<Violation>) {
     let numbers = [
         ("initialDelaySeconds", probe.initial_delay_seconds),
         ("timeoutSeconds", probe.timeout_seconds),

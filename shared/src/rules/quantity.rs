@@ -1,6 +1,7 @@
 //! Resource requirements: quantities, and requests within limits.
 
 use std::collections::BTreeMap;
+use std::fmt::Arguments;
 
 use serde_json::Value;
 
@@ -40,7 +41,7 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     for (path, list) in overrides.chain([("spec.resources".to_owned(), &common.resources)]) {
         for (index, ContainerResources { limits, requests, .. }) in list.iter().enumerate() {
             for (word, entries) in [("limits", limits), ("requests", requests)] {
-                check_syntax(&format!("{path}[{index}].{word}"), entries, violations);
+                check_syntax(format_args!("{path}[{index}].{word}"), entries, violations);
             }
             for (name, request) in requests {
                 let Some(limit) = limits.get(name) else { continue };
@@ -59,17 +60,17 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     }
 }
 
-fn check_syntax(path: &str, entries: &BTreeMap<String, Value>, violations: &mut Vec<Violation>) {
+fn check_syntax(path: Arguments<'_>, entries: &BTreeMap<String, Value>, violations: &mut Vec<Violation>) {
     for (name, value) in entries {
-        let field = format!("{path}.{name}");
+        let field = || format!("{path}.{name}");
         match amount(value) {
             None => violations.push(SYNTAX.at(
-                field,
+                field(),
                 format!("{value} is not a quantity"),
                 "set it to one such as 500m, 2, 128Mi or 1.5G",
             )),
             Some(amount) if amount < 0.0 => {
-                violations.push(SYNTAX.at(field, format!("{value} is negative"), "set it to 0 or more"));
+                violations.push(SYNTAX.at(field(), format!("{value} is negative"), "set it to 0 or more"));
             }
             Some(_) => {}
         }

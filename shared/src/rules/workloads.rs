@@ -1,6 +1,7 @@
 //! Lists of overrides: names and replicas.
 
 use std::collections::BTreeSet;
+use std::fmt::Arguments;
 
 use super::rule::{Example, Rule, Severity, Violation};
 use super::syntax::MAX_INT32;
@@ -37,32 +38,42 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
     let (deployments, workloads) =
         (common.deployments.iter().map(|w| w.name.as_str()), common.workloads.iter().map(|w| w.name.as_str()));
-    check_names("spec.deployments", "name", deployments, violations);
-    check_names("spec.workloads", "name", workloads, violations);
-    check_names("spec.services", "name", common.services.iter().map(|s| s.name.as_str()), violations);
+    check_names(format_args!("spec.deployments"), "name", deployments, violations);
+    check_names(format_args!("spec.workloads"), "name", workloads, violations);
+    check_names(format_args!("spec.services"), "name", common.services.iter().map(|s| s.name.as_str()), violations);
     check_names(
-        "spec.podDisruptionBudgets",
+        format_args!("spec.podDisruptionBudgets"),
         "name",
         common.pod_disruption_budgets.iter().map(|b| b.name.as_str()),
         violations,
     );
-    check_names("spec.resources", "container", common.resources.iter().map(|r| r.container.as_str()), violations);
+    check_names(
+        format_args!("spec.resources"),
+        "container",
+        common.resources.iter().map(|r| r.container.as_str()),
+        violations,
+    );
     for (path, workload) in common.overrides() {
         check_names(
-            &format!("{path}.resources"),
+            format_args!("{path}.resources"),
             "container",
             workload.resources.iter().map(|r| r.container.as_str()),
             violations,
         );
-        check_names(&format!("{path}.env"), "container", workload.env.iter().map(|e| e.container.as_str()), violations);
         check_names(
-            &format!("{path}.readinessProbes"),
+            format_args!("{path}.env"),
+            "container",
+            workload.env.iter().map(|e| e.container.as_str()),
+            violations,
+        );
+        check_names(
+            format_args!("{path}.readinessProbes"),
             "container",
             workload.readiness_probes.iter().map(|p| p.container.as_str()),
             violations,
         );
         check_names(
-            &format!("{path}.livenessProbes"),
+            format_args!("{path}.livenessProbes"),
             "container",
             workload.liveness_probes.iter().map(|p| p.container.as_str()),
             violations,
@@ -85,7 +96,12 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
 }
 
 /// Checks the `names` in `field` of the entries of the list at `path`.
-fn check_names<'n>(path: &str, field: &str, names: impl Iterator<Item = &'n str>, violations: &mut Vec<Violation>) {
+fn check_names<'n>(
+    path: Arguments<'_>,
+    field: &str,
+    names: impl Iterator<Item = &'n str>,
+    violations: &mut Vec<Violation>,
+) {
     let mut known = BTreeSet::new();
     for (index, name) in names.enumerate() {
         let field_path = || format!("{path}[{index}].{field}");
