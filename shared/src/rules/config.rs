@@ -57,20 +57,20 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
             ));
         }
         for (key, value) in entries {
-            let field = format!("spec.config.{map}.{key}");
+            let field = || format!("spec.config.{map}.{key}");
             if key == "_example" {
                 violations.push(EXAMPLE.at(
-                    field,
+                    field(),
                     "is documentation only, and Knative refuses a changed one",
                     "remove it, and set the keys themselves",
                 ));
             } else if let Some(wrong) = syntax::config_key(key) {
-                violations.push(KEY.at(field, format!("\"{key}\" {wrong}"), "rename it"));
+                violations.push(KEY.at(field(), format!("\"{key}\" {wrong}"), "rename it"));
             } else if let Some((expected, example)) =
                 type_of(resource.component(), short, key).and_then(|type_| mismatch(type_, value))
             {
                 violations.push(VALUE.at(
-                    field,
+                    field(),
                     format!("\"{value}\" is not {expected}"),
                     format!("set it to {example}"),
                 ));

@@ -152,7 +152,7 @@ const EVENTING: &[(&str, &str, ValueType)] = &[
 /// Type of `key` in ConfigMap `map` (without `config-`), if Knative refuses invalid values.
 pub fn type_of(component: Component, map: &str, key: &str) -> Option<ValueType> {
     let own = if component == Component::Serving { SERVING } else { EVENTING };
-    let known = own.iter().chain(BOTH).find(|(m, k, _)| *m == map && *k == key).map(|(_, _, kind)| *kind);
+    let known = own.iter().chain(BOTH).find(|(m, k, _)| *k == key && *m == map).map(|(_, _, kind)| *kind);
     let feature = || match (component, map) {
         (Component::Serving, "features") if key.starts_with("kubernetes.podspec-") || FEATURES.contains(&key) => {
             Some(FLAG)
