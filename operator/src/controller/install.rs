@@ -23,6 +23,7 @@ use super::installation::Installation;
 use super::namespace;
 use super::outcome::{InstalledRelease, NotStored, Outcome, Requeue, Stopped};
 use super::owner::{self, Claimed, Ownership, Unclaimed};
+use super::recorded;
 use super::state::{Cluster, OwnedAnchor, Planned, ReconcilerState};
 use super::status::publish_outcome;
 use crate::apply::anchor::InventoryStore;
@@ -32,7 +33,7 @@ use crate::object::AppliedVersion;
 use crate::object::Kind;
 use crate::object::Kinds;
 use crate::object::Owner;
-use crate::release::{self, Release};
+use crate::release::Release;
 use crate::render;
 use crate::render::plan::{Phase, Plan};
 
@@ -167,15 +168,14 @@ impl Install<'_> {
 
     /// What this reconcile applies.
     fn applied(&self) -> AppliedVersion {
-        AppliedVersion::of(self.resource, &self.version)
+        AppliedVersion::of(self.resource, &self.version, recorded::keeps_installed(self.cx, self.resource))
     }
 
-    /// The version may not follow the `recorded` one. It goes on with that one if the spec means
-    /// it, which the status would have said, if it were not lost.
-    async fn ineligible(self, state: &mut ReconcilerState, recorded: Version, why: String) -> Result<Outcome, Stopped> {
-        let selected = release::select_version_after(&self.cx.library.bundle, self.resource, Some(&recorded)).ok();
-        if self.version != recorded && selected.as_ref() == Some(&recorded) {
-            return Box::pin(Install { version: recorded, ..self }.run(state)).await;
+    /// The version may not follow the one of the record, `known`. It goes on with that one if the
+    /// spec means it.
+    async fn ineligible(self, state: &mut ReconcilerState, known: Version, why: String) -> Result<Outcome, Stopped> {
+        if self.version != known && recorded::is_meant(self.cx, self.resource, &known) {
+            return Box::pin(Install { version: known, ..self }.run(state)).await;
         }
         state.refused_version = self.resource.common().version.clone().or(Some(String::new()));
         Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))

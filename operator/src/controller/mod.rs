@@ -44,6 +44,7 @@ mod owner;
 pub mod profiles;
 mod readiness;
 mod reconcile;
+mod recorded;
 pub mod registry;
 mod rejections;
 pub mod render_cache;

@@ -13,7 +13,7 @@ use super::desired::{Desired, Unreadable};
 use super::outcome::{Outcome, Requeue};
 use super::resolve::ResolveFailure;
 use super::state::ReconcilerState;
-use super::{finalize, install, moved, resolve, status};
+use super::{finalize, install, moved, recorded, resolve, status};
 use crate::release::{self, VersionSelectionError};
 use crate::startup::go_operator::Running;
 
@@ -246,23 +246,9 @@ enum Target {
     Unavailable(String, Requeue),
 }
 
-/// Whether a fleet owns `resource`.
-fn has_fleet(resource: &Knative) -> bool {
-    resource.meta().owner_references.iter().flatten().any(|owner| owner.kind == "KnativeFleet")
-}
-
 /// Selects the version; the error tells why it may not follow the installed one.
 fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
-    let common = resource.common();
-    // A fleet decides when its resources get another version.
-    if (cx.library.keeps_installed || has_fleet(resource))
-        && common.manifests.is_empty()
-        && let Some(installed) = resource.installed_version()
-        && installed.satisfies(common.version.as_deref())
-    {
-        return Ok(Target::Version(installed));
-    }
-    match release::select_version(&cx.library.bundle, resource) {
+    match release::select_version(&cx.library.bundle, resource, recorded::keeps_installed(cx, resource)) {
         Ok(version) => Ok(Target::Version(version)),
         Err(VersionSelectionError::Ineligible(why)) => Err(why.to_string()),
         Err(VersionSelectionError::Unavailable(why)) => Ok(Target::Unavailable(why.to_string(), Requeue::AwaitChange)),
