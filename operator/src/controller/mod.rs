@@ -49,6 +49,7 @@ pub mod registry;
 mod rejections;
 pub mod render_cache;
 mod resolve;
+mod selection;
 mod state;
 pub mod status;
 pub mod supervisor;
