@@ -25,6 +25,7 @@ pub mod proof;
 mod records;
 pub mod remove;
 pub mod served;
+pub mod shown_version;
 pub mod store_error;
 pub mod sweep;
 mod takeover;

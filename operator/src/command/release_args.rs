@@ -72,7 +72,7 @@ impl ReleaseArgs {
     /// The objects of `resource`, and its release.
     pub async fn render(&self, resource: &Knative) -> Result<(Rendered, Release), InputError> {
         let library = self.library(HostPolicy::any())?;
-        let version = release::select_version(&library.bundle, resource)?;
+        let version = release::select_version(&library.bundle, resource, false)?;
         self.render_version(&library, resource, &version).await
     }
 

@@ -80,14 +80,14 @@ impl SpokeRoleArgs {
     ) -> Result<Vec<Version>, String> {
         let failed = |error: VersionSelectionError| format!("{}: spec.version: {error}", called(resource));
         if self.versions.is_empty() {
-            return release::select_version(bundle, resource).map(|version| vec![version]).map_err(failed);
+            return release::select_version(bundle, resource, false).map(|version| vec![version]).map_err(failed);
         }
         let mut versions = Vec::new();
         for asked in &self.versions {
             // Regardless of the version that is installed.
             let mut wanted = resource.clone().with_status(None);
             wanted.common_mut().version = Some(asked.clone());
-            match release::select_version(bundle, &wanted) {
+            match release::select_version(bundle, &wanted, false) {
                 Ok(version) => versions.push(version),
                 Err(VersionSelectionError::Unavailable(_)) => warnings.push(format!(
                     "{}: version {asked} is not in the release bundle, so the role doesn't cover it",

@@ -114,7 +114,7 @@ async fn list(client: &Client, component: Component, namespace: Option<&str>) ->
 fn effect(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
     let installed = resource.installed_version();
     let available = bundle.versions(resource.component()).map_err(|error| error.to_string())?;
-    Ok(match release::select_version(bundle, resource) {
+    Ok(match release::select_version(bundle, resource, false) {
         Ok(version) if installed.as_ref() != Some(&version) => Effect::Installs(version),
         Ok(version) if available.contains(&version) || !resource.common().manifests.is_empty() => Effect::Stays,
         Ok(_) => Effect::Lacking,

@@ -23,6 +23,7 @@ use super::installation::Installation;
 use super::namespace;
 use super::outcome::{InstalledRelease, NotStored, Outcome, Requeue, Stopped};
 use super::owner::{self, Claimed, Ownership, Unclaimed};
+use super::recorded;
 use super::state::{Cluster, OwnedAnchor, Planned, ReconcilerState};
 use super::status::publish_outcome;
 use crate::apply::anchor::InventoryStore;
@@ -32,7 +33,7 @@ use crate::object::AppliedVersion;
 use crate::object::Kind;
 use crate::object::Kinds;
 use crate::object::Owner;
-use crate::release::{self, Release};
+use crate::release::Release;
 use crate::render;
 use crate::render::plan::{Phase, Plan};
 
@@ -57,7 +58,8 @@ pub async fn install(
     cx.library.keep(resource, &version, false);
     match namespace::resolve_namespace(cx, resource, state, &cluster.client).await {
         Ok(resource) => {
-            let install = Install { cx, resource: &resource, cluster, store: InventoryStore::of(&resource), version };
+            let (resource, store) = (&resource, InventoryStore::of(&resource));
+            let install = Install { cx, resource, cluster, store, version, disproved: None };
             install.run(state).await.unwrap_or_else(|stopped| *stopped)
         }
         Err(error) => Outcome::failed(resource, error_text(&error), Requeue::Retry),
@@ -71,6 +73,8 @@ struct Install<'a> {
     cluster: &'a Cluster,
     store: InventoryStore,
     version: Version,
+    /// A version in the record that the cluster doesn't have.
+    disproved: Option<Version>,
 }
 
 /// The anchor during a reconcile, with the stored inventory.
@@ -118,9 +122,10 @@ impl Install<'_> {
         drop_lost_anchor(state, &self.store, observed);
         // Taken out of the state: after a failure it is loaded from the cluster again.
         if let Some(owned) = state.anchor.take() {
-            if let Some((recorded, why)) = owned.owner.objection(&self.applied(), self.resource.has_installed()) {
+            let objection = owned.owner.objection(&self.applied(), self.resource.has_installed());
+            if let Some((known, why)) = objection.filter(|(known, _)| self.disproved.as_ref() != Some(known)) {
                 state.anchor = Some(owned);
-                return Err(NotStored::Ineligible(recorded, why));
+                return Err(NotStored::Ineligible(known, why));
             }
             return Ok(Inventoried { owned, is_new: false });
         }
@@ -133,7 +138,8 @@ impl Install<'_> {
         let intended = Intended::of(self.cx, self.resource, &applied, &self.version).await;
         let namespace = namespace_manifest(self.resource, &draft);
         let (cx, resource, cluster, store) = (self.cx, self.resource, self.cluster, &self.store);
-        let ownership = Ownership { cx, resource, cluster, store, applied: self.applied() };
+        let (applied, disproved) = (self.applied(), self.disproved.as_ref());
+        let ownership = Ownership { cx, resource, cluster, store, applied, disproved };
         match ownership.claim(state, &namespace, &intended).await {
             // The anchor of a Go operator has no inventory. Its objects exist, and are observed
             // first.
@@ -167,17 +173,23 @@ impl Install<'_> {
 
     /// What this reconcile applies.
     fn applied(&self) -> AppliedVersion {
-        AppliedVersion::of(self.resource, &self.version)
+        AppliedVersion::of(self.resource, &self.version, recorded::keeps_installed(self.cx, self.resource))
     }
 
-    /// The version may not follow the `recorded` one. It goes on with that one if the spec means
-    /// it, which the status would have said, if it were not lost.
-    async fn ineligible(self, state: &mut ReconcilerState, recorded: Version, why: String) -> Result<Outcome, Stopped> {
-        let selected = release::select_version_after(&self.cx.library.bundle, self.resource, Some(&recorded)).ok();
-        if self.version != recorded && selected.as_ref() == Some(&recorded) {
-            return Box::pin(Install { version: recorded, ..self }.run(state)).await;
+    /// The version may not follow the one of the record, `known`. It goes on with that one if the
+    /// spec means it; or, if the cluster doesn't have that one, without it.
+    async fn ineligible(self, state: &mut ReconcilerState, known: Version, why: String) -> Result<Outcome, Stopped> {
+        let Self { cx, resource, .. } = self;
+        if self.disproved.is_none()
+            && recorded::is_disproved(cx, resource, &self.cluster.client, &self.version, &known).await
+        {
+            recorded::report_disproved(cx, resource, &self.store.id(), &known);
+            return Box::pin(Install { disproved: Some(known), ..self }.run(state)).await;
         }
-        state.refused_version = self.resource.common().version.clone().or(Some(String::new()));
+        if self.version != known && recorded::is_meant(cx, resource, &known) {
+            return Box::pin(Install { version: known, ..self }.run(state)).await;
+        }
+        state.refused_version = resource.common().version.clone().or(Some(String::new()));
         Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))
     }
 

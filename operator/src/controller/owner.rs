@@ -38,6 +38,8 @@ pub struct Ownership<'a> {
     pub store: &'a InventoryStore,
     /// What it applies, if it becomes the owner.
     pub applied: AppliedVersion,
+    /// A version in the record that the cluster doesn't have.
+    pub disproved: Option<&'a Version>,
 }
 
 /// The anchor of an owner.
@@ -192,6 +194,7 @@ impl Ownership<'_> {
     fn objection(&self, anchor: &Anchor) -> Option<(Version, String)> {
         let Record::Owner(owner) = &anchor.record else { return None };
         let objection = owner.objection(&self.applied, self.resource.has_installed());
+        let objection = objection.filter(|(known, _)| self.disproved != Some(known));
         // That of a former owner is looked at after the take-over.
         objection.filter(|_| anchor.is_of(&self.cx.owner(self.resource)))
     }

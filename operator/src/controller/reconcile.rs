@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::rules::{self, RuleContext};
-use knative_operator_shared::version::Version;
 use tracing::{Instrument, debug_span};
 
 use super::conditions::ReconcileResult;
@@ -12,9 +11,9 @@ use super::context::Context;
 use super::desired::{Desired, Unreadable};
 use super::outcome::{Outcome, Requeue};
 use super::resolve::ResolveFailure;
+use super::selection::{Target, select_version};
 use super::state::ReconcilerState;
 use super::{finalize, install, moved, resolve, status};
-use crate::release::{self, VersionSelectionError};
 use crate::startup::go_operator::Running;
 
 /// Reason of `InstallSucceeded` of a resource for the hub itself, if nothing is installed there.
@@ -156,7 +155,7 @@ async fn ignore_local(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
 }
 
 async fn install_selected(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Outcome {
-    match select_version(cx, resource) {
+    match select_version(cx, resource).await {
         Ok(target) => install_target(cx, resource, state, target).await,
         // The installed version stays, and is repaired.
         Err(why) => {
@@ -236,36 +235,4 @@ fn obstacle(resource: &Knative) -> Option<String> {
         }
     }
     None
-}
-
-/// What to install.
-enum Target {
-    /// This version.
-    Version(Version),
-    /// Nothing: the requested version is not available.
-    Unavailable(String, Requeue),
-}
-
-/// Whether a fleet owns `resource`.
-fn has_fleet(resource: &Knative) -> bool {
-    resource.meta().owner_references.iter().flatten().any(|owner| owner.kind == "KnativeFleet")
-}
-
-/// Selects the version; the error tells why it may not follow the installed one.
-fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
-    let common = resource.common();
-    // A fleet decides when its resources get another version.
-    if (cx.library.keeps_installed || has_fleet(resource))
-        && common.manifests.is_empty()
-        && let Some(installed) = resource.installed_version()
-        && installed.satisfies(common.version.as_deref())
-    {
-        return Ok(Target::Version(installed));
-    }
-    match release::select_version(&cx.library.bundle, resource) {
-        Ok(version) => Ok(Target::Version(version)),
-        Err(VersionSelectionError::Ineligible(why)) => Err(why.to_string()),
-        Err(VersionSelectionError::Unavailable(why)) => Ok(Target::Unavailable(why.to_string(), Requeue::AwaitChange)),
-        Err(VersionSelectionError::Bundle(why)) => Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
-    }
 }

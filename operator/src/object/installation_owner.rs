@@ -4,11 +4,12 @@
 use std::fmt;
 
 use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::label::REFUSED_VERSION;
 use knative_operator_shared::text::{clip, one_line};
 use knative_operator_shared::version::Version;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use super::AppliedVersion;
 
 /// Maximum length of a part of a record that is shown; a record comes from a cluster that may be
 /// hostile.
@@ -64,63 +65,6 @@ pub struct InstallationOwner {
     /// The owners that were replaced, the last one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<FormerOwner>,
-}
-
-/// The version that an installation has, or is about to have, and which state of its resource asked
-/// for it. A hub that is restored from a backup may know an older one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct AppliedVersion {
-    /// The version.
-    pub version: Version,
-    /// `spec.version` of the resource.
-    #[serde(default)]
-    pub asked: String,
-    /// Uid of the resource.
-    pub uid: String,
-    /// Generation of the resource.
-    pub generation: i64,
-    /// Whether the version that it asks for was refused before, so that another change of the
-    /// resource doesn't ask for it.
-    #[serde(skip)]
-    pub was_refused: bool,
-}
-
-impl AppliedVersion {
-    /// `version`, which `resource` asks for.
-    pub fn of(resource: &Knative, version: &Version) -> Self {
-        let meta = resource.meta();
-        let (uid, generation) = (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default());
-        let asked = resource.common().version.clone().unwrap_or_default();
-        let refused = resource.status().and_then(|status| status.annotations.get(REFUSED_VERSION));
-        let was_refused = refused.is_some_and(|refused| *refused == asked);
-        Self { version: version.clone(), asked, uid, generation, was_refused }
-    }
-
-    /// Why `wanted`, for the same installation, may not follow; `None` if it may. A newer version
-    /// follows as in any upgrade, an older one only if the resource was changed to ask for it.
-    /// `is_accepted`: whether the status of the resource has a version, with which `wanted` was
-    /// compared.
-    pub fn objection(&self, wanted: &Self, is_accepted: bool, kind: &'static str) -> Option<String> {
-        let is_changed = wanted.uid == self.uid && wanted.generation > self.generation;
-        let is_asked = is_changed
-            && !wanted.was_refused
-            && Version::is_explicit(&wanted.asked)
-            && wanted.asked != self.asked
-            && wanted.version.satisfies(Some(&wanted.asked));
-        // The hub is not older than the record. What the record has may have been tried only.
-        if is_asked || (is_changed && is_accepted && wanted.version >= self.version) {
-            return None;
-        }
-        let (installed, wanted) = (&self.version, &wanted.version);
-        // Own manifests may name the minor version only.
-        if wanted < installed && !wanted.is_of(installed) {
-            return Some(format!(
-                "the cluster has version {installed}, which is newer than the {wanted} of this resource, as after a restore from a backup. \
-                 Nothing is changed there; set spec.version to {installed}. To install {wanted} on purpose, set spec.version to it afterwards"
-            ));
-        }
-        wanted.may_follow(Some(installed), kind).err().map(|why| why.to_string())
-    }
 }
 
 /// An owner that was replaced.
@@ -274,8 +218,8 @@ mod tests {
     #[test]
     fn record_is_read_again_and_shown() {
         let (uid, asked) = ("7".to_owned(), "1.22".to_owned());
-        let applied =
-            AppliedVersion { version: "1.22.1".parse().unwrap(), asked, uid, generation: 2, was_refused: false };
+        let version = "1.22.1".parse().unwrap();
+        let applied = AppliedVersion { version, asked, uid, generation: 2, keeps: false, was_refused: false };
         let owner = InstallationOwner { applied: Some(applied), ..owner("1", "team-a", "knative-serving") };
         assert_eq!(InstallationOwner::decode(&owner.encode()).unwrap(), owner);
         let shown = "KnativeServing team-a/knative-serving of hub \"prod-eu\" (uid 1), since 2026-01-01T00:00:00Z";
@@ -297,52 +241,6 @@ mod tests {
             assert_eq!(InstallationOwner::decode(&invalid.encode()), None, "{invalid:?}");
         }
         assert_eq!(InstallationOwner::decode("{}"), None);
-    }
-
-    #[test]
-    fn older_version_needs_a_resource_that_was_changed_to_ask_for_it() {
-        let applied = |version: &str, asked: &str, uid: &str, generation| AppliedVersion {
-            version: version.parse().unwrap(),
-            asked: asked.to_owned(),
-            uid: uid.to_owned(),
-            generation,
-            was_refused: false,
-        };
-        let refused = |applied: AppliedVersion| AppliedVersion { was_refused: true, ..applied };
-        let before = applied("1.23.0", "latest", "1", 4);
-        let newer = Some("which is newer than the 1.22.1 of this resource");
-        let minors = Some("across multiple MINOR versions");
-        for (wanted, is_accepted, expected) in [
-            (applied("1.23.0", "latest", "1", 4), true, None),
-            (applied("1.23.1", "latest", "1", 4), true, None),
-            (applied("1.24.0", "1.24", "2", 1), true, None),
-            (applied("1.22.1", "1.22", "1", 5), true, None),
-            (applied("1.23", "latest", "1", 4), true, None),
-            // Restored from a backup: to an older time, or without the uid.
-            (applied("1.22.1", "1.22", "1", 4), true, newer),
-            (applied("1.22.1", "1.22", "1", 2), true, newer),
-            (applied("1.22.1", "1.22", "2", 9), true, newer),
-            (applied("1.23.0", "latest", "2", 1), false, None),
-            // Changed afterwards, but not to ask for the older version.
-            (applied("1.22.1", "latest", "1", 5), true, newer),
-            (applied("1.22.1", "", "1", 9), false, newer),
-            (applied("1.22.1", "1.24", "1", 5), true, newer),
-            // Restored to an older time, and then changed in other fields.
-            (refused(applied("1.22.1", "1.22", "1", 6)), true, newer),
-            (applied("1.22.1", "1.22.1", "1", 7), true, None),
-            (applied("1.25.0", "1.25", "2", 5), false, minors),
-            (applied("1.25.0", "latest", "1", 5), false, minors),
-            // It was tried only: the status has no version, or an older one.
-            (applied("1.21.0", "1.21", "1", 5), false, None),
-            (applied("1.21.0", "1.21", "1", 5), true, None),
-        ] {
-            let objection = before.objection(&wanted, is_accepted, "KnativeServing");
-            let is_expected = match expected {
-                None => objection.is_none(),
-                Some(part) => objection.as_ref().is_some_and(|text| text.contains(part)),
-            };
-            assert!(is_expected, "{wanted:?}: {objection:?}");
-        }
     }
 
     #[test]

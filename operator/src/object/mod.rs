@@ -1,6 +1,7 @@
 //! What an object is: its identity, kind and digest, its owner, its compact form, its health; and
 //! why a workload is not available ([`cause`]), from its Pods.
 
+mod applied_version;
 pub mod cause;
 pub mod compact;
 mod digest;
@@ -16,10 +17,11 @@ pub mod pod;
 pub mod pod_cause;
 mod resource_key;
 
+pub use applied_version::AppliedVersion;
 pub use compact::CompactObject;
 pub use digest::Digest;
 pub use identity::{Id, ObjectId, gvk, text, version};
-pub use installation_owner::{AppliedVersion, Hub, InstallationOwner};
+pub use installation_owner::{Hub, InstallationOwner};
 pub use kind::Kind;
 pub use kinds::Kinds;
 pub use owner::Owner;

@@ -119,6 +119,12 @@ pub const REMEDIES: &[Remedy] = &[
     ),
     permanent(
         "VersionMigrationEligible",
+        "Error",
+        &["not available to this release"],
+        "Set `spec.version` to a version that the message names, or install an operator whose release bundle has it. The installed version is kept and repaired meanwhile.",
+    ),
+    permanent(
+        "VersionMigrationEligible",
         "",
         &[],
         "Set `spec.version` to the next minor version first; `knative-operator versions` lists the versions.",

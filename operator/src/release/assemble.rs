@@ -135,6 +135,11 @@ impl Library {
         (!next.is_empty()).then(|| next.join(", "))
     }
 
+    /// Whether the archive has `version` of `component`, which the bundle lacks.
+    pub async fn has_archived(&self, component: Component, version: &Version) -> Result<bool, ReleaseError> {
+        Ok(self.archived(component, version).await?.is_some())
+    }
+
     /// The archived release of `version`, if the bundle lacks it.
     async fn archived(&self, component: Component, version: &Version) -> Result<Option<Arc<Bundle>>, ReleaseError> {
         match &self.archive {

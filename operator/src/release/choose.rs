@@ -20,11 +20,12 @@ pub enum VersionSelectionError {
 }
 
 /// Selects the version of `resource` to install from `bundle`: the installed one, unless the spec
-/// means another one.
-pub fn select_version(bundle: &Bundle, resource: &Knative) -> Result<Version, VersionSelectionError> {
+/// means another one; with `keeps`, also unless it means only another one.
+pub fn select_version(bundle: &Bundle, resource: &Knative, keeps: bool) -> Result<Version, VersionSelectionError> {
     // One that can't be read is not the same as none.
     let installed = resource.status().and_then(|s| s.version.as_deref()).map(str::parse).transpose();
-    select_version_after(bundle, resource, installed.map_err(VersionSelectionError::Ineligible)?.as_ref())
+    let installed = installed.map_err(VersionSelectionError::Ineligible)?;
+    select_version_after(bundle, resource, installed.as_ref(), keeps)
 }
 
 /// The same, where `installed` is installed.
@@ -32,10 +33,16 @@ pub fn select_version_after(
     bundle: &Bundle,
     resource: &Knative,
     installed: Option<&Version>,
+    keeps: bool,
 ) -> Result<Version, VersionSelectionError> {
     let (component, common) = (resource.component(), resource.common());
-    let available = bundle.versions(component);
     let asked = common.version.as_deref();
+    if let Some(installed) = installed.filter(|installed| keeps && installed.satisfies(asked))
+        && common.manifests.is_empty()
+    {
+        return Ok(installed.clone());
+    }
+    let available = bundle.versions(component);
     let version = if common.manifests.is_empty() {
         Version::resolve_after(asked, installed, &available?)
     } else {
@@ -48,4 +55,33 @@ pub fn select_version_after(
     })?;
     version.may_follow(installed, component.kind()).map_err(VersionSelectionError::Ineligible)?;
     Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::KnativeServing;
+
+    use super::*;
+
+    #[test]
+    fn kept_version_stays_while_the_spec_means_it() {
+        let root = tempfile::tempdir().unwrap();
+        for version in ["1.22.1", "1.22.5", "1.23.0"] {
+            std::fs::create_dir_all(root.path().join("knative-serving").join(version)).unwrap();
+        }
+        let bundle = Bundle::open(root.path().to_owned());
+        let installed: Version = "1.22.0".parse().unwrap();
+        let select = |asked: Option<&str>, keeps: bool| {
+            let mut serving = KnativeServing::default();
+            serving.spec.common.version = asked.map(str::to_owned);
+            let version = select_version_after(&bundle, &Knative::Serving(serving), Some(&installed), keeps);
+            version.map(|version| version.to_string()).map_err(|error| error.to_string())
+        };
+        for asked in [None, Some("latest"), Some("1.22")] {
+            assert_eq!(select(asked, true).as_deref(), Ok("1.22.0"), "{asked:?}");
+            assert_ne!(select(asked, false).as_deref(), Ok("1.22.0"), "{asked:?}");
+        }
+        assert_eq!(select(Some("1.23"), true).as_deref(), Ok("1.23.0"));
+        assert_eq!(select(Some("1.22.5"), true).as_deref(), Ok("1.22.5"));
+    }
 }
