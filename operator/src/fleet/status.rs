@@ -67,6 +67,16 @@ pub fn unknown(old: &KnativeFleetStatus, generation: Option<i64>, message: &str,
     stopped(old, generation, ("Ready", false, "ClustersUnknown", message.to_owned()), now)
 }
 
+/// The status of a fleet that is being deleted although it is protected. Nothing is deleted for it.
+pub fn protected(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    message: &str,
+    now: Timestamp,
+) -> KnativeFleetStatus {
+    stopped(old, generation, ("Ready", false, "Protected", message.to_owned()), now)
+}
+
 fn stopped(old: &KnativeFleetStatus, generation: Option<i64>, ready: State, now: Timestamp) -> KnativeFleetStatus {
     let mut status = KnativeFleetStatus { observed_generation: generation, ..old.clone() };
     let ready = condition(old, ready, now);

@@ -1,6 +1,6 @@
 //! What uninstalls nothing: a label that flaps, a ClusterProfile that vanishes, a mistyped selector
-//! that matches other clusters, and `--cascade=orphan`. What does: a cluster that left for longer
-//! than its grace period.
+//! that matches other clusters, `--cascade=orphan`, and the deletion of a protected fleet without
+//! the webhook. What does: a cluster that left for longer than its grace period.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
-use crate::support::{apply, run};
+use crate::support::{apply, gone, run};
 
 /// Seconds of the grace period.
 const GRACE: u64 = 15;
@@ -111,6 +111,20 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
             .find(|serving| serving.metadata.uid.as_ref() == before.get("b"));
         let meta = of_b.ok_or("the resource of b was deleted")?.metadata;
         assert!(meta.deletion_timestamp.is_none() && meta.owner_references.is_none(), "{meta:?}");
-        Ok(())
+
+        // Somebody deletes the webhook's configuration, and a protected fleet.
+        let name = meta.name.unwrap_or_default();
+        let adopt = ["annotate", "knativeserving", &name, "-n", PLACE, "operator.knative.dev/adopt=true"];
+        hub.kubectl(&adopt, "").await?;
+        object["metadata"]["annotations"] = json!({"operator.knative.dev/protected": "true"});
+        apply(&hub, &object).await?;
+        status(&hub, "adopted", |s| has(s, "Ready", "Ready") && s.updated == 1).await?;
+        let before = uids(&hub).await?;
+        hub.kubectl(&["delete", "validatingwebhookconfiguration", "validation.operator.knative.dev"], "").await?;
+        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+        status(&hub, "protected", |s| has(s, "Ready", "Protected")).await?;
+        assert_eq!(uids(&hub).await?, before);
+        hub.kubectl(&["annotate", "kfleet", "prod", "-n", PLACE, "operator.knative.dev/protected-"], "").await?;
+        gone(&hub, &object).await
     });
 }

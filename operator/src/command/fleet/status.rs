@@ -75,7 +75,7 @@ fn end(fleet: &KnativeFleet) -> Option<ExitCode> {
     if status.conditions.iter().any(|c| c.reason.as_deref() == Some("ClustersUnknown")) {
         return None;
     }
-    let stopped = ["TooManyFailures", "RolledBack", "InvalidSpec"];
+    let stopped = ["TooManyFailures", "RolledBack", "InvalidSpec", "Protected"];
     if status.conditions.iter().any(|c| c.reason.as_deref().is_some_and(|reason| stopped.contains(&reason))) {
         return Some(ExitCode::from(1));
     }

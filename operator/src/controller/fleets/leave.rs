@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet};
-use knative_operator_shared::label::FLEET_FINALIZER;
+use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
+use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
 use super::clusters::Profiles;
@@ -100,6 +101,21 @@ pub fn describe(unreadable: &UnreadableFleet, fleet: &KnativeFleet) -> String {
     )
 }
 
+/// Why `fleet`, which is being deleted, keeps its resources: its deletion was not asked about, since
+/// the webhook was away, or the CustomResourceDefinition was deleted.
+pub fn protection(fleet: &KnativeFleet) -> Option<String> {
+    let meta = &fleet.metadata;
+    let is_ours = meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER);
+    (meta.deletion_timestamp.is_some() && is_ours && is_protected(meta)).then(|| {
+        let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        format!(
+            "the fleet is being deleted, but the annotation {PROTECTED} protects it: nothing is uninstalled. To do what spec.removal.policy \
+             says: kubectl annotate knativefleet {name} -n {namespace} {PROTECTED}-. To keep the installations: set spec.removal.policy to \
+             Orphan before, and create the fleet again afterwards"
+        )
+    })
+}
+
 /// Deletes or orphans all resources, then removes the finalizer.
 pub async fn finalize(
     cx: &Context,
@@ -131,6 +147,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn protected_fleet_that_is_deleted_keeps_its_resources() {
+        let fleet = |protected: &str, deleted: Option<&str>| {
+            serde_json::from_value::<KnativeFleet>(json!({
+                "apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "spec": {"placement": {}},
+                "metadata": {"name": "f", "namespace": "n", "finalizers": [FLEET_FINALIZER], "deletionTimestamp": deleted,
+                    "annotations": {PROTECTED: protected}},
+            }))
+            .unwrap()
+        };
+        let deleted = Some("2026-01-01T00:00:00Z");
+        let message = protection(&fleet("true", deleted)).unwrap();
+        assert!(message.contains("kubectl annotate knativefleet f -n n operator.knative.dev/protected-"), "{message}");
+        assert_eq!(protection(&fleet("true", None)), None);
+        assert_eq!(protection(&fleet("false", deleted)), None);
+    }
 
     #[tokio::test]
     async fn resource_that_changed_does_not_keep_the_others() {
