@@ -51,4 +51,5 @@ mod resolve;
 mod state;
 pub mod status;
 pub mod supervisor;
+mod unlabelled;
 mod unreachable;
