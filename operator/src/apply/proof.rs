@@ -8,6 +8,11 @@ use knative_operator_shared::label::{APP_NAME, DIGEST, OWNER_DIGEST};
 use super::managed_fields::{has_go_operator_fields, owned_fields};
 use super::takeover::CREATED_ANNOTATION;
 
+/// Why an object without the mark of an owner and without the label of a component stays: other
+/// operators have the field manager of the Go operator, too.
+pub const UNLABELLED: &str =
+    "it has neither the mark of an owner nor the label app.kubernetes.io/name of the component";
+
 /// What an object of an installation shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
@@ -21,6 +26,9 @@ pub struct Proof {
     pub owner: String,
     /// Whether objects without a mark count: an earlier version or the Go operator installed them.
     pub unmarked: bool,
+    /// Whether those count, too, that lack the label of the component: a release that was installed
+    /// has them. The Go operator adds no label.
+    pub unlabelled: bool,
 }
 
 impl Proof {
@@ -50,6 +58,7 @@ impl Proof {
             Some(mark) if self.marks.contains(mark) => None,
             Some(_) => Some("it is part of another installation"),
             None if !self.unmarked => Some("nothing shows that this resource installed it"),
+            None if label.is_none() && !self.unlabelled => Some(UNLABELLED),
             None => None,
         }
     }
@@ -79,8 +88,9 @@ mod tests {
             component: Component::Serving,
             owner: "anchor-1".to_owned(),
             unmarked: false,
+            unlabelled: false,
         };
-        let lenient = Proof { unmarked: true, ..strict.clone() };
+        let lenient = Proof { unmarked: true, unlabelled: true, ..strict.clone() };
         let own = json!({DIGEST: "1", OWNER_DIGEST: "me"});
         let replaced = json!({DIGEST: "1", OWNER_DIGEST: "before"});
         let (unmarked, foreign) = (json!({DIGEST: "1"}), json!({DIGEST: "1", OWNER_DIGEST: "other"}));
@@ -113,5 +123,35 @@ mod tests {
             let job = meta(FIELD_MANAGER, "Apply", &foreign, owner);
             assert_eq!(strict.objection("Job", &job).is_none(), is_ours, "a Job of {owner}");
         }
+    }
+
+    #[test]
+    fn unmarked_object_needs_the_label_of_the_component() {
+        let proof = Proof {
+            marks: vec!["me".to_owned()],
+            former: Vec::new(),
+            component: Component::Serving,
+            owner: "anchor-1".to_owned(),
+            unmarked: true,
+            unlabelled: false,
+        };
+        let in_release = Proof { unlabelled: true, ..proof.clone() };
+        let created = json!({"manifestival": "new"});
+        for (label, owner, is_ours, is_ours_in_release) in [
+            (Some("knative-serving"), "", true, true),
+            (Some("knative-eventing"), "", false, false),
+            (Some("tekton"), "", false, false),
+            // A ClusterRole of another operator, in a forged inventory; or one of a source that the
+            // Go operator installed.
+            (None, "", false, true),
+            (None, "anchor-1", true, true),
+        ] {
+            let mut found = meta("manifestival", "Update", &created, owner);
+            found.labels = label.map(|label| [(APP_NAME.to_owned(), label.to_owned())].into());
+            let is_part = [&proof, &in_release].map(|proof| proof.objection("ClusterRole", &found).is_none());
+            assert_eq!(is_part, [is_ours, is_ours_in_release], "{label:?} {owner}");
+        }
+        let applied = meta(FIELD_MANAGER, "Apply", &json!({DIGEST: "1"}), "");
+        assert_eq!(proof.objection("ClusterRole", &applied), Some(UNLABELLED));
     }
 }

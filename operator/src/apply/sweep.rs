@@ -195,6 +195,7 @@ mod tests {
             component: Component::Serving,
             owner: String::new(),
             unmarked,
+            unlabelled: false,
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let found = |unmarked: bool, patch: &Value| {

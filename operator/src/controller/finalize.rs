@@ -21,12 +21,11 @@ use super::status::{self, StatusUpdate};
 use super::unreachable::{
     ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
 };
-use super::{apply_events, conditions, moved, namespace, orphan, resolve};
+use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabelled};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::inventory::Inventory;
 use crate::apply::{remove, users};
-use crate::object::Kinds;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
@@ -261,7 +260,7 @@ async fn delete_installation(
     }
     let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some) };
     let before = inventory.0.len();
-    let removed = remove::delete_last_phase(&cluster.client, &Kinds::default(), &proof, inventory).await;
+    let removed = unlabelled::delete_last_phase(cx, resource, &cluster.client, &proof, inventory).await;
     apply_events::publish_left(cx, resource, &removed.left);
     if inventory.0.len() < before {
         state.idle_checks = 0;

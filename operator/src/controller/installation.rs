@@ -15,6 +15,7 @@ use super::conditions::InstallationReport;
 use super::context::Context;
 use super::readiness::{self, PodCauses, with_cause};
 use super::state::OwnedAnchor;
+use super::unlabelled;
 use crate::apply::anchor::InventoryStore;
 use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::observed::ObservedState;
@@ -166,7 +167,8 @@ impl Installation<'_> {
         }
         let (mut deleted, mut left) = (Vec::new(), Vec::new());
         let proof = self.owned.proof(self.resource);
-        for (id, outcome) in remove::delete(self.client, self.plan.kinds(), &proof, obsolete).await {
+        let (cx, kinds) = (self.cx, self.plan.kinds());
+        for (id, outcome) in unlabelled::delete(cx, self.resource, self.client, kinds, &proof, obsolete).await {
             match outcome {
                 Ok(Deletion::Gone) if self.plan.get(&id).is_some() => {
                     report.pending.push(format!("{id} to run again"));

@@ -53,4 +53,5 @@ mod selection;
 mod state;
 pub mod status;
 pub mod supervisor;
+mod unlabelled;
 mod unreachable;

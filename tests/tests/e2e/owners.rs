@@ -298,7 +298,8 @@ fn forged_inventories_delete_nothing() {
             .kubectl(&["create", "rolebinding", "readers", "-n", PLACE, "--clusterrole=view", "--group=all"], "")
             .await?;
         apply(&spoke, &forge("knativeserving-x-root-owner", PLACE)).await?;
-        apply(&spoke, &role).await?;
+        // As other operators that use the library of the Go operator.
+        spoke.kubectl(&["apply", "--field-manager=manifestival", "-f", "-"], &role.to_string()).await?;
         let before = objects(&spoke.client()).await?;
         let remote = serving("tenant", "x", Some("tenant"), &releases);
         apply(&hub, &remote).await?;
