@@ -5,10 +5,11 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 9] = [
+const WARNINGS: [&str; 10] = [
     "TooManyFailures",
     "TooManyClusters",
     "GracePeriod",
+    "Protected",
     "RollingBack",
     "RolledBack",
     "WaitingForClusters",
