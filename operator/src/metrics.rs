@@ -100,6 +100,8 @@ pub struct ObjectCounts {
     pub pending: usize,
 }
 
+/// Kind of fleets.
+const FLEET: &str = "KnativeFleet";
 const STATES: [&str; 4] = ["planned", "refused", "unavailable", "pending"];
 const OUTCOMES: [&str; 2] = ["success", "error"];
 const CAUSES: [&str; 2] = ["plan", "drift"];
@@ -170,9 +172,8 @@ impl Metrics {
         );
         registry.register("reconcile_panics", "Reconciles that panicked", m.panics.clone());
         // Exported from the start, since an alert on increase needs a zero.
-        Component::ALL
-            .iter()
-            .for_each(|component| drop(m.panics.get_or_create(&KindLabels { kind: component.kind() })));
+        let kinds = Component::ALL.into_iter().map(Component::kind).chain([FLEET]);
+        kinds.for_each(|kind| drop(m.panics.get_or_create(&KindLabels { kind })));
         registry.register(
             "orphaned",
             "Custom resources that were deleted with their objects left on the cluster",
@@ -231,6 +232,11 @@ impl Metrics {
     /// Records a reconcile that panicked.
     pub fn panicked(&self, component: Component) {
         self.panics.get_or_create(&KindLabels { kind: component.kind() }).inc();
+    }
+
+    /// Records a pass over a fleet, or over all, that panicked.
+    pub fn fleet_panicked(&self) {
+        self.panics.get_or_create(&KindLabels { kind: FLEET }).inc();
     }
 
     /// Records written objects.

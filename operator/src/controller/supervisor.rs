@@ -25,6 +25,9 @@ use super::profiles::{self, reference};
 use crate::leader::{self, ShardEvent};
 use crate::object::ResourceKey;
 
+/// Delay before the task of all fleets is started again.
+const RESTART: Duration = Duration::from_secs(5);
+
 /// An event from the watches on the hub.
 enum HubEvent {
     /// A custom resource was created or changed.
@@ -45,7 +48,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
     let (mut actors, mut ended) = Actors::new(Arc::clone(&cx));
     let mut own_shards = BTreeSet::from([first]);
     cx.metrics.set_shards(own_shards.len());
-    let mut fleets = manage_fleets(&cx, &own_shards, None);
+    let mut fleets = manage_fleets(&cx, &own_shards, None, Duration::ZERO);
     let (mut events, mut go_operator) = (watch_hub(&cx.hub), cx.go_operator.changes());
     let mut changed = std::pin::pin!(providers_changed(&cx));
     let mut listing: Vec<ClusterProfile> = Vec::new();
@@ -76,7 +79,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     }
                 }
                 cx.metrics.set_shards(own_shards.len());
-                fleets = manage_fleets(&cx, &own_shards, fleets);
+                fleets = manage_fleets(&cx, &own_shards, fleets, Duration::ZERO);
                 continue;
             }
             Ok(()) = go_operator.changed() => {
@@ -85,6 +88,12 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
             }
             Some(key) = ended.recv() => {
                 actors.forget(&key);
+                continue;
+            }
+            () = ended_early(&mut fleets) => {
+                cx.metrics.fleet_panicked();
+                tracing::error!("the task of all fleets panicked; restarting with empty state");
+                fleets = manage_fleets(&cx, &own_shards, None, RESTART);
                 continue;
             }
             () = &mut changed => {
@@ -158,15 +167,32 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
     }
 }
 
-/// Manages fleets while this replica has shard 0.
+/// Manages fleets while this replica has shard 0. Without a task that is `running`, one starts
+/// after `delay`.
 fn manage_fleets(
     cx: &Arc<Context>,
     own_shards: &BTreeSet<u32>,
     running: Option<AbortOnDropHandle<()>>,
+    delay: Duration,
 ) -> Option<AbortOnDropHandle<()>> {
     let is_responsible = cx.manages_fleets && own_shards.contains(&0);
-    let start = || AbortOnDropHandle::new(tokio::spawn(fleets::run(Arc::clone(cx))));
+    let start = || {
+        let cx = Arc::clone(cx);
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            fleets::run(cx).await;
+        }))
+    };
     is_responsible.then(|| running.unwrap_or_else(start))
+}
+
+/// Waits until `task` has ended, which it does only if it panics.
+async fn ended_early(task: &mut Option<AbortOnDropHandle<()>>) {
+    match task {
+        // Err means that it panicked.
+        Some(task) => drop(task.await),
+        None => std::future::pending().await,
+    }
 }
 
 /// Waits until the provider file changes.
@@ -261,4 +287,24 @@ impl Iterator for ConstantBackoff {
 
 impl Backoff for ConstantBackoff {
     fn reset(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn end_of_a_task_is_noticed() {
+        let handle = |is_ending: bool| {
+            let task = async move {
+                assert!(!is_ending, "a fault");
+                std::future::pending::<()>().await;
+            };
+            Some(AbortOnDropHandle::new(tokio::spawn(task)))
+        };
+        for (mut task, expected) in [(handle(true), true), (handle(false), false), (None, false)] {
+            let has_ended = tokio::time::timeout(Duration::from_millis(200), ended_early(&mut task)).await.is_ok();
+            assert_eq!(has_ended, expected);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
 use knative_operator_shared::api::{ClusterProfileReference, Condition};
+use knative_operator_shared::label::PROTECTED;
 use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use knative_operator_shared::time::truncate;
 
@@ -140,19 +141,28 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
     if !is_pending {
         return (type_, false, "NotPending", String::new());
     }
-    let clusters = named(leavers.clusters);
+    let (removable, protected) = (leavers.removable(), &leavers.decision.protected);
+    let stay = format!(
+        "the annotation {PROTECTED} protects the resources of these clusters, which left the fleet: {}; remove it, or select them again",
+        named(&protected.iter().collect::<Vec<_>>())
+    );
+    if removable.is_empty() {
+        return (type_, true, "Protected", stay);
+    }
+    let stay = if protected.is_empty() { String::new() } else { format!("; {stay}") };
+    let clusters = named(&removable);
     if input.is_paused {
         return (
             type_,
             true,
             "Paused",
-            format!("spec.rollout.paused is true; these clusters left the fleet: {clusters}"),
+            format!("spec.rollout.paused is true; these clusters left the fleet: {clusters}{stay}"),
         );
     }
     let until = leavers.decision.until.map(|until| format!(" at {until} or later")).unwrap_or_default();
     let message = format!(
-        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again",
-        leavers.clusters.len()
+        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again{stay}",
+        removable.len()
     );
     (type_, true, "GracePeriod", message)
 }
@@ -161,7 +171,8 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
     let Some((name, limit)) = &leavers.decision.blocked else {
         return ("RemovalBlocked", false, "NotBlocked", String::new());
     };
-    let (count, clusters) = (leavers.clusters.len(), named(leavers.clusters));
+    let removable = leavers.removable();
+    let (count, clusters) = (removable.len(), named(&removable));
     let message = match limit {
         0 => format!("All clusters ({count}) would leave the fleet: {clusters}"),
         limit => {

@@ -22,11 +22,10 @@ fn fingerprint(world: &World) -> String {
             .children
             .iter()
             .map(|child| {
-                child
-                    .applied
-                    .as_ref()
-                    .map(|a| (&a.revision, &a.previous, &a.outcome, a.content, a.ready.is_ok(), a.has_drifted))
-                    .map(|a| format!("{a:?}"))
+                child.applied.as_ref().map(|a| {
+                    let state = (a.ready.is_ok(), a.has_drifted, a.is_terminating);
+                    format!("{:?}", (&a.revision, &a.previous, &a.outcome, a.content, state))
+                })
             })
             .collect();
         let elapsed = (capped(member.elapsed.total), capped(member.elapsed.in_phase));

@@ -186,8 +186,7 @@ fn component_whose_deletion_hangs_fails_and_blocks_no_other() {
     pass(&mut world, 1);
     pass(&mut world, 1);
     world.act(&Action::Edit("e"));
-    // A finalizer holds it.
-    world.members[0].children[1].applied.as_mut().unwrap().is_terminating = true;
+    world.held.insert(0);
     world.settle();
     assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))));
     pass(&mut world, DEADLINE);
@@ -290,7 +289,9 @@ fn component_that_is_dropped_is_an_update_with_its_soak() {
     world.settle();
     (0..4).for_each(|_| pass(&mut world, 60));
     assert_eq!(world.current.as_deref(), Some("a"));
-    let has_eventing = |world: &World, cluster: usize| world.members[cluster].children[1].applied.is_some();
+    let has_eventing = |world: &World, cluster: usize| {
+        world.members[cluster].children[1].applied.as_ref().is_some_and(|applied| !applied.is_terminating)
+    };
     world.act(&Action::Edit("e"));
     world.settle();
     pass(&mut world, 1);

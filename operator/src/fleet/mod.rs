@@ -16,6 +16,8 @@ mod conditions;
 mod decide;
 pub mod decision;
 #[cfg(test)]
+mod deletions;
+#[cfg(test)]
 mod exploration;
 #[cfg(test)]
 mod findings;

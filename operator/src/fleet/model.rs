@@ -91,6 +91,8 @@ pub struct World {
     pub members: Vec<Member>,
     pub truth: Vec<Truth>,
     pub broken: BTreeSet<usize>,
+    /// Clusters where finalizers hold deletions.
+    pub held: BTreeSet<usize>,
     pub contents: Revisions,
     pub current: Option<String>,
     pub update: &'static str,
@@ -130,6 +132,7 @@ impl World {
             members: Vec::new(),
             truth: Vec::new(),
             broken: BTreeSet::new(),
+            held: BTreeSet::new(),
             contents: Revisions { versions, relabeled: BTreeSet::new() },
             current: None,
             update: "a",
@@ -206,7 +209,10 @@ impl World {
         }
         let child = self.members[index].children.iter_mut().find(|child| child.component == write.component).unwrap();
         match &write.change {
-            Change::Delete => child.applied = None,
+            Change::Delete => {
+                let applied = child.applied.as_mut().unwrap();
+                (applied.is_terminating, applied.ready) = (true, Err(("Deleting".to_owned(), String::new())));
+            }
             Change::Repair { .. } => child.applied.as_mut().unwrap().has_drifted = false,
             Change::Record(outcome) => child.applied.as_mut().unwrap().outcome = Some(outcome.clone()),
             Change::Apply { revision, previous, version, was_ready } => {
@@ -239,7 +245,6 @@ impl World {
         self.check(&decision);
         let writes: Vec<_> = decision.writes.iter().take(limit).cloned().collect();
         writes.iter().for_each(|write| self.apply(write));
-        // Without a component that is deleted, the others may be Ready.
         self.observe_truth();
         if writes.len() == decision.writes.len() {
             if decision.mark_failed {
@@ -260,6 +265,9 @@ impl World {
         for index in 0..self.members.len() {
             let member = &mut self.members[index];
             let works = member.unavailable.is_none() && !self.broken.contains(&index);
+            for child in member.children.iter_mut().filter(|_| works && !self.held.contains(&index)) {
+                child.applied = child.applied.take_if(|applied| !applied.is_terminating);
+            }
             for applied in member.children.iter_mut().filter_map(|child| child.applied.as_mut()) {
                 if works && applied.ready.is_err() {
                     applied.ready = Ok(recorded);

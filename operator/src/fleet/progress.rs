@@ -11,6 +11,8 @@ use super::timer::Phase;
 
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";
+/// Why a cluster waits whose resources are deleted.
+const TERMINATING: &str = "a resource of the cluster is being deleted";
 /// Times for which an update may take as long as its deadline and soak together, if the cluster is
 /// Ready in between.
 const MAX_ATTEMPTS: i32 = 2;
@@ -110,9 +112,13 @@ impl Member {
         let refused = refused.map(|refused| Progress::Failed(REFUSED.to_owned(), refused.message.clone()));
         // Another revision with the same content may be in progress, or have failed.
         let is_open = |applied: &Applied| applied.outcome.as_ref().is_some_and(|o| *o != Outcome::Succeeded);
-        let is_observed = is_terminating || has_all && self.applied().any(is_open);
+        let is_observed = has_all && self.applied().any(is_open)
+            || is_terminating && self.is_touched(revision, current, contents) && self.has_content(revision, contents);
         if !self.is_started(revision, current, contents) && !is_observed {
-            let unavailable = self.unavailable.as_ref().or(self.hub_fault.as_ref());
+            // Nothing can be written before it is gone.
+            let is_waiting = is_terminating && !has_all && self.writes(revision, contents).is_empty();
+            let terminating = is_waiting.then(|| TERMINATING.to_owned());
+            let unavailable = self.unavailable.as_ref().or(self.hub_fault.as_ref()).or(terminating.as_ref());
             return match (unavailable, has_all, refused) {
                 (_, _, Some(refused)) => refused,
                 (_, true, _) => Progress::Updated,

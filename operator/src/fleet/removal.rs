@@ -37,6 +37,8 @@ pub struct Leaving {
     pub since: Option<Timestamp>,
     /// How long this process has observed it.
     pub observed: SignedDuration,
+    /// Whether its resources can't be deleted.
+    pub is_protected: bool,
 }
 
 /// What the decision depends on.
@@ -67,6 +69,8 @@ pub struct RemovalDecision {
     pub remove: BTreeSet<ClusterProfileReference>,
     /// Name of the removal, if it needs an approval and has none; and the limit.
     pub blocked: Option<(String, usize)>,
+    /// Clusters that stay until nobody protects their resources from deletion.
+    pub protected: BTreeSet<ClusterProfileReference>,
     /// When the first cluster is removed, if that is not blocked.
     pub until: Option<Timestamp>,
     /// The new record.
@@ -84,23 +88,50 @@ pub struct Leavers<'a> {
     pub decision: &'a RemovalDecision,
 }
 
+impl<'a> Leavers<'a> {
+    /// The clusters that nothing protects.
+    pub fn removable(&self) -> Vec<&'a ClusterProfileReference> {
+        let all = self.clusters.iter().copied();
+        all.filter(|cluster| !self.decision.protected.contains(*cluster)).collect()
+    }
+}
+
+/// The time of the last removal in `record` that was allowed, or of the last cluster in it.
+fn allowed_until(record: &RemovalStatus) -> Option<Timestamp> {
+    record.allowed_until.as_deref()?.parse().ok()
+}
+
+/// The earliest time of another removal than those in `record`.
+fn next(record: &RemovalStatus) -> Option<Timestamp> {
+    allowed_until(record).map(|time| time.saturating_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX))
+}
+
+/// The time since which a cluster leaves, as `text` records it. One that is later than the operator
+/// can have recorded it, after the removals in `record`, is of another clock, or of somebody else.
+pub fn recorded(text: &str, record: &RemovalStatus, now: Timestamp) -> Option<Timestamp> {
+    let latest = next(record).map_or(now, |next| next.max(now));
+    text.parse().ok().filter(|time| *time <= latest)
+}
+
 impl RemovalInput<'_> {
     /// Decides; `is_approved` tells whether the removal with a name is approved.
     pub fn decide(&self, is_approved: impl Fn(&str) -> bool) -> RemovalDecision {
         let mut record = self.record.clone();
         record.recent.retain(|removal| self.counts(removal));
-        let allowed = self.record.allowed_until.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
+        let allowed = allowed_until(self.record);
         let mut decision = RemovalDecision { record, ..RemovalDecision::default() };
         if self.leaving.is_empty() {
             return decision;
         }
-        let is_allowed = |leaving: &Leaving| leaving.since.is_some_and(|since| Some(since) <= allowed);
-        let rest: BTreeMap<_, _> = self.leaving.iter().filter(|(_, leaving)| !is_allowed(leaving)).collect();
-        if rest.values().any(|leaving| leaving.since.is_none()) {
+        if self.leaving.values().any(|leaving| leaving.since.is_none()) {
             // One that comes back and leaves again is not part of the removal that was allowed.
-            let next = allowed.map(|allowed| allowed + SignedDuration::from_secs(1));
-            decision.since = next.into_iter().chain([truncate(self.now)]).max();
+            decision.since = next(self.record).into_iter().chain([truncate(self.now)]).max();
         }
+        // What can't be removed doesn't count as a removal.
+        let (protected, leaving): (BTreeMap<_, _>, _) = self.leaving.iter().partition(|(_, one)| one.is_protected);
+        decision.protected = protected.into_keys().cloned().collect();
+        let is_allowed = |leaving: &Leaving| leaving.since.is_some_and(|since| Some(since) <= allowed);
+        let rest: BTreeMap<_, _> = leaving.iter().map(|(k, v)| (*k, *v)).filter(|(_, one)| !is_allowed(one)).collect();
         let recent: usize = decision.record.recent.iter().map(|r| usize::try_from(r.clusters).unwrap_or(0)).sum();
         let limit = self.limit(recent);
         let is_within = rest.len() + recent <= limit;
@@ -110,7 +141,7 @@ impl RemovalInput<'_> {
             decision.blocked = Some((name, limit));
         }
         let mut started = Vec::new();
-        for (cluster, leaving) in self.leaving {
+        for (cluster, leaving) in leaving {
             if decision.blocked.is_some() && !is_allowed(leaving) {
                 continue;
             }

@@ -14,7 +14,7 @@ fn cluster(number: usize) -> ClusterProfileReference {
 
 /// `count` clusters that left at `since`, which this process has observed for `observed` seconds.
 fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileReference, Leaving> {
-    let one = Leaving { since: Some(at(since)), observed: SignedDuration::from_secs(observed) };
+    let one = Leaving { since: Some(at(since)), observed: SignedDuration::from_secs(observed), is_protected: false };
     (0..count).map(|number| (cluster(number), one.clone())).collect()
 }
 
@@ -136,7 +136,7 @@ fn approval_is_for_these_clusters_and_counts_once() {
     let decision = case.decide();
     assert_eq!((decision.remove.len(), &decision.record), (3, &case.record));
     // They are back, and leave again: the time is another one.
-    let back = Leaving { since: None, observed: SignedDuration::ZERO };
+    let back = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false };
     case.leaving = (0..4).map(|number| (cluster(number), back.clone())).collect();
     case.now = 0;
     let since = approved(&case).since.unwrap();
@@ -152,7 +152,8 @@ fn approval_is_for_these_clusters_and_counts_once() {
 #[test]
 fn approval_counts_for_clusters_whose_grace_period_is_not_over() {
     let mut case = Case::new(leaving(2, 0, HOUR), 0);
-    case.leaving.insert(cluster(9), Leaving { since: Some(at(HOUR - 10)), observed: SignedDuration::from_secs(10) });
+    let mut late = leaving(1, HOUR - 10, 10);
+    case.leaving.extend(late.pop_first().map(|(_, one)| (cluster(9), one)));
     let decision = case.approved(|_| true);
     assert_eq!(decision.remove.len(), 2);
     case.record = decision.record;
@@ -160,4 +161,41 @@ fn approval_counts_for_clusters_whose_grace_period_is_not_over() {
     assert_eq!((case.decide().remove.len(), case.decide().blocked), (0, None));
     (case.now, case.leaving.get_mut(&cluster(9)).unwrap().observed) = (3 * HOUR, SignedDuration::from_hours(3));
     assert_eq!(case.decide().remove.len(), 1);
+}
+
+#[test]
+fn time_that_somebody_forged_is_none_and_stops_nothing() {
+    let record = |time: &str| RemovalStatus { allowed_until: Some(time.to_owned()), ..RemovalStatus::default() };
+    let last = Timestamp::MAX.to_string();
+    for (text, record, expected) in [
+        (at(0).to_string(), RemovalStatus::default(), Some(at(0))),
+        (at(1).to_string(), RemovalStatus::default(), None),
+        (last.clone(), RemovalStatus::default(), None),
+        ("x".to_owned(), RemovalStatus::default(), None),
+        // As it is recorded after another removal in the same second.
+        (at(1).to_string(), record(&at(0).to_string()), Some(at(1))),
+        (at(2).to_string(), record(&at(0).to_string()), None),
+    ] {
+        assert_eq!(recorded(&text, &record, at(0)), expected, "{text}");
+    }
+    // As an earlier version recorded it.
+    let mut case = Case { record: record(&last), ..Case::new(leaving(2, 0, 0), 5) };
+    case.leaving.get_mut(&cluster(0)).unwrap().since = None;
+    assert_eq!(case.decide().since, Some(Timestamp::MAX));
+}
+
+#[test]
+fn protected_clusters_stay_and_use_no_budget() {
+    let mut case = Case::new(leaving(3, 0, HOUR), 17);
+    assert!(case.decide().blocked.is_some(), "two of 20 may leave");
+    case.leaving.get_mut(&cluster(1)).unwrap().is_protected = true;
+    let decision = case.decide();
+    assert_eq!((decision.remove.len(), decision.protected.len()), (2, 1));
+    assert_eq!(decision.record.recent[0].clusters, 2);
+    // Later, nobody protects it.
+    case.record = decision.record;
+    case.leaving.retain(|name, _| *name == cluster(1));
+    assert_eq!((case.decide().remove.len(), case.decide().record), (0, case.record.clone()));
+    case.leaving.get_mut(&cluster(1)).unwrap().is_protected = false;
+    assert_eq!(case.decide().remove.len(), 1, "it left together with the others");
 }

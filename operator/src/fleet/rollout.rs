@@ -15,9 +15,10 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         let report = decision.stages[index].clone();
         let members = || input.members.iter().zip(&decision.progress).filter(move |(member, _)| member.stage == index);
         let mut writes = Vec::new();
-        // What is under way is finished.
+        // What is under way is finished. A resource may also be deleted for another revision.
         for (member, progress) in members() {
-            if matches!(progress, Progress::Updating(_)) {
+            let is_started = member.is_started(input.update, input.current, input.contents);
+            if is_started && matches!(progress, Progress::Updating(_)) {
                 writes.extend(member.writes(input.update, input.contents));
             }
         }

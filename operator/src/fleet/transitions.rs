@@ -9,6 +9,7 @@ const WARNINGS: [&str; 10] = [
     "TooManyFailures",
     "TooManyClusters",
     "GracePeriod",
+    "Protected",
     "RollingBack",
     "RolledBack",
     "WaitingForClusters",

@@ -45,7 +45,6 @@ impl Truth {
         // After the end of the update, a component that is back is another one.
         let has_ended = self.soaked >= soak || self.is_forgiven;
         self.was_ready &= is_ready || !has_ended || self.written.is_none_or(|written| written == now);
-        // A resource that is deleted is gone at once here.
         if !matches!(change, Change::Delete) {
             (self.written, self.ready, self.not_ready, self.in_flight) = (Some(now), None, Some(now), Some(now));
         }

@@ -317,6 +317,12 @@ pub const REMEDIES: &[Remedy] = &[
         "Select the clusters again before the time in the message, if they must stay.",
     ),
     permanent(
+        "RemovalPending",
+        "Protected",
+        &[],
+        "Remove the annotation `operator.knative.dev/protected` from the resources of the clusters, or select the clusters again.",
+    ),
+    permanent(
         "RemovalBlocked",
         "TooManyClusters",
         &[],

@@ -8,8 +8,14 @@ use serde_json::Value;
 use super::permission::Permission;
 use super::questions::Question;
 use super::write::Write;
-use crate::label::{FLEET_ANNOTATIONS, FLEET_LABELS};
+use crate::label::{FLEET_ANNOTATIONS, FLEET_LABELS, ON_DELETE, PROTECTED};
 use crate::rules::Kind;
+
+/// Annotations of a resource of a fleet that decide whether it is deleted, and what that leaves.
+const CHILD_ANNOTATIONS: [&str; 2] = [ON_DELETE, PROTECTED];
+/// Size of the annotations of a resource of a fleet as JSON, in bytes, from which on more of them
+/// need the permission, and the same of labels and owners. Kubernetes permits 256 KiB.
+const MAX_METADATA: usize = 64 << 10;
 
 /// The question about `write`, if it changes what approvals protect.
 pub fn about(write: &Write<'_>) -> Option<Question> {
@@ -77,7 +83,29 @@ fn of_resource(new: &Value, old: &Value) -> Vec<String> {
     if owners(new) != before {
         fields.push("metadata.ownerReferences".to_owned());
     }
-    if !before.is_empty() && content(&new["spec"]) != content(&old["spec"]) {
+    if !before.is_empty() {
+        fields.extend(of_child(new, old));
+    }
+    fields
+}
+
+/// The changed fields of a resource of a fleet that stop or skip a rollout or a removal. Its other
+/// annotations are free, as those of GitOps tools.
+fn of_child(new: &Value, old: &Value) -> Vec<String> {
+    let (meta, before) = (&new["metadata"], &old["metadata"]);
+    let mut fields = Vec::new();
+    // A finalizer holds a deletion, which the rollout waits for.
+    if content(&meta["finalizers"]) != content(&before["finalizers"]) {
+        fields.push("metadata.finalizers".to_owned());
+    }
+    let is_changed = |name: &&&str| meta["annotations"][**name] != before["annotations"][**name];
+    fields.extend(CHILD_ANNOTATIONS.iter().filter(is_changed).map(|name| format!("metadata.annotations[{name}]")));
+    // With more than Kubernetes stores, the operator could write nothing.
+    let size = |object: &Value, kind: &str| object["metadata"][kind].to_string().len();
+    let is_large = |kind: &&str| size(new, kind) > MAX_METADATA && size(new, kind) > size(old, kind);
+    let large = ["annotations", "labels", "ownerReferences"].into_iter().filter(is_large);
+    fields.extend(large.map(|kind| format!("metadata.{kind}")));
+    if content(&new["spec"]) != content(&old["spec"]) {
         fields.push("spec".to_owned());
     }
     fields
@@ -106,7 +134,7 @@ mod tests {
 
     use super::*;
     use crate::api::Component;
-    use crate::label::{FLEET, FLEET_CLUSTER, FLEET_CONTENT, FLEET_REVISION, ON_DELETE};
+    use crate::label::{FLEET, FLEET_CLUSTER, FLEET_CONTENT, FLEET_REVISION, TRIGGER};
 
     const SERVING: Kind = Kind::Component(Component::Serving);
 
@@ -196,8 +224,46 @@ mod tests {
             (child.clone(), child.clone(), None),
             (with(&plain, json!({"spec": {"version": "1.23"}})), plain.clone(), None),
             (with(&plain, json!({"metadata": {"ownerReferences": owner("ConfigMap")}})), Value::Null, None),
-            (with(&child, annotated(ON_DELETE, "orphan")), child.clone(), None),
-            (with(&child, json!({"metadata": {"finalizers": ["x"]}, "status": {"version": "1"}})), child.clone(), None),
+            (with(&child, annotated(TRIGGER, "1")), child.clone(), None),
+            (
+                with(&child, json!({"metadata": {"labels": {"l": "1"}}, "status": {"version": "1"}})),
+                child.clone(),
+                None,
+            ),
+            (with(&plain, json!({"metadata": {"finalizers": ["x"]}})), plain.clone(), None),
+            (with(&plain, annotated(PROTECTED, "true")), plain.clone(), None),
+            (
+                with(&child, json!({"metadata": {"finalizers": ["x"]}})),
+                child.clone(),
+                Some("metadata.finalizers".to_owned()),
+            ),
+            (
+                child.clone(),
+                with(&child, json!({"metadata": {"finalizers": ["x"]}})),
+                Some("metadata.finalizers".to_owned()),
+            ),
+            (
+                with(&child, annotated(ON_DELETE, "orphan")),
+                child.clone(),
+                Some(format!("metadata.annotations[{ON_DELETE}]")),
+            ),
+            (
+                child.clone(),
+                with(&child, annotated(PROTECTED, "true")),
+                Some(format!("metadata.annotations[{PROTECTED}]")),
+            ),
+            (with(&child, annotated("a", &"x".repeat(60 << 10))), child.clone(), None),
+            (
+                with(&child, annotated("a", &"x".repeat(64 << 10))),
+                child.clone(),
+                Some("metadata.annotations".to_owned()),
+            ),
+            // There are less of them.
+            (
+                with(&child, annotated("a", &"x".repeat(70 << 10))),
+                with(&child, annotated("a", &"x".repeat(80 << 10))),
+                None,
+            ),
             (
                 with(&plain, annotated(FLEET_REVISION, "prod-2")),
                 Value::Null,

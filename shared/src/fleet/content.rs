@@ -61,7 +61,7 @@ impl RevisionData {
     /// The versions without a patch number that resources of `component` ask for.
     pub fn floating(&self, component: Component) -> Vec<String> {
         let Some(template) = self.template(component) else { return Vec::new() };
-        let patches = self.overrides.iter().filter_map(|change| change.patch(component).get("spec")?.get("version"));
+        let patches = self.overrides.iter().filter_map(|change| asked(change.patch(component).get("spec")?));
         let all = [template.spec.get("version").unwrap_or(&Value::Null)].into_iter().chain(patches);
         let mut all: Vec<String> = all
             .filter(|asked| asked.is_null() || asked.is_string())
@@ -101,17 +101,35 @@ impl RevisionData {
         {
             template.into_iter().for_each(|template| self.pin(component, template));
         }
-        for change in &mut pinned.overrides {
-            for (component, patch) in
-                [(Component::Serving, &mut change.serving), (Component::Eventing, &mut change.eventing)]
-            {
-                let Some(asked) = patch.get_mut("spec").and_then(|spec| spec.get_mut("version")) else { continue };
-                if let Some(version) = self.version(component, asked.as_str()) {
-                    *asked = json!(version);
+        pinned.overrides = self.overrides.iter().flat_map(|change| self.pinned_override(change)).collect();
+        pinned
+    }
+
+    /// `change` with the versions that were rolled out. One that removes the spec needs another one
+    /// after it.
+    fn pinned_override(&self, change: &FleetOverride) -> Vec<FleetOverride> {
+        let mut pinned = change.clone();
+        let mut after = FleetOverride { cluster_selector: change.cluster_selector.clone(), ..FleetOverride::default() };
+        for (component, patch, rest) in [
+            (Component::Serving, &mut pinned.serving, &mut after.serving),
+            (Component::Eventing, &mut pinned.eventing, &mut after.eventing),
+        ] {
+            match patch.get_mut("spec") {
+                Some(Value::Null) => {
+                    let version = self.version(component, None).map(|version| json!({"version": version}));
+                    rest.extend(version.map(|spec| ("spec".to_owned(), spec)));
                 }
+                Some(spec) => {
+                    let Some(asked) = spec.get_mut("version") else { continue };
+                    if let Some(version) = self.version(component, asked.as_str()) {
+                        *asked = json!(version);
+                    }
+                }
+                None => {}
             }
         }
-        pinned
+        let is_empty = after.serving.is_empty() && after.eventing.is_empty();
+        std::iter::once(pinned).chain((!is_empty).then_some(after)).collect()
     }
 
     /// Name of the revision with this content of the fleet called `fleet` with `uid`.
@@ -140,6 +158,11 @@ pub fn digest(spec: &KnativeFleetSpec) -> String {
     let stages = &rollout.stages;
     let content = json!({"placement": placement, "serving": serving, "eventing": eventing, "overrides": overrides, "stages": stages});
     format!("sha256:{}", hex(&Sha256::digest(content.to_string())))
+}
+
+/// The version that the patch `spec` asks for. One that removes the spec removes the version.
+fn asked(spec: &Value) -> Option<&Value> {
+    if spec.is_null() { Some(spec) } else { spec.get("version") }
 }
 
 /// `asked` as it is in the table of versions.
@@ -229,6 +252,25 @@ mod tests {
         let before = own.clone();
         data.pin(Component::Serving, &mut own);
         assert_eq!(own, before);
+    }
+
+    #[test]
+    fn override_without_a_spec_asks_for_the_newest_version() {
+        let change = json!({"clusterSelector": {}, "serving": {"spec": null}});
+        let mut spec = spec(&json!({"serving": {"spec": {"version": "1.22.1"}}}));
+        // A merge patch would drop the null.
+        spec.overrides = vec![serde_json::from_value(change).unwrap()];
+        let mut data = RevisionData::of(&spec);
+        assert_eq!(data.floating(Component::Serving), ["latest"]);
+        data.versions = serde_json::from_value(json!({"KnativeServing": {"latest": "1.23.0"}})).unwrap();
+        let mut template = json!(data.serving);
+        json_patch::merge(&mut template, &Value::Object(data.overrides[0].patch(Component::Serving).clone()));
+        let mut template: Template = serde_json::from_value(template).unwrap();
+        data.pin(Component::Serving, &mut template);
+        assert_eq!(template.spec["version"], "1.23.0");
+        let pinned = json!(data.pinned());
+        assert_eq!(pinned["overrides"][0]["serving"], json!({"spec": null}));
+        assert_eq!(pinned["overrides"][1]["serving"], json!({"spec": {"version": "1.23.0"}}));
     }
 
     #[test]

@@ -49,11 +49,13 @@ pub fn shared(children: &Children, clusters: &[ClusterProfileReference]) -> Shar
     shared
 }
 
-fn cluster_uid(resource: &Knative) -> Option<&str> {
-    resource.status()?.annotations.get(CLUSTER_UID).map(String::as_str)
+/// Uid of the cluster of `resource`, if the operator has reached it.
+pub fn cluster_uid(resource: &Knative) -> Option<&str> {
+    resource.status()?.annotations.get(CLUSTER_UID).map(String::as_str).filter(|uid| !uid.is_empty())
 }
 
-fn is_occupied(resource: &Knative) -> bool {
+/// Whether the cluster of `resource` has another owner.
+pub fn is_occupied(resource: &Knative) -> bool {
     let conditions = resource.status().into_iter().flat_map(|status| &status.conditions);
     let mut installed = conditions.filter(|condition| condition.type_ == INSTALL_SUCCEEDED);
     installed.any(|condition| condition.status == "False" && condition.reason.as_deref() == Some(OCCUPIED))

@@ -11,6 +11,7 @@ use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
 use super::clusters::Profiles;
+use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
@@ -29,7 +30,8 @@ pub struct Unselected {
     /// Those whose ClusterProfile does not: nobody asked to uninstall, and the cluster can't be
     /// reached. They stay as they are, and are selected again when it is back.
     pub vanished: BTreeSet<ClusterProfileReference>,
-    /// Number of clusters with resources that it selects.
+    /// Number of clusters with an installation that it selects. Several ClusterProfiles may be of
+    /// one cluster, or of none.
     pub staying: usize,
 }
 
@@ -45,16 +47,25 @@ impl Unselected {
 /// The clusters with resources that are not among `clusters`, which the fleet selects.
 pub fn unselected(children: &Children, clusters: &[ClusterProfileReference], profiles: &Profiles) -> Unselected {
     let clusters: HashSet<_> = clusters.iter().collect();
-    let (mut unselected, mut staying) = (Unselected::default(), HashSet::new());
-    for (cluster, _) in children.own.iter().filter(|(_, resource)| !resource.is_terminating()).map(|(key, _)| key) {
+    let mut unselected = Unselected::default();
+    let (mut staying, mut leaving) = (HashSet::new(), HashSet::new());
+    for ((cluster, _), resource) in children.own.iter().filter(|(_, resource)| !resource.is_terminating()) {
         match (clusters.contains(cluster), profiles.contains_key(cluster)) {
-            (true, _) => drop(staying.insert(cluster)),
-            (false, true) => drop(unselected.leaving.insert(cluster.clone())),
+            (true, _) => staying.extend(installed_on(resource)),
+            (false, true) => {
+                leaving.extend(installed_on(resource));
+                unselected.leaving.insert(cluster.clone());
+            }
             (false, false) => drop(unselected.vanished.insert(cluster.clone())),
         }
     }
-    unselected.staying = staying.len();
+    unselected.staying = staying.difference(&leaving).count();
     unselected
+}
+
+/// The uid of the cluster on which `resource` has installed something.
+fn installed_on(resource: &Knative) -> Option<&str> {
+    cluster_uid(resource).filter(|_| resource.installed_version().is_some() && !is_occupied(resource))
 }
 
 /// Deletes or orphans the resources of `clusters`.
@@ -142,11 +153,49 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Request, Response};
-    use knative_operator_shared::api::{Component, KnativeServing};
+    use knative_operator_shared::api::{ClusterProfile, ClusterProfileSpec, Component, KnativeServing};
+    use knative_operator_shared::condition::INSTALL_SUCCEEDED;
+    use knative_operator_shared::label::CLUSTER_UID;
     use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::controller::conditions::OCCUPIED;
+
+    #[test]
+    fn only_installations_stay() {
+        let reference = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+        let serving = |name: &str, uid: &str, version: &str, reason: &str| {
+            let installed = if reason.is_empty() { "True" } else { "False" };
+            let resource: KnativeServing = serde_json::from_value(json!({
+                "metadata": {"name": name, "namespace": "n"}, "spec": {},
+                "status": {"version": version, "annotations": {CLUSTER_UID: uid},
+                    "conditions": [{"type": INSTALL_SUCCEEDED, "status": installed, "reason": reason}]},
+            }))
+            .unwrap();
+            ((reference(name), Component::Serving), Arc::new(Knative::Serving(resource)))
+        };
+        let own = [
+            serving("a", "1", "1.22.1", ""),
+            // It failed to upgrade.
+            serving("b", "2", "1.22.1", "Error"),
+            // The same cluster as that of "a", as somebody says.
+            serving("c", "1", "1.22.1", ""),
+            serving("d", "1", "1.22.1", OCCUPIED),
+            // Nothing is installed, or nobody has reached it.
+            serving("e", "3", "", ""),
+            serving("f", "", "", "Error"),
+            serving("leaves", "4", "", ""),
+            serving("leaves-too", "5", "1.22.1", ""),
+            serving("g", "5", "1.22.1", ""),
+        ];
+        let children = Children { own: own.into(), ..Children::default() };
+        let selected = ["a", "b", "c", "d", "e", "f", "g"].map(reference);
+        let profile = Arc::new(ClusterProfile::new("a", ClusterProfileSpec::default()));
+        let profiles = children.own.keys().map(|(cluster, _)| (cluster.clone(), Arc::clone(&profile))).collect();
+        let unselected = unselected(&children, &selected, &profiles);
+        assert_eq!((unselected.staying, unselected.leaving.len()), (2, 2));
+    }
 
     #[test]
     fn protected_fleet_that_is_deleted_keeps_its_resources() {

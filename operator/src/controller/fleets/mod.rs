@@ -21,10 +21,11 @@ mod store;
 mod write;
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 
 use super::context::Context;
 use clusters::Unpermitted;
@@ -81,7 +82,16 @@ pub async fn run(cx: Arc<Context>) {
             due.remove(&key);
             let Some(fleet) = store.fleets.get(&key) else { continue };
             let state = states.entry(key.clone()).or_default();
-            let delay = match reconcile::reconcile(&cx, &store, fleet, &unpermitted, state).await {
+            let reconciling = Box::pin(reconcile::reconcile(&cx, &store, fleet, &unpermitted, state));
+            let reconciled = AssertUnwindSafe(reconciling).catch_unwind().await;
+            let next = reconciled.unwrap_or_else(|_| {
+                cx.metrics.fleet_panicked();
+                tracing::error!(namespace = key.0, name = key.1, "a reconcile panicked; restarting with empty state");
+                // The state may be inconsistent.
+                *state = FleetState::default();
+                Next::Retry
+            });
+            let delay = match next {
                 Next::AwaitChange => None,
                 Next::After(delay) => Some(delay.max(DEBOUNCE)),
                 Next::Retry => Some(RETRY),

@@ -146,9 +146,11 @@ impl Observation<'_> {
         }
     }
 
-    /// The other resource of a cluster that is being deleted: what it installed is being removed.
+    /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what it
+    /// installed is being removed.
     fn former(&self, key: &ChildKey) -> Option<String> {
-        let other = self.children.others.get(key).filter(|other| other.is_terminating())?;
+        let is_former = |other: &&Arc<Knative>| other.is_terminating() && !self.children.own.contains_key(key);
+        let other = self.children.others.get(key).filter(is_former)?;
         let kind = other.component();
         Some(format!("{kind} {}/{}, which used the cluster, is being deleted", other.namespace(), other.name()))
     }

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
+use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET_LEFT_AT;
+use knative_operator_shared::rules::is_protected;
 
 use super::leave::{self, Unselected};
 use super::observe::Children;
 use super::state::FleetState;
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
-use crate::fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput};
+use crate::fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
 
 /// Writes at the same time.
 const CONCURRENT_WRITES: usize = 16;
@@ -45,10 +47,13 @@ pub async fn advance(
     is_approved: impl Fn(&str) -> bool,
 ) -> Removals {
     let Installed { children, unselected } = *installed;
-    let leaving = leaving(children, &unselected.leaving, state);
     let removal = &fleet.spec.removal;
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
-    let before = status.removals.clone().unwrap_or_default();
+    let (before, now) = (status.removals.clone().unwrap_or_default(), Timestamp::now());
+    let left_at = |resource: &Knative| recorded(resource.annotation(FLEET_LEFT_AT)?, &before, now);
+    let mut leaving = leaving(children, &unselected.leaving, state, left_at);
+    // A protected resource can be orphaned.
+    leaving.values_mut().for_each(|one| one.is_protected &= removal.policy == RemovalPolicy::Delete);
     let input = RemovalInput {
         leaving: &leaving,
         staying: unselected.staying,
@@ -56,10 +61,10 @@ pub async fn advance(
         grace,
         is_paused: fleet.spec.rollout.paused,
         record: &before,
-        now: Timestamp::now(),
+        now,
     };
     let decision = input.decide(is_approved);
-    let mut failed = mark(cx, children, &leaving, decision.since, state).await.err();
+    let mut failed = mark(cx, children, &leaving, decision.since, left_at, state).await.err();
     if !decision.remove.is_empty() {
         let removed = remove(cx, fleet, status, children, &decision, state).await;
         failed = failed.or(removed.err());
@@ -71,21 +76,19 @@ fn leaving(
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
     state: &mut FleetState,
+    left_at: impl Fn(&Knative) -> Option<Timestamp>,
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
     let observed = state.observe_leaving(clusters);
     let leaving = |cluster: &ClusterProfileReference| {
-        let own = children.own.iter().filter(|((of, _), resource)| of == cluster && !resource.is_terminating());
-        let times: Option<Vec<Timestamp>> = own.map(|(_, resource)| left_at(resource)).collect();
+        let own = || children.own.iter().filter(|((of, _), resource)| of == cluster && !resource.is_terminating());
+        let times: Option<Vec<Timestamp>> = own().map(|(_, resource)| left_at(resource)).collect();
         Leaving {
             since: times.and_then(|times| times.into_iter().max()),
             observed: observed.get(cluster).copied().unwrap_or_default(),
+            is_protected: own().any(|(_, resource)| is_protected(resource.meta())),
         }
     };
     clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect()
-}
-
-fn left_at(resource: &Knative) -> Option<Timestamp> {
-    resource.annotation(FLEET_LEFT_AT)?.parse().ok()
 }
 
 /// Records `since` in the resources of the clusters `leaving` that have no time yet. Removes the
@@ -95,6 +98,7 @@ async fn mark(
     children: &Children,
     leaving: &BTreeMap<ClusterProfileReference, Leaving>,
     since: Option<Timestamp>,
+    left_at: impl Fn(&Knative) -> Option<Timestamp>,
     state: &mut FleetState,
 ) -> Result<(), WriteError> {
     let since = since.map(|since| since.to_string());
