@@ -33,6 +33,8 @@ pub struct Installed<'a> {
     pub children: &'a Children,
     /// Clusters that the fleet does not select.
     pub unselected: &'a Unselected,
+    /// Those that count in the rollout, and stay until it ends.
+    pub held: &'a BTreeSet<ClusterProfileReference>,
 }
 
 /// Advances the removal of the unselected clusters.
@@ -44,13 +46,14 @@ pub async fn advance(
     state: &mut FleetState,
     is_approved: impl Fn(&str) -> bool,
 ) -> Removals {
-    let Installed { children, unselected } = *installed;
+    let Installed { children, unselected, held } = *installed;
     let leaving = leaving(children, &unselected.leaving, state);
     let removal = &fleet.spec.removal;
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
     let before = status.removals.clone().unwrap_or_default();
     let input = RemovalInput {
         leaving: &leaving,
+        held,
         staying: unselected.staying,
         max_at_once: removal.max_at_once.as_ref(),
         grace,
