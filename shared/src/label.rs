@@ -105,11 +105,13 @@ pub const FLEET_UPDATED_AT: &str = "operator.knative.dev/fleet-updated-at";
 pub const FLEET_CONTENT: &str = "operator.knative.dev/fleet-content";
 /// Annotation of a resource of a fleet: what came of the last update.
 pub const FLEET_OUTCOME: &str = "operator.knative.dev/fleet-outcome";
+/// Annotation of a resource of a fleet: the stage of its cluster at the last update.
+pub const FLEET_STAGE: &str = "operator.knative.dev/fleet-stage";
 /// Annotation of a resource of a fleet: since when its cluster has left the fleet.
 pub const FLEET_LEFT_AT: &str = "operator.knative.dev/fleet-left-at";
 /// The annotations of a resource of a fleet that record the state of its rollout.
-pub const FLEET_ANNOTATIONS: [&str; 6] =
-    [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_LEFT_AT];
+pub const FLEET_ANNOTATIONS: [&str; 7] =
+    [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_STAGE, FLEET_LEFT_AT];
 /// The labels of a resource of a fleet that name its fleet and its cluster.
 pub const FLEET_LABELS: [&str; 2] = [FLEET, FLEET_CLUSTER];
 /// Annotation of a revision of a fleet: generation of the fleet in which its rollout failed.

@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Condition, Knative};
 use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
 use knative_operator_shared::defaults::set_defaults;
-use knative_operator_shared::label::{FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_UPDATED_AT};
+use knative_operator_shared::label::{
+    FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_STAGE, FLEET_UPDATED_AT,
+};
 use knative_operator_shared::reason::Reason;
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
@@ -22,6 +24,7 @@ pub fn record(resource: &Knative) -> Record {
     Record {
         revision: annotation(FLEET_REVISION).unwrap_or_default(),
         previous: annotation(FLEET_PREVIOUS),
+        stage: annotation(FLEET_STAGE),
         outcome: annotation(FLEET_OUTCOME).and_then(|outcome| outcome.parse().ok()),
         updated_at: annotation(FLEET_UPDATED_AT).unwrap_or_default(),
         version: resource.common().version.clone(),
@@ -30,10 +33,11 @@ pub fn record(resource: &Knative) -> Record {
 
 /// The state of `resource`; `manifest` is what was applied, if its revision is known.
 pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
-    let Record { revision, previous, outcome, updated_at, version } = record(resource);
+    let Record { revision, previous, stage, outcome, updated_at, version } = record(resource);
     Applied {
         revision,
         previous,
+        stage,
         outcome,
         // One that can't be read must not fail for it.
         since: if updated_at.is_empty() { Timestamp::UNIX_EPOCH } else { updated_at.parse().unwrap_or(Timestamp::MAX) },

@@ -7,7 +7,7 @@ use knative_operator_shared::label::PROTECTED;
 use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use knative_operator_shared::time::truncate;
 
-use super::decision::{Decision, Input};
+use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
 use super::removal::Leavers;
 use super::rollback;
@@ -27,13 +27,12 @@ pub fn conditions<C: Contents>(
     leavers: &Leavers<'_>,
 ) -> Vec<Condition> {
     let stages = input.stages.settings().iter().zip(&decision.stages);
-    let unproven: Vec<&str> =
-        stages.filter(|(_, report)| report.is_unproven()).map(|(stage, _)| stage.name.as_str()).collect();
-    let unproven = unproven.as_slice();
+    let stages: Vec<_> = stages.filter_map(|(stage, report)| Some((stage.name.as_str(), wait(report)?))).collect();
+    let waiting = stages.as_slice();
     let states = [
         paused(input, status),
-        progressing(input, status, unproven),
-        ready(input, status, unproven),
+        progressing(input, status, waiting),
+        ready(input, status, waiting),
         removal_pending(input, leavers),
         removal_blocked(leavers),
     ];
@@ -72,7 +71,22 @@ fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> Sta
     }
 }
 
-fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, unproven: &[&str]) -> State {
+/// What the stage of `report` waits for, if it waits for clusters.
+fn wait(report: &StageReport) -> Option<String> {
+    let later = "later stages wait until a cluster of this stage is updated";
+    match report {
+        report if report.is_lost => Some(format!(
+            "its clusters left during the rollout; {later}: select clusters for it again, or remove it from spec.rollout.stages"
+        )),
+        StageReport { waiting, .. } if *waiting > 0 => Some(format!(
+            "the stage waits for clusters whose state is not known ({waiting}); status.attention has them"
+        )),
+        report if report.is_unproven() => Some(format!("{later}: each is deferred, failed or in conflict")),
+        _ => None,
+    }
+}
+
+fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, waiting: &[(&str, String)]) -> State {
     let (type_, update) = ("Progressing", input.update);
     let Some(stage) = status.stages.iter().find(|stage| stage.state != StageState::Complete) else {
         if input.has_failed && input.is_rolling_out() {
@@ -83,6 +97,10 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, u
             };
             let message = format!("The rollout of revision {update} failed and was rolled back{kept}; change the spec");
             return (type_, false, "RolledBack", message);
+        }
+        if input.is_rolling_out() && status.current_revision.as_deref() != Some(update) {
+            let message = format!("No cluster is selected; revision {update} is rolled out when one is");
+            return (type_, false, "NoClusters", message);
         }
         return (type_, false, "Complete", format!("Revision {update} is rolled out"));
     };
@@ -104,19 +122,14 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, u
             format!("{progress}; create a KnativeFleetApproval for the revision and the stage"),
         ),
         StageState::Paused => (type_, false, "Paused", progress),
-        _ if unproven.contains(&stage.name.as_str()) => (
-            type_,
-            true,
-            "WaitingForClusters",
-            format!(
-                "{progress}; later stages wait until a cluster of this stage is updated: each is deferred, failed or in conflict"
-            ),
-        ),
-        _ => (type_, true, "RollingOut", progress),
+        _ => match waiting.iter().find(|(waiting, _)| waiting == name) {
+            Some((_, why)) => (type_, true, "WaitingForClusters", format!("{progress}; {why}")),
+            None => (type_, true, "RollingOut", progress),
+        },
     }
 }
 
-fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, unproven: &[&str]) -> State {
+fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, waiting: &[(&str, String)]) -> State {
     let KnativeFleetStatus { clusters, updated, ready, deferred, failed, .. } = status;
     let is_rolled_out = !input.is_rolling_out() || status.current_revision.as_deref() == Some(input.update);
     let message = format!(
@@ -126,7 +139,7 @@ fn ready<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, unprove
         () if *clusters == 0 => ("Ready", false, "NoClusters", "spec.placement selects no cluster".to_owned()),
         () if *failed > 0 => ("Ready", false, "ClustersFailed", message),
         () if !is_rolled_out || updated < clusters && *deferred == 0 => {
-            let (_, _, reason, _) = progressing(input, status, unproven);
+            let (_, _, reason, _) = progressing(input, status, waiting);
             ("Ready", false, if reason == "Complete" { "RolloutIncomplete" } else { reason }, message)
         }
         () if *deferred > 0 => ("Ready", false, "ClustersDeferred", message),
@@ -160,8 +173,12 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         );
     }
     let until = leavers.decision.until.map(|until| format!(" at {until} or later")).unwrap_or_default();
+    let held = match leavers.decision.held {
+        0 => String::new(),
+        held => format!("; those that count in the rollout stay until it ends: {held}"),
+    };
     let message = format!(
-        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again{stay}",
+        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again{held}{stay}",
         removable.len()
     );
     (type_, true, "GracePeriod", message)

@@ -16,7 +16,7 @@ impl<C: Contents> Input<'_, C> {
         decision.stages = self.reports(&decision.progress);
         let others = self.members.iter().filter_map(|member| self.other_wake(member));
         decision.wake = decision.progress.iter().filter_map(Progress::wake).chain(others).min();
-        decision.writes.extend(self.members.iter().flat_map(Member::repairs));
+        decision.writes.extend(self.members.iter().filter(|member| member.gone.is_none()).flat_map(Member::repairs));
         decision.writes.extend(self.records(&decision));
         if self.has_failed && self.is_rolling_out() {
             rollback::advance(self, &mut decision);
@@ -33,16 +33,23 @@ impl<C: Contents> Input<'_, C> {
 
     fn reports(&self, progress: &[Progress]) -> Vec<StageReport> {
         let mut reports = vec![StageReport::default(); self.stages.settings().len()];
+        for (report, stage) in reports.iter_mut().zip(self.stages.settings()) {
+            let is_empty = self.members.iter().all(|member| self.stages.settings()[member.stage].name != stage.name);
+            report.is_lost = is_empty && self.is_rolling_out() && self.had_clusters.contains(&stage.name);
+        }
         for (member, progress) in self.members.iter().zip(progress) {
             let report = &mut reports[member.stage];
             report.clusters += 1;
-            report.others += usize::from(self.other_in_progress(member).is_some());
+            // One that is gone may still be in progress.
+            let is_unknown = member.gone.is_some() && matches!(progress, Progress::Waiting(..));
+            report.others += usize::from(is_unknown || self.other_in_progress(member).is_some());
             match progress {
                 Progress::Pending => report.pending += 1,
                 Progress::Deferred(_) => report.deferred += 1,
                 Progress::Updating(_) => report.updating += 1,
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => report.failed += 1,
+                Progress::Waiting(..) => report.waiting += 1,
                 Progress::Conflict(_) => {}
             }
         }

@@ -1,6 +1,6 @@
 //! What a decision about a fleet depends on, and the decision.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
@@ -15,8 +15,10 @@ use super::progress::{Progress, Target};
 pub struct Input<'a, C> {
     /// The stages.
     pub stages: &'a Stages,
-    /// The clusters.
+    /// The clusters, also those that are gone and count in the rollout.
     pub members: &'a [Member],
+    /// Stages that had clusters in this rollout, and were not complete.
+    pub had_clusters: &'a BTreeSet<String>,
     /// Clusters that are selected, and not counted, with reason and message.
     pub uncounted: &'a BTreeMap<ClusterProfileReference, (&'static str, String)>,
     /// The revision that was rolled out completely last.
@@ -76,6 +78,10 @@ pub struct StageReport {
     pub deferred: usize,
     /// Number of clusters that have another revision, and can be updated.
     pub pending: usize,
+    /// Number of clusters about which nothing is known: the stage waits for them.
+    pub waiting: usize,
+    /// Whether it lost all its clusters during the rollout.
+    pub is_lost: bool,
 }
 
 impl StageReport {
@@ -83,6 +89,11 @@ impl StageReport {
     /// deferred, failed or in conflict. Nothing follows from a stage that was not reached.
     pub fn is_unproven(&self) -> bool {
         self.clusters > 0 && self.updated + self.updating + self.pending == 0
+    }
+
+    /// Whether it waits for clusters.
+    pub fn waits_for_clusters(&self) -> bool {
+        self.is_unproven() || self.waiting > 0 || self.is_lost
     }
 }
 

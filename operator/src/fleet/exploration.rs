@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
-use super::model::{Action, World};
+use super::adversary::Action;
+use super::model::World;
 use super::truth::DEADLINE;
 
 /// States of each fleet.
@@ -30,7 +31,8 @@ fn fingerprint(world: &World) -> String {
             .collect();
         let elapsed = (capped(member.elapsed.total), capped(member.elapsed.in_phase));
         format!(
-            "{children:?} {:?} {:?} {elapsed:?} {}",
+            "{children:?} {} {:?} {:?} {elapsed:?} {}",
+            member.stage,
             member.unavailable,
             member.hub_fault,
             world.broken.contains(&index)
@@ -40,8 +42,8 @@ fn fingerprint(world: &World) -> String {
     let mut approvals: Vec<_> = world.approvals.iter().collect();
     approvals.sort();
     format!(
-        "{members:?} {:?} {} {:?} {} {approvals:?} {:?}",
-        world.current, world.update, world.failed, world.paused, world.contents
+        "{members:?} {:?} {:?} {:?} {} {:?} {} {approvals:?} {:?}",
+        world.gone, world.had_clusters, world.current, world.update, world.failed, world.paused, world.contents
     )
 }
 
@@ -54,7 +56,7 @@ fn check_waiting(world: &World) {
     let is_explained = decision.stages.iter().find(|stage| stage.state != StageState::Complete).is_none_or(|stage| {
         let is_waiting = matches!(stage.state, StageState::AwaitingApproval | StageState::Paused);
         let has_fault = world.members.iter().any(|member| member.hub_fault.is_some());
-        is_waiting || stage.is_unproven() || has_fault || world.failed.contains(world.update) && world.paused
+        is_waiting || stage.waits_for_clusters() || has_fault || world.failed.contains(world.update) && world.paused
     });
     assert!(is_explained, "the rollout waits and does not say what for: {decision:?}");
 }
@@ -104,6 +106,8 @@ fn actions(clusters: usize) -> Vec<Action> {
         }
         actions.extend([Action::Blip(index), Action::Relabel(index)]);
     }
+    actions.extend([Action::Leave(0, true), Action::Leave(0, false), Action::Restage(0, 1), Action::Restage(0, 0)]);
+    actions.extend([Action::Vanish(1, true), Action::Vanish(1, false)]);
     actions.push(Action::HubFault(0, true));
     actions.push(Action::HubFault(0, false));
     actions

@@ -23,6 +23,9 @@ impl<C: Contents> Input<'_, C> {
     /// is over.
     pub fn other_in_progress<'m>(&self, member: &'m Member) -> Option<OtherInProgress<'m>> {
         let revision = member.other_in_progress(self.update, self.current, self.contents)?;
+        if member.gone.is_some() {
+            return None;
+        }
         // Its labels changed, so it has the content of no revision any more.
         let is_superseded = revision == self.update || !member.has_content(revision, self.contents);
         if is_superseded && member.unavailable.is_none() && member.is_ready() {
@@ -45,6 +48,9 @@ impl<C: Contents> Input<'_, C> {
     /// When to observe the other revision on `member` again.
     pub fn other_wake(&self, member: &Member) -> Option<SignedDuration> {
         let revision = member.other_in_progress(self.update, self.current, self.contents)?;
+        if member.gone.is_some() {
+            return None;
+        }
         match member.phase(revision, self.contents) {
             Phase::Ready(_) => self.soak_left(member),
             _ => self.other_in_progress(member)?.wake,
@@ -54,7 +60,8 @@ impl<C: Contents> Input<'_, C> {
     /// Writes that record the outcome of updates.
     pub fn records(&self, decision: &Decision) -> Vec<Write> {
         let mut writes = Vec::new();
-        for (member, progress) in self.members.iter().zip(&decision.progress) {
+        let present = self.members.iter().zip(&decision.progress).filter(|(member, _)| member.gone.is_none());
+        for (member, progress) in present {
             if let Some(revision) = member.other_in_progress(self.update, self.current, self.contents) {
                 let outcome = self
                     .other_outcome(member, revision)

@@ -12,13 +12,15 @@ impl World {
     /// Brings the truth up to date.
     pub fn observe_truth(&mut self) {
         let now = self.elapsed;
+        let stages: Vec<_> = (0..self.members.len()).map(|index| self.stage(index)).collect();
         for (index, member) in self.members.iter().enumerate() {
             let (truth, is_ready) = (&mut self.truth[index], member.is_ready() && member.unavailable.is_none());
-            let soak = self.stages.settings()[member.stage].min_ready;
+            let soak = self.stages.settings()[stages[index]].min_ready;
             truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
             truth.in_flight = truth.in_flight.filter(|_| !is_ready);
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
-            if is_ready || member.hub_fault.is_some() {
+            // What nobody observes has not failed.
+            if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
                 truth.not_ready = None;
                 // After the rollout, it has recovered when it was Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
@@ -59,7 +61,7 @@ impl World {
     pub fn check(&self, decision: &Decision) {
         let begun = self.begun(decision);
         for index in &begun {
-            let stage = self.members[*index].stage;
+            let stage = self.stage(*index);
             let settings = &self.stages.settings()[stage];
             assert!(
                 !self.paused && !self.failed.contains(self.update),
@@ -77,8 +79,21 @@ impl World {
         self.check_concurrency(decision, &begun);
     }
 
+    /// Whether the update was begun on the cluster `index` in this rollout.
+    fn is_begun(&self, index: usize) -> bool {
+        self.members[index].is_begun(self.update, self.current.as_deref(), &self.contents)
+    }
+
+    /// "A cluster stays in the stage in which its update began until the rollout is complete."
+    pub fn stage(&self, index: usize) -> usize {
+        let begun = self.truth[index].begun.1;
+        if self.is_begun(index) { begun } else { self.members[index].stage }
+    }
+
+    /// The clusters that count in a stage. Those that are gone do if the update was begun.
     fn of_stage(&self, stage: usize) -> impl Iterator<Item = (usize, &Member)> {
-        self.members.iter().enumerate().filter(move |(_, member)| member.stage == stage)
+        let counts = |index: usize| !self.gone.contains_key(&index) || self.is_begun(index);
+        self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 
     /// "If more than `maxFailures` clusters of a stage failed, the operator starts no further
@@ -109,6 +124,8 @@ impl World {
             assert!(is_settled, "the next stage was begun before cluster {index} soaked: {truth:?}");
             proven += usize::from(truth.soaked >= soak);
         }
+        let name = &self.stages.settings()[stage].name;
+        assert!(all > 0 || !self.had_clusters.contains(name), "stage {stage} was skipped when its clusters were gone");
         assert!(all == 0 || proven > 0, "the next stage was begun before any cluster of stage {stage} was updated");
     }
 

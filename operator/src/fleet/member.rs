@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::version::Version;
 
+use super::gone::Gone;
 use super::outcome::Outcome;
 use super::timer::{Elapsed, Phase};
 use super::walk;
@@ -17,6 +18,8 @@ pub struct Member {
     pub cluster: ClusterProfileReference,
     /// Index of its stage.
     pub stage: usize,
+    /// Why it is not part of the fleet any more, if it is not.
+    pub gone: Option<Gone>,
     /// Why it can't be updated now: its ClusterProfile is not healthy, or it is unreachable.
     pub unavailable: Option<String>,
     /// The fault of the hub that hides its state, such as a credential plugin that fails.
@@ -58,6 +61,8 @@ pub struct Applied {
     pub revision: String,
     /// The last revision before that was installed successfully.
     pub previous: Option<String>,
+    /// Name of its stage at that time.
+    pub stage: Option<String>,
     /// What came of the update to the revision; `None` if an earlier version wrote it.
     pub outcome: Option<Outcome>,
     /// Time of the last apply of another revision or step.
@@ -136,6 +141,14 @@ pub enum Change {
 }
 
 impl Applied {
+    /// The reason for which the update failed, if it did.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.outcome {
+            Some(Outcome::Failed { reason, .. }) => Some(reason),
+            _ => None,
+        }
+    }
+
     /// The last revision before `revision` that was installed successfully.
     fn before(&self, revision: &str) -> Option<String> {
         match self.outcome {
@@ -164,6 +177,11 @@ impl Child {
 }
 
 impl Member {
+    /// Its stored resources.
+    pub fn applied(&self) -> impl Iterator<Item = &Applied> {
+        self.children.iter().filter_map(|child| child.applied.as_ref())
+    }
+
     fn wanted(&self, child: &Child, revision: &str, contents: &impl Contents) -> Option<Wanted> {
         contents.of(revision, &self.cluster, child.component)
     }

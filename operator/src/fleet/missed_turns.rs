@@ -3,8 +3,9 @@
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
+use super::adversary::Action;
 use super::member::Refused;
-use super::model::{Action, World};
+use super::model::World;
 use super::progress::Progress;
 
 /// A stage without approval, and one with.

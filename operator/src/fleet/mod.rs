@@ -10,6 +10,8 @@
 //!
 //! All of it is pure.
 
+#[cfg(test)]
+mod adversary;
 pub mod approval;
 pub mod child;
 mod conditions;
@@ -21,9 +23,12 @@ mod deletions;
 mod exploration;
 #[cfg(test)]
 mod findings;
+pub mod gone;
 mod in_progress;
 #[cfg(test)]
 mod invariants;
+#[cfg(test)]
+mod lost_clusters;
 pub mod member;
 #[cfg(test)]
 mod missed_turns;

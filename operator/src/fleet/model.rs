@@ -1,4 +1,4 @@
-//! A fleet, its clusters and an adversary, for tests of all decisions. What is true is recorded
+//! A fleet and its clusters, for tests of all decisions. What is true is recorded
 //! beside what the operator sees, and [`super::invariants`] compares decisions with it.
 
 use std::cell::RefCell;
@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use knative_operator_shared::api::fleet::{ApprovalPolicy, OnFailure, Rollout, Stage};
+use knative_operator_shared::api::fleet::{ApprovalPolicy, OnFailure, Rollout, Stage, StageState};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::version::Version;
 
 use super::decision::{Decision, Input};
+use super::gone::Gone;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
 use super::outcome::Outcome;
 use super::template::content_with;
@@ -25,7 +26,7 @@ use super::truth::{DEADLINE, Truth};
 pub struct Revisions {
     versions: Vec<Version>,
     /// Clusters with other labels, and so with other contents.
-    relabeled: BTreeSet<String>,
+    pub relabeled: BTreeSet<String>,
 }
 
 impl Contents for Revisions {
@@ -54,36 +55,6 @@ impl Contents for Revisions {
     }
 }
 
-/// Something that happens to a fleet.
-#[derive(Clone, Debug)]
-pub enum Action {
-    /// Time passes, and resources become Ready.
-    Tick(i64),
-    /// The clock of the replica is set.
-    SetClock(i64),
-    /// The spec gets another revision.
-    Edit(&'static str),
-    /// A cluster becomes unavailable, or available.
-    Outage(usize, bool),
-    /// The hub can't reach a cluster because of a fault of its own, or can.
-    HubFault(usize, bool),
-    /// A revision can't be installed on a cluster, or can.
-    Break(usize, bool),
-    /// A resource is not Ready for a moment, such as when a node is drained.
-    Blip(usize),
-    /// Somebody changes a resource.
-    Drift(usize),
-    /// The labels of a cluster change.
-    Relabel(usize),
-    /// A cluster joins.
-    Join(usize),
-    /// A stage is approved.
-    Approve,
-    Pause(bool),
-    /// The operator stops after some writes, and another replica continues.
-    Crash(usize),
-}
-
 /// A fleet and its clusters.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -97,15 +68,19 @@ pub struct World {
     pub current: Option<String>,
     pub update: &'static str,
     pub failed: BTreeSet<&'static str>,
-    on_failure: OnFailure,
+    pub on_failure: OnFailure,
     pub paused: bool,
     pub approvals: HashSet<(String, String)>,
     pub generation: i64,
-    timers: RefCell<Timers>,
+    /// Clusters that left, or whose ClusterProfile vanished.
+    pub gone: BTreeMap<usize, Gone>,
+    /// Stages that had clusters in the rollout, and were not complete.
+    pub had_clusters: BTreeSet<String>,
+    pub timers: RefCell<Timers>,
     /// True time since the start.
     pub elapsed: SignedDuration,
     /// Difference of the clock of the replica.
-    skew: SignedDuration,
+    pub skew: SignedDuration,
 }
 
 impl World {
@@ -141,6 +116,8 @@ impl World {
             paused: false,
             approvals: HashSet::new(),
             generation: 1,
+            gone: BTreeMap::new(),
+            had_clusters: BTreeSet::new(),
             timers: RefCell::default(),
             elapsed: SignedDuration::ZERO,
             skew: SignedDuration::ZERO,
@@ -149,12 +126,13 @@ impl World {
         world
     }
 
-    fn join(&mut self, stage: usize) {
+    pub fn join(&mut self, stage: usize) {
         let child = |component| Child { component, conflict: None, applied: None };
         self.truth.push(Truth::default());
         self.members.push(Member {
             cluster: ClusterProfileReference { name: self.members.len().to_string(), namespace: "n".to_owned() },
             stage: stage % self.stages.settings().len(),
+            gone: None,
             unavailable: None,
             hub_fault: None,
             elapsed: Elapsed::default(),
@@ -166,9 +144,20 @@ impl World {
     /// The members as the operator observes them.
     pub fn observed(&self) -> Vec<Member> {
         let mut members = self.members.clone();
-        for member in &mut members {
-            let revision =
-                member.other_in_progress(self.update, self.current.as_deref(), &self.contents).unwrap_or(self.update);
+        let current = self.current.as_deref();
+        for (index, member) in members.iter_mut().enumerate() {
+            member.gone = self.gone.get(&index).copied();
+            if member.gone == Some(Gone::Vanished) {
+                // So are its labels.
+                member.stage = self.stages.settings().len() - 1;
+            }
+            member.keep_stage(&self.stages, self.update, current, &self.contents);
+        }
+        members.retain(|member| member.counts(self.update, current, &self.contents));
+        let present = || members.iter().filter(|member| member.gone.is_none());
+        self.timers.borrow_mut().retain(present().map(|member| &member.cluster));
+        for member in members.iter_mut().filter(|member| member.gone.is_none()) {
+            let revision = member.other_in_progress(self.update, current, &self.contents).unwrap_or(self.update);
             let (phase, written) = (member.phase(revision, &self.contents), member.written(self.generation));
             member.elapsed = self.timers.borrow_mut().observe(&member.cluster, written, phase, self.elapsed);
         }
@@ -180,6 +169,7 @@ impl World {
         Input {
             stages: &self.stages,
             members: &self.observed(),
+            had_clusters: &self.had_clusters,
             uncounted: &BTreeMap::new(),
             current: self.current.as_deref(),
             update: self.update,
@@ -204,9 +194,11 @@ impl World {
         let index = self.members.iter().position(|member| member.cluster == write.cluster).unwrap();
         let cluster = write.cluster.clone();
         if !matches!(write.change, Change::Record(_) | Change::Repair { .. }) {
-            let soak = self.stages.settings()[self.members[index].stage].min_ready;
-            self.truth[index].write(&self.members[index], &write.change, soak, self.elapsed);
+            let stage = (self.stage(index), self.stages.settings()[self.stage(index)].min_ready);
+            self.truth[index].write(&self.members[index], &write.change, stage, self.elapsed);
         }
+        let observed = self.observed().into_iter().find(|member| member.cluster == write.cluster);
+        let stage = observed.map(|member| self.stages.settings()[member.stage].name.clone());
         let child = self.members[index].children.iter_mut().find(|child| child.component == write.component).unwrap();
         match &write.change {
             Change::Delete => {
@@ -226,6 +218,7 @@ impl World {
                 child.applied = Some(Applied {
                     revision: revision.clone(),
                     previous: previous.clone(),
+                    stage,
                     outcome: Some(Outcome::Progressing { was_ready: *was_ready }),
                     since: now,
                     content: wanted.content,
@@ -240,9 +233,12 @@ impl World {
     }
 
     /// Applies the decision: all its writes, or the first ones.
-    fn advance(&mut self, limit: usize) -> usize {
+    pub fn advance(&mut self, limit: usize) -> usize {
         let decision = self.decide();
         self.check(&decision);
+        let stages = self.stages.settings().iter().zip(&decision.stages);
+        let unfinished = stages.filter(|(_, r)| r.state != StageState::Complete && (r.clusters > 0 || r.is_lost));
+        self.had_clusters = unfinished.map(|(settings, _)| settings.name.clone()).collect();
         let writes: Vec<_> = decision.writes.iter().take(limit).cloned().collect();
         writes.iter().for_each(|write| self.apply(write));
         self.observe_truth();
@@ -276,69 +272,6 @@ impl World {
             }
         }
         self.observe_truth();
-    }
-
-    fn not_ready(&mut self, index: usize) {
-        let children = self.members[index].children.iter_mut().filter_map(|child| child.applied.as_mut());
-        children.for_each(|applied| applied.ready = Err(("NotReady".to_owned(), String::new())));
-        self.observe_truth();
-    }
-
-    /// Does `action`.
-    pub fn act(&mut self, action: &Action) {
-        let count = self.members.len();
-        match action {
-            Action::Tick(seconds) => self.tick(*seconds),
-            Action::SetClock(seconds) => self.skew = SignedDuration::from_secs(*seconds),
-            Action::Edit(revision) => {
-                self.update = revision;
-                self.generation += 1;
-                self.failed.clear();
-                self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
-            }
-            Action::Outage(index, outage) => {
-                self.members[index % count].unavailable = outage.then(|| "unreachable".to_owned());
-                self.observe_truth();
-            }
-            Action::HubFault(index, fault) => {
-                self.members[index % count].hub_fault = fault.then(|| "no credential".to_owned());
-                self.observe_truth();
-            }
-            Action::Break(index, true) => {
-                self.broken.insert(index % count);
-                self.not_ready(index % count);
-            }
-            Action::Break(index, false) => drop(self.broken.remove(&(index % count))),
-            Action::Blip(index) => self.not_ready(index % count),
-            Action::Drift(index) => {
-                let children = self.members[index % count].children.iter_mut();
-                children.filter_map(|c| c.applied.as_mut()).for_each(|a| a.has_drifted = true);
-            }
-            Action::Relabel(index) => {
-                let name = (index % count).to_string();
-                if !self.contents.relabeled.remove(&name) {
-                    self.contents.relabeled.insert(name);
-                }
-                self.truth[index % count].supersede();
-                self.observe_truth();
-            }
-            Action::Join(stage) => self.join(*stage),
-            Action::Approve => {
-                let names: Vec<_> = self.stages.settings().iter().map(|stage| stage.name.clone()).collect();
-                self.approvals.extend(names.into_iter().map(|name| (self.update.to_owned(), name)));
-            }
-            Action::Pause(paused) if self.paused == *paused => {}
-            Action::Pause(paused) => {
-                self.generation += 1;
-                self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
-                self.paused = *paused;
-            }
-            Action::Crash(limit) => {
-                self.advance(*limit);
-                self.timers = RefCell::default();
-                self.truth.iter_mut().for_each(|truth| truth.restart(self.elapsed));
-            }
-        }
     }
 
     /// Decides until nothing is left to do at this time.

@@ -31,6 +31,8 @@ pub enum Progress {
     Updated,
     /// It has the revision, and was not Ready in time: reason and message.
     Failed(String, String),
+    /// Nothing is known about it, and the stage waits for it: reason and message.
+    Waiting(String, String),
     /// Another resource, which is not part of the fleet, uses the cluster.
     Conflict(String),
 }
@@ -90,10 +92,6 @@ impl Member {
         Outcome::Progressing { was_ready: own().all(was_ready) }
     }
 
-    fn applied(&self) -> impl Iterator<Item = &Applied> {
-        self.children.iter().filter_map(|child| child.applied.as_ref())
-    }
-
     /// Why it is not Ready: reason and message.
     pub fn not_ready(&self) -> Option<(String, String)> {
         let unreachable = self.unavailable.as_ref().map(|why| ("Unreachable".to_owned(), why.clone()));
@@ -103,6 +101,9 @@ impl Member {
     /// Progress toward `target`.
     pub fn progress(&self, target: &Target<'_, impl Contents>) -> Progress {
         let Target { revision, current, contents, .. } = *target;
+        if let Some(gone) = self.gone {
+            return self.recorded_progress(gone, revision);
+        }
         if let Some(other) = self.children.iter().find_map(|child| child.conflict.as_ref()) {
             return Progress::Conflict(other.clone());
         }

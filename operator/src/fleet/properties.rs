@@ -6,7 +6,8 @@ use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::model::{Action, World};
+use super::adversary::Action;
+use super::model::World;
 use super::progress::Progress;
 
 fn action() -> impl Strategy<Value = Action> {
@@ -21,6 +22,9 @@ fn action() -> impl Strategy<Value = Action> {
         1 => index().prop_map(Action::Blip),
         1 => index().prop_map(Action::Drift),
         1 => index().prop_map(Action::Relabel),
+        1 => (index(), any::<bool>()).prop_map(|(index, left)| Action::Leave(index, left)),
+        1 => (index(), any::<bool>()).prop_map(|(index, vanished)| Action::Vanish(index, vanished)),
+        1 => (index(), 0usize..4).prop_map(|(index, stage)| Action::Restage(index, stage)),
         1 => (0usize..4).prop_map(Action::Join),
         1 => Just(Action::Approve),
         1 => any::<bool>().prop_map(Action::Pause),
@@ -48,8 +52,13 @@ proptest! {
         world.act(&Action::Pause(false));
         world.broken.clear();
         for index in 0..world.members.len() {
+            world.act(&Action::Leave(index, false));
             world.act(&Action::Outage(index, false));
             world.act(&Action::HubFault(index, false));
+        }
+        // A stage that lost its clusters has one again.
+        for stage in 0..world.stages.settings().len() {
+            world.act(&Action::Join(stage));
         }
         for _ in 0..400 {
             world.act(&Action::Approve);

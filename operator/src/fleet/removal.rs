@@ -4,7 +4,7 @@
 //! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
 //! and observed; within 24 hours, a limited number is, or an approved set; while the rollout is
-//! paused, none.
+//! paused, none. A cluster that counts in a rollout stays until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +46,8 @@ pub struct Leaving {
 pub struct RemovalInput<'a> {
     /// Clusters that leave.
     pub leaving: &'a BTreeMap<ClusterProfileReference, Leaving>,
+    /// Those of them that count in a rollout: they are removed after it.
+    pub held: &'a BTreeSet<ClusterProfileReference>,
     /// Number of other clusters with an installation.
     pub staying: usize,
     /// Maximum number or percentage of clusters within a day.
@@ -71,6 +73,8 @@ pub struct RemovalDecision {
     pub blocked: Option<(String, usize)>,
     /// Clusters that stay until nobody protects their resources from deletion.
     pub protected: BTreeSet<ClusterProfileReference>,
+    /// Number of clusters that are removed after the rollout.
+    pub held: usize,
     /// When the first cluster is removed, if that is not blocked.
     pub until: Option<Timestamp>,
     /// The new record.
@@ -142,6 +146,10 @@ impl RemovalInput<'_> {
         }
         let mut started = Vec::new();
         for (cluster, leaving) in leaving {
+            if self.held.contains(cluster) {
+                decision.held += 1;
+                continue;
+            }
             if decision.blocked.is_some() && !is_allowed(leaving) {
                 continue;
             }

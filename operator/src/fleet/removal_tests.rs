@@ -21,6 +21,7 @@ fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileRe
 /// A fleet at a time; the grace period is an hour.
 struct Case {
     leaving: BTreeMap<ClusterProfileReference, Leaving>,
+    held: BTreeSet<ClusterProfileReference>,
     staying: usize,
     limit: Option<IntOrString>,
     paused: bool,
@@ -30,12 +31,21 @@ struct Case {
 
 impl Case {
     fn new(leaving: BTreeMap<ClusterProfileReference, Leaving>, staying: usize) -> Self {
-        Self { leaving, staying, limit: None, paused: false, record: RemovalStatus::default(), now: HOUR }
+        Self {
+            leaving,
+            held: BTreeSet::new(),
+            staying,
+            limit: None,
+            paused: false,
+            record: RemovalStatus::default(),
+            now: HOUR,
+        }
     }
 
     fn approved(&self, is_approved: impl Fn(&str) -> bool) -> RemovalDecision {
         let input = RemovalInput {
             leaving: &self.leaving,
+            held: &self.held,
             staying: self.staying,
             max_at_once: self.limit.as_ref(),
             grace: GRACE_PERIOD,
@@ -80,6 +90,14 @@ fn number_of_removals_is_limited() {
     ] {
         assert_eq!(removed(leaving(count, 0, HOUR), staying, limit.clone()), expected, "{count} {staying} {limit:?}");
     }
+}
+
+#[test]
+fn cluster_that_counts_in_a_rollout_stays() {
+    let mut case = Case::new(leaving(2, 0, HOUR), 98);
+    case.held = BTreeSet::from([cluster(0)]);
+    let decision = case.decide();
+    assert_eq!((decision.remove, decision.held), (BTreeSet::from([cluster(1)]), 1));
 }
 
 #[test]

@@ -17,13 +17,15 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         .iter()
         .zip(&decision.progress)
         .filter(|(member, _)| {
-            member.is_touched(input.update, input.current, input.contents) && before(member, input).is_some()
+            member.gone.is_none()
+                && member.is_touched(input.update, input.current, input.contents)
+                && before(member, input).is_some()
         })
         .collect();
     touched.sort_by_key(|(member, _)| Reverse(started(member, input.update)));
     let mut writes = Vec::new();
     for (index, stage) in input.stages.settings().iter().enumerate() {
-        let own = || input.members.iter().filter(|member| member.stage == index);
+        let own = || input.members.iter().filter(|member| member.stage == index && member.gone.is_none());
         // What is under way has a slot, too.
         let is_busy =
             |(member, progress): &&(&Member, &Progress)| member.stage == index && !is_finished(member, progress, input);

@@ -22,7 +22,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
                 writes.extend(member.writes(input.update, input.contents));
             }
         }
-        let state = if is_open { state(input, index, &report) } else { StageState::Pending };
+        let state = if is_open || report.is_lost { state(input, index, &report) } else { StageState::Pending };
         let is_next = |progress: &Progress| state == StageState::Progressing && matches!(progress, Progress::Pending);
         let may_retry = is_open && may_retry(input, index, decision);
         let (limit, busy) = (stage.concurrency(report.clusters), report.updating + report.others);
@@ -46,7 +46,10 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         decision.stages[index].state = state;
         is_open &= state == StageState::Complete;
     }
-    decision.is_complete = is_open && input.is_rolling_out();
+    // Without clusters, nothing shows that the revision works, and none may return from it.
+    let all = input.members.iter().zip(&decision.progress);
+    let is_proven = all.into_iter().any(|(member, progress)| member.gone.is_none() && *progress == Progress::Updated);
+    decision.is_complete = is_open && is_proven && input.is_rolling_out();
 }
 
 fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> StageState {
@@ -56,7 +59,7 @@ fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) 
         return StageState::Paused;
     }
     if report.pending + report.updating == 0 {
-        return if report.is_unproven() { StageState::Progressing } else { StageState::Complete };
+        return if report.waits_for_clusters() { StageState::Progressing } else { StageState::Complete };
     }
     if report.pending > 0 && !input.is_approved(index) {
         return StageState::AwaitingApproval;

@@ -1,5 +1,7 @@
 //! The status of a fleet.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{
     ClusterAttention, KnativeFleetStatus, RemovalStatus, StageState, StageStatus,
@@ -95,7 +97,7 @@ fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision:
     let is_same = old.update_revision.as_deref() == Some(input.update);
     let stages = input.stages.settings().iter().zip(&decision.stages);
     // The last stage is for clusters that no other selects: without clusters, it is not shown.
-    let shown = stages.filter(|(settings, report)| report.clusters > 0 || settings.name != REST);
+    let shown = stages.filter(|(settings, report)| report.clusters > 0 || report.is_lost || settings.name != REST);
     let stage = |(settings, report): (&StageSettings, &super::decision::StageReport)| {
         let before = old.stages.iter().find(|stage| is_same && stage.name == settings.name);
         let started = !matches!(report.state, StageState::Pending | StageState::AwaitingApproval);
@@ -124,13 +126,14 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
         let (order, reason, message) = match progress {
             Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
             Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
-            Progress::Deferred(why) => (2, "Deferred".to_owned(), why.clone()),
+            Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
+            Progress::Deferred(why) => (3, "Deferred".to_owned(), why.clone()),
             Progress::Updating(_) => match &member.hub_fault {
-                Some(why) => (3, "HubFault".to_owned(), why.clone()),
+                Some(why) => (4, "HubFault".to_owned(), why.clone()),
                 None => continue,
             },
             Progress::Updated => match member.not_ready() {
-                Some((reason, message)) => (4, reason, message),
+                Some((reason, message)) => (5, reason, message),
                 None => continue,
             },
             Progress::Pending => continue,
@@ -138,9 +141,10 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
         let message = clip(&message, MAX_CLUSTER_MESSAGE);
         attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
     }
-    for (cluster, (reason, message)) in input.uncounted {
+    let reported: HashSet<_> = attention.iter().map(|(_, attention)| attention.cluster.clone()).collect();
+    for (cluster, (reason, message)) in input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster)) {
         let message = clip(message, MAX_CLUSTER_MESSAGE);
-        attention.push((5, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
+        attention.push((6, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
     }
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
@@ -148,7 +152,7 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, HashSet};
+    use std::collections::{BTreeMap, BTreeSet, HashSet};
 
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
     use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -188,6 +192,7 @@ mod tests {
         let member = |number: usize| Member {
             cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
             stage: number % 64,
+            gone: None,
             unavailable: None,
             hub_fault: None,
             elapsed: Elapsed::default(),
@@ -199,6 +204,7 @@ mod tests {
         let input = Input {
             stages: &stages,
             members: &members,
+            had_clusters: &BTreeSet::new(),
             uncounted: &BTreeMap::new(),
             current: Some("s"),
             update: "r",

@@ -3,7 +3,7 @@
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::label::{
-    FLEET, FLEET_ANNOTATIONS, FLEET_CLUSTER, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION,
+    FLEET, FLEET_ANNOTATIONS, FLEET_CLUSTER, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_STAGE,
     FLEET_UPDATED_AT, GROUP, VERSION,
 };
 use serde_json::{Value, json};
@@ -65,6 +65,8 @@ pub struct Record {
     pub revision: String,
     /// The last revision before that was installed successfully.
     pub previous: Option<String>,
+    /// Name of its stage; `None` if an earlier version wrote it.
+    pub stage: Option<String>,
     /// What came of the update; `None` if an earlier version wrote it.
     pub outcome: Option<Outcome>,
     /// Time of the last apply of another revision or step (RFC 3339).
@@ -95,6 +97,7 @@ pub fn manifest(
     FLEET_ANNOTATIONS.iter().for_each(|name| drop(annotations.remove(*name)));
     annotations.insert(FLEET_REVISION.to_owned(), record.revision.clone());
     annotations.extend(record.previous.clone().map(|previous| (FLEET_PREVIOUS.to_owned(), previous)));
+    annotations.extend(record.stage.clone().map(|stage| (FLEET_STAGE.to_owned(), stage)));
     annotations.insert(FLEET_UPDATED_AT.to_owned(), record.updated_at.clone());
     annotations.extend(record.outcome.as_ref().map(|outcome| (FLEET_OUTCOME.to_owned(), outcome.to_string())));
     annotations.insert(FLEET_CONTENT.to_owned(), format!("{:032x}", wanted(template).content));
@@ -151,6 +154,7 @@ mod tests {
         let record = Record {
             revision: "prod-2".into(),
             previous: Some("prod-1".into()),
+            stage: Some("canary".into()),
             outcome: Some(Outcome::Succeeded),
             updated_at: "2026-01-01T00:00:00Z".into(),
             version: Some("1.22.1".into()),
@@ -165,6 +169,7 @@ mod tests {
         assert_eq!(child["metadata"]["annotations"][FLEET_REVISION], "prod-2");
         assert_eq!(child["metadata"]["annotations"][FLEET_PREVIOUS], "prod-1");
         assert_eq!(child["metadata"]["annotations"][FLEET_OUTCOME], "Succeeded");
+        assert_eq!(child["metadata"]["annotations"][FLEET_STAGE], "canary");
         assert_eq!(child["metadata"]["ownerReferences"], json!([owner]));
     }
 }

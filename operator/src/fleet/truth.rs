@@ -14,6 +14,8 @@ pub struct Truth {
     pub written: Option<SignedDuration>,
     /// The revision of that write.
     pub revision: String,
+    /// The revision of the last write of another revision than before, and the stage at that time.
+    pub begun: (String, usize),
     /// Whether it was Ready and reachable before the update.
     pub was_ready: bool,
     /// Since when it is Ready and reachable, without interruption and after the last write.
@@ -31,9 +33,20 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Records a write to `member`, whose stage has the soak `soak`.
-    pub fn write(&mut self, member: &Member, change: &Change, soak: SignedDuration, now: SignedDuration) {
+    /// Records a write to `member` in a stage with its soak.
+    pub fn write(
+        &mut self,
+        member: &Member,
+        change: &Change,
+        (stage, soak): (usize, SignedDuration),
+        now: SignedDuration,
+    ) {
         let is_ready = member.is_new() || member.is_ready() && member.unavailable.is_none();
+        if let Change::Apply { revision, .. } = change
+            && *revision != self.begun.0
+        {
+            self.begun = (revision.clone(), stage);
+        }
         if let Change::Apply { revision, .. } = change
             && (*revision != self.revision || self.written.is_none())
         {

@@ -308,7 +308,8 @@ pub const REMEDIES: &[Remedy] = &[
         "Progressing",
         "WaitingForClusters",
         &[],
-        "All clusters of the stage are deferred, or failed within `maxFailures`: make one available, or change the stages.",
+        "Clusters of the stage are deferred, failed within `maxFailures`, or left during the rollout: make one available, select them again, or \
+         change the stages.",
     ),
     permanent(
         "RemovalPending",

@@ -1,36 +1,42 @@
 //! Performs the writes of a decision.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use knative_operator_shared::api::Knative;
+use knative_operator_shared::api::{ClusterProfileReference, Knative};
 use knative_operator_shared::label::FLEET_OUTCOME;
 use knative_operator_shared::time::truncate;
 
+use super::contents::Contents;
 use super::observe::Observation;
 use super::state::FleetState;
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use crate::fleet::child;
-use crate::fleet::decision::Decision;
-use crate::fleet::member::{Change, Write};
+use crate::fleet::decision::{Decision, Input};
+use crate::fleet::member::{Change, Member, Write};
 use crate::fleet::outcome::Outcome;
 use crate::fleet::template::Record;
 
 /// Writes at the same time.
 const CONCURRENT_WRITES: usize = 16;
 
-/// Performs the writes of `decision`; returns whether one failed, and is retried.
+/// Performs the writes of `decision` about `input`; returns whether one failed, and is retried.
 pub async fn write_all(
     cx: &Context,
     observation: &Observation<'_>,
+    input: &Input<'_, Contents<'_>>,
     decision: &Decision,
     state: &mut FleetState,
 ) -> bool {
+    let stage = |member: &Member| (member.cluster.clone(), input.stages.settings()[member.stage].name.clone());
+    let stages: HashMap<_, _> = input.members.iter().map(stage).collect();
+    let stages = &stages;
     let writes = decision.writes.clone().into_iter().map(|write| async move {
-        let result = write_one(cx, observation, &write).await;
+        let result = write_one(cx, observation, stages, &write).await;
         (write, result)
     });
     let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
@@ -63,7 +69,12 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
     true
 }
 
-async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -> Result<Option<Knative>, WriteError> {
+async fn write_one(
+    cx: &Context,
+    observation: &Observation<'_>,
+    stages: &HashMap<ClusterProfileReference, String>,
+    write: &Write,
+) -> Result<Option<Knative>, WriteError> {
     let key = (write.cluster.clone(), write.component);
     let (stored, now) = (observation.children.own.get(&key), Timestamp::now());
     let record = match (&write.change, stored) {
@@ -77,6 +88,7 @@ async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -
         (Change::Apply { revision, previous, version, was_ready }, _) => Record {
             revision: revision.clone(),
             previous: previous.clone().filter(|previous| !previous.is_empty()),
+            stage: stages.get(&write.cluster).cloned(),
             outcome: Some(Outcome::Progressing { was_ready: *was_ready }),
             updated_at: truncate(now).to_string(),
             version: version.clone(),
@@ -93,7 +105,7 @@ async fn write_one(cx: &Context, observation: &Observation<'_>, write: &Write) -
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeEventing};
+    use knative_operator_shared::api::{Component, KnativeEventing};
 
     use super::*;
 

@@ -16,6 +16,7 @@ use super::observe::Children;
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
+use crate::fleet::gone::Gone;
 
 /// Finalizer of an object whose dependents stay (`kubectl delete --cascade=orphan`).
 const ORPHAN: &str = "orphan";
@@ -41,6 +42,12 @@ impl Unselected {
         let why = "the ClusterProfile does not exist any more; the installation stays, and is part of the fleet again when it is back; \
                    to uninstall, delete the resources of the cluster";
         self.vanished.iter().map(move |cluster| (cluster.clone(), ("ProfileMissing", why.to_owned())))
+    }
+
+    /// Clusters that are not part of the fleet any more.
+    pub fn gone(&self) -> impl Iterator<Item = (&ClusterProfileReference, Gone)> {
+        let vanished = self.vanished.iter().map(|cluster| (cluster, Gone::Vanished));
+        self.leaving.iter().map(|cluster| (cluster, Gone::Left)).chain(vanished)
     }
 }
 

@@ -138,6 +138,7 @@ impl Observation<'_> {
         Member {
             cluster: cluster.clone(),
             stage: self.stages.index_of(labels),
+            gone: None,
             unavailable,
             hub_fault: own().find_map(|child| child::hub_fault(child)),
             elapsed: Elapsed::default(),
@@ -274,6 +275,7 @@ mod tests {
             let record = Record {
                 revision: "both".to_owned(),
                 previous: None,
+                stage: None,
                 outcome: outcome.and_then(|outcome| outcome.parse().ok()),
                 updated_at: "2026-01-01T00:00:00Z".to_owned(),
                 version: Some("1.22.0".to_owned()),

@@ -9,7 +9,6 @@ use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
 use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
-use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::clusters::{Unpermitted, claims, clusters};
@@ -18,6 +17,7 @@ use super::duplicates::{Shared, shared};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
+use super::revisions::{of, of_uid, own_revisions, record, resolved, used};
 use super::state::{FleetState, Next, REFUSED_RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -26,12 +26,12 @@ use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use crate::fleet::approval::{self, Rollout};
 use crate::fleet::decision::Input;
+use crate::fleet::gone;
 use crate::fleet::member::Member;
 use crate::fleet::removal::Leavers;
-use crate::fleet::revision::{self, Owner, RevisionData, Revisions};
+use crate::fleet::revision::{self, RevisionData};
 use crate::fleet::status;
 use crate::fleet::timer::Elapsed;
-use crate::fleet::versions::{self, VersionSources};
 
 /// Delay before a pass that failed is retried.
 pub const RETRY: Duration = Duration::from_secs(5);
@@ -156,13 +156,18 @@ async fn pass(
     let mut uncounted = uncounted(cx, fleet, &clusters, &children, &shared, state).await;
     uncounted.extend(unselected.described());
     let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster));
-    let mut members: Vec<Member> = counted.map(|cluster| observation.member(cluster, &mut state.observed)).collect();
+    let counted = counted.map(|cluster| (cluster, None));
+    let all = counted.chain(unselected.gone().map(|(cluster, gone)| (cluster, Some(gone))));
+    let member = |(cluster, gone)| Member { gone, ..observation.member(cluster, &mut state.observed) };
+    let mut members: Vec<Member> = all.map(member).collect();
     let current = stored_status.current_revision.clone();
     let current = current.as_deref().filter(|current| contents.revisions.contains_key(current));
     let generation = meta.generation.unwrap_or_default();
     let observe =
         |member: &mut Member| member.elapsed = observe(member, (&update, current, generation), &contents, state);
-    members.iter_mut().for_each(observe);
+    members.iter_mut().for_each(|member| member.keep_stage(&stages, &update, current, &contents));
+    members.retain(|member| member.counts(&update, current, &contents));
+    members.iter_mut().filter(|member| member.gone.is_none()).for_each(observe);
     state.timers.retain(clusters.iter());
     state.observed.retain(|key, _| children.own.contains_key(key));
 
@@ -175,6 +180,7 @@ async fn pass(
     let input = Input {
         stages: &stages,
         members: &members,
+        had_clusters: &gone::stages_with_clusters(&stored_status, &update),
         uncounted: &uncounted,
         current,
         update: &update,
@@ -192,8 +198,8 @@ async fn pass(
     if decision.mark_failed && !has_failed {
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
     }
-    let has_failures = apply::write_all(cx, &observation, &decision, state).await;
-    let installed = Installed { children: &children, unselected: &unselected };
+    let has_failures = apply::write_all(cx, &observation, &input, &decision, state).await;
+    let installed = Installed { children: &children, unselected: &unselected, held: &input.held(&decision) };
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
@@ -295,66 +301,6 @@ fn owner(fleet: &KnativeFleet) -> Value {
     })
 }
 
-/// Names of the revisions that are used.
-fn used<'a>(children: &'a Children, update: &'a str, rolled_out: [&'a Option<String>; 2]) -> BTreeSet<&'a str> {
-    let names = [knative_operator_shared::label::FLEET_REVISION, knative_operator_shared::label::FLEET_PREVIOUS];
-    let of_children = children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name)));
-    of_children.chain([update]).chain(rolled_out.into_iter().flatten().map(String::as_str)).collect()
-}
-
-/// What `fleet` rolls out, with the versions that its spec means now.
-fn resolved(
-    cx: &Context,
-    fleet: &KnativeFleet,
-    revisions: &Revisions,
-    status: &KnativeFleetStatus,
-    children: &Children,
-    available: &[(Component, Vec<Version>)],
-) -> RevisionData {
-    let before = status.update_revision.as_ref().and_then(|update| revisions.get(update));
-    let installed =
-        children.own.iter().filter_map(|((_, component), child)| Some((*component, child.installed_version()?)));
-    let installed: Vec<_> = installed.collect();
-    let sources = VersionSources {
-        available,
-        before: before.map(|revision| &revision.data),
-        installed: &installed,
-        keeps_installed: cx.library.keeps_installed,
-    };
-    versions::resolved(RevisionData::of(&fleet.spec), &sources)
-}
-
-/// The revisions of `fleet`. Publishes an event, once, about each one that only claims to be.
-fn own_revisions(cx: &Context, store: &Store, fleet: &KnativeFleet, state: &mut FleetState) -> Revisions {
-    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
-    let Some(all) = store.revisions.get(namespace) else { return Revisions::new() };
-    state.ignored.retain(|name| all.contains_key(name));
-    let status = state.stored_status(fleet);
-    for (name, reason) in revision::ignored(all, of(fleet, &status)) {
-        if state.ignored.insert(name.to_owned()) {
-            cx.events.warning(fleet, "RevisionIgnored", format!("ControllerRevision {name} is not used: {reason}"));
-        }
-    }
-    revision::own(all, of(fleet, &status))
-}
-
-/// Records `update` in the status of `fleet` before any cluster gets it: after a crash, another
-/// revision may be the update. Returns whether that was necessary.
-async fn record(
-    cx: &Context,
-    fleet: &KnativeFleet,
-    revisions: &Revisions,
-    update: &RevisionData,
-    status: &mut KnativeFleetStatus,
-) -> Result<bool, WriteError> {
-    let recorded = Some(revision::recorded(revisions, update, of(fleet, status)));
-    if status.revisions == recorded {
-        return Ok(false);
-    }
-    status.revisions = recorded;
-    write::status(&cx.hub, fleet, status).await.map(|()| true)
-}
-
 /// The selected clusters of `fleet` that are not counted, with reason and message: duplicates, and
 /// those that its author may not use.
 async fn uncounted(
@@ -382,14 +328,4 @@ fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> Ha
     let rollout = Rollout { fleet: name, uid, created, digest, since };
     let all = store.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
     rollout.approved(all.map(|(_, approval)| approval))
-}
-
-/// `fleet` with `status` as the owner of revisions.
-fn of<'a>(fleet: &'a KnativeFleet, status: &'a KnativeFleetStatus) -> Owner<'a> {
-    Owner { name: fleet.metadata.name.as_deref().unwrap_or_default(), uid: of_uid(fleet), status }
-}
-
-/// Uid of `fleet`.
-fn of_uid(fleet: &KnativeFleet) -> &str {
-    fleet.metadata.uid.as_deref().unwrap_or_default()
 }

@@ -1,0 +1,129 @@
+//! What happens to a fleet of the model.
+
+use std::cell::RefCell;
+
+use jiff::SignedDuration;
+
+use super::gone::Gone;
+use super::model::World;
+use super::timer::Timers;
+
+/// Something that happens to a fleet.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Time passes, and resources become Ready.
+    Tick(i64),
+    /// The clock of the replica is set.
+    SetClock(i64),
+    /// The spec gets another revision.
+    Edit(&'static str),
+    /// A cluster becomes unavailable, or available.
+    Outage(usize, bool),
+    /// The hub can't reach a cluster because of a fault of its own, or can.
+    HubFault(usize, bool),
+    /// A revision can't be installed on a cluster, or can.
+    Break(usize, bool),
+    /// A resource is not Ready for a moment, such as when a node is drained.
+    Blip(usize),
+    /// Somebody changes a resource.
+    Drift(usize),
+    /// The labels of a cluster change.
+    Relabel(usize),
+    /// A cluster leaves the fleet, or is back.
+    Leave(usize, bool),
+    /// The ClusterProfile of a cluster vanishes, or is back.
+    Vanish(usize, bool),
+    /// The labels of a cluster move it to another stage.
+    Restage(usize, usize),
+    /// A cluster joins.
+    Join(usize),
+    /// A stage is approved.
+    Approve,
+    Pause(bool),
+    /// The operator stops after some writes, and another replica continues.
+    Crash(usize),
+}
+
+impl World {
+    fn not_ready(&mut self, index: usize) {
+        let children = self.members[index].children.iter_mut().filter_map(|child| child.applied.as_mut());
+        children.for_each(|applied| applied.ready = Err(("NotReady".to_owned(), String::new())));
+        self.observe_truth();
+    }
+
+    fn go(&mut self, index: usize, gone: Gone) {
+        self.gone.insert(index, gone);
+        self.observe_truth();
+    }
+
+    /// Does `action`.
+    pub fn act(&mut self, action: &Action) {
+        let count = self.members.len();
+        match action {
+            Action::Tick(seconds) => self.tick(*seconds),
+            Action::SetClock(seconds) => self.skew = SignedDuration::from_secs(*seconds),
+            Action::Edit(revision) => {
+                if self.update != *revision {
+                    // It is another rollout.
+                    self.had_clusters.clear();
+                }
+                self.update = revision;
+                self.generation += 1;
+                self.failed.clear();
+                self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+            }
+            Action::Outage(index, outage) => {
+                self.members[index % count].unavailable = outage.then(|| "unreachable".to_owned());
+                self.observe_truth();
+            }
+            Action::HubFault(index, fault) => {
+                self.members[index % count].hub_fault = fault.then(|| "no credential".to_owned());
+                self.observe_truth();
+            }
+            Action::Break(index, true) => {
+                self.broken.insert(index % count);
+                self.not_ready(index % count);
+            }
+            Action::Break(index, false) => drop(self.broken.remove(&(index % count))),
+            Action::Blip(index) => self.not_ready(index % count),
+            Action::Drift(index) => {
+                let children = self.members[index % count].children.iter_mut();
+                children.filter_map(|c| c.applied.as_mut()).for_each(|a| a.has_drifted = true);
+            }
+            Action::Relabel(index) => {
+                let name = (index % count).to_string();
+                if !self.contents.relabeled.remove(&name) {
+                    self.contents.relabeled.insert(name);
+                }
+                self.truth[index % count].supersede();
+                self.observe_truth();
+            }
+            Action::Leave(index, true) => self.go(index % count, Gone::Left),
+            Action::Vanish(index, true) => self.go(index % count, Gone::Vanished),
+            Action::Leave(index, false) | Action::Vanish(index, false) => {
+                if self.gone.remove(&(index % count)).is_some() {
+                    self.truth[index % count].restart(self.elapsed);
+                }
+            }
+            Action::Restage(index, stage) => {
+                self.members[index % count].stage = stage % self.stages.settings().len();
+            }
+            Action::Join(stage) => self.join(*stage),
+            Action::Approve => {
+                let names: Vec<_> = self.stages.settings().iter().map(|stage| stage.name.clone()).collect();
+                self.approvals.extend(names.into_iter().map(|name| (self.update.to_owned(), name)));
+            }
+            Action::Pause(paused) if self.paused == *paused => {}
+            Action::Pause(paused) => {
+                self.generation += 1;
+                self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+                self.paused = *paused;
+            }
+            Action::Crash(limit) => {
+                self.advance(*limit);
+                self.timers = RefCell::new(Timers::default());
+                self.truth.iter_mut().for_each(|truth| truth.restart(self.elapsed));
+            }
+        }
+    }
+}

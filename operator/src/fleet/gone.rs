@@ -1,0 +1,141 @@
+//! Clusters that are not part of the fleet any more while a revision is rolled out to them: they
+//! left, or their ClusterProfile vanished. What came of the update must not be forgotten with them,
+//! so they count in their stage until the rollout ends.
+
+use std::collections::BTreeSet;
+
+use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
+use knative_operator_shared::fleet::stage::Stages;
+
+use super::decision::{Decision, Input};
+use super::member::{Applied, Contents, Member};
+use super::outcome::Outcome;
+use super::progress::Progress;
+
+/// Why a cluster is not part of the fleet any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// It is not selected.
+    Left,
+    /// Its ClusterProfile does not exist.
+    Vanished,
+}
+
+/// What to do about a cluster that is gone.
+const FIX: &str = "to go on without it, delete its resources in the namespace of the fleet";
+
+impl Gone {
+    /// The reason.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Left => "ClusterLeft",
+            Self::Vanished => "ProfileMissing",
+        }
+    }
+
+    /// What happened.
+    fn message(self) -> &'static str {
+        match self {
+            Self::Left => "the cluster left the fleet during the rollout; its stage waits until it is selected again",
+            Self::Vanished => "the ClusterProfile was deleted during the rollout; its stage waits until it is back",
+        }
+    }
+}
+
+impl Member {
+    /// Whether the update to `update` was begun in the rollout after `current`. One to another
+    /// revision with the same content is the same.
+    pub fn is_begun(&self, update: &str, current: Option<&str>, contents: &impl Contents) -> bool {
+        let is_open = |applied: &Applied| applied.outcome.as_ref().is_some_and(|o| *o != Outcome::Succeeded);
+        let is_same = || self.has(update, contents) && self.applied().any(is_open);
+        current != Some(update) && (self.is_touched(update, current, contents) || is_same())
+    }
+
+    /// Moves it to the stage in which its update to `update` was begun: until the rollout after
+    /// `current` ends, it doesn't change with the labels.
+    pub fn keep_stage(&mut self, stages: &Stages, update: &str, current: Option<&str>, contents: &impl Contents) {
+        if !self.is_begun(update, current, contents) {
+            return;
+        }
+        let recorded = self.of_update(update).filter_map(|applied| applied.stage.as_deref());
+        let index = |name: &str| stages.settings().iter().position(|stage| stage.name == name);
+        if let Some(stage) = recorded.filter_map(index).min() {
+            self.stage = stage;
+        }
+    }
+
+    /// Whether it counts in the rollout of `update` after `current`: always, unless it is gone.
+    pub fn counts(&self, update: &str, current: Option<&str>, contents: &impl Contents) -> bool {
+        self.gone.is_none() || self.is_begun(update, current, contents)
+    }
+
+    /// The resources that were written for `update`, or all if its content has another name.
+    fn of_update(&self, update: &str) -> impl Iterator<Item = &Applied> {
+        let is_named = self.applied().any(|applied| applied.revision == update);
+        self.applied().filter(move |applied| !is_named || applied.revision == update)
+    }
+
+    /// The progress of a cluster that is gone, for the reason `gone`: what is recorded about the
+    /// update to `update`. Without its labels, its content is not known.
+    pub(super) fn recorded_progress(&self, gone: Gone, update: &str) -> Progress {
+        if let Some(reason) = self.of_update(update).find_map(Applied::failure) {
+            return Progress::Failed(reason.to_owned(), format!("{}; {FIX}", gone.message()));
+        }
+        if self.of_update(update).all(|applied| applied.outcome == Some(Outcome::Succeeded)) {
+            return Progress::Updated;
+        }
+        Progress::Waiting(gone.reason().to_owned(), format!("{}, or the revision changes; {FIX}", gone.message()))
+    }
+}
+
+impl<C: Contents> Input<'_, C> {
+    /// Clusters that are gone and keep their resources until the rollout ends.
+    pub fn held(&self, decision: &Decision) -> BTreeSet<ClusterProfileReference> {
+        let is_held = |member: &Member, progress: &Progress| {
+            member.gone.is_some() && !self.has_failed && *progress != Progress::Updated
+        };
+        let all = self.members.iter().zip(&decision.progress).filter(|(member, progress)| is_held(member, progress));
+        all.map(|(member, _)| member.cluster.clone()).collect()
+    }
+}
+
+/// The stages that had clusters in the rollout of `update`, by the stored status `old`, and were
+/// not complete: without clusters, nothing shows that the revision works there.
+pub fn stages_with_clusters(old: &KnativeFleetStatus, update: &str) -> BTreeSet<String> {
+    let is_same = old.update_revision.as_deref() == Some(update);
+    // One that lost its clusters is in progress until it has some.
+    let had_clusters = |clusters: i32, state| clusters > 0 || state == StageState::Progressing;
+    let stages = old.stages.iter().filter(|_| is_same).filter(|stage| stage.state != StageState::Complete);
+    stages.filter(|stage| had_clusters(stage.clusters, stage.state)).map(|stage| stage.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::fleet::StageStatus;
+
+    use super::*;
+
+    #[test]
+    fn stage_that_lost_its_clusters_is_remembered_in_the_same_rollout() {
+        let stage = |name: &str, state, clusters| StageStatus {
+            name: name.to_owned(),
+            state,
+            clusters,
+            ..StageStatus::default()
+        };
+        let status = KnativeFleetStatus {
+            update_revision: Some("b".to_owned()),
+            stages: vec![
+                stage("complete", StageState::Complete, 1),
+                stage("empty", StageState::Pending, 0),
+                stage("lost", StageState::Progressing, 0),
+                stage("pending", StageState::Pending, 2),
+            ],
+            ..KnativeFleetStatus::default()
+        };
+        let names: Vec<_> = stages_with_clusters(&status, "b").into_iter().collect();
+        assert_eq!(names, ["lost", "pending"]);
+        assert!(stages_with_clusters(&status, "c").is_empty(), "another revision");
+    }
+}
