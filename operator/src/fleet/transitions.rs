@@ -5,7 +5,7 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 11] = [
+const WARNINGS: [&str; 10] = [
     "TooManyFailures",
     "TooManyClusters",
     "GracePeriod",
@@ -16,7 +16,6 @@ const WARNINGS: [&str; 11] = [
     "InvalidSpec",
     "ClustersUnknown",
     "NoClusters",
-    "Protected",
 ];
 /// Reasons without an event: other events report the same, or nothing happened.
 const SILENT: [&str; 10] = [
