@@ -32,7 +32,8 @@ pub const OWNER: &str = "operator.knative.dev/owner";
 /// Annotation of applied objects: a digest of the owner of the installation.
 pub const OWNER_DIGEST: &str = "operator.knative.dev/owner-digest";
 /// Annotation of a resource: the hub to take the installation over from, by the uid of its
-/// namespace `kube-system`, optionally with `/` and the time in the record.
+/// namespace `kube-system`, optionally with `/` and the time in the record; or, by that of the
+/// cluster, to overwrite what others have there.
 pub const TAKE_OVER: &str = "operator.knative.dev/take-over";
 /// Annotation: the purpose of an object.
 pub const DESCRIPTION: &str = "operator.knative.dev/description";

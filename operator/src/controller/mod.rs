@@ -54,3 +54,4 @@ mod state;
 pub mod status;
 pub mod supervisor;
 mod unreachable;
+mod used_namespace;
