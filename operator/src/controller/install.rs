@@ -98,7 +98,7 @@ impl Install<'_> {
             Err(NotStored::Stopped(stopped)) => return Err(stopped),
             Err(NotStored::Ineligible(recorded, why)) => return self.ineligible(state, recorded, why).await,
         };
-        state.refused_version = Some(String::new());
+        (state.refused_version, state.allowed_generation) = (Some(String::new()), self.resource.meta().generation);
         let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.owned, &observed))?;
         let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
