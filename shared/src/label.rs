@@ -32,7 +32,8 @@ pub const OWNER: &str = "operator.knative.dev/owner";
 /// Annotation of applied objects: a digest of the owner of the installation.
 pub const OWNER_DIGEST: &str = "operator.knative.dev/owner-digest";
 /// Annotation of a resource: the hub to take the installation over from, by the uid of its
-/// namespace `kube-system`, optionally with `/` and the time in the record.
+/// namespace `kube-system`, optionally with `/` and the time in the record; or, by that of the
+/// cluster, to overwrite what others have there.
 pub const TAKE_OVER: &str = "operator.knative.dev/take-over";
 /// Annotation: the purpose of an object.
 pub const DESCRIPTION: &str = "operator.knative.dev/description";
@@ -71,6 +72,9 @@ pub const NAMESPACE_CONTENTS: &str = "operator.knative.dev/namespace-contents";
 /// Annotation of the status: the `spec.version` that was refused, because the cluster has a newer
 /// version.
 pub const REFUSED_VERSION: &str = "operator.knative.dev/refused-version";
+/// Annotation of the status: the newest generation of the resource whose version the record on the
+/// cluster allowed. In a hub that was restored to an older time, it is older than the record.
+pub const ALLOWED_GENERATION: &str = "operator.knative.dev/allowed-generation";
 /// Annotation of a Secret with a credential: the ClusterProfiles that get it, as `NAMESPACE/NAME`,
 /// separated by commas.
 pub const CLUSTER_PROFILE: &str = "operator.knative.dev/cluster-profile";

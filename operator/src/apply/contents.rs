@@ -40,11 +40,10 @@ pub const LISTED: [(&str, &str); 10] = [
 ];
 
 /// Names the RoleBindings and workloads in `namespace`, in which nothing is installed yet, and the
-/// admission webhooks that select it by its name; empty if there are none. The error is for
-/// people.
-pub async fn of_others(client: &Client, namespace: &str) -> Result<String, String> {
+/// admission webhooks that select it by its name. The error is for people.
+pub async fn of_others(client: &Client, namespace: &str) -> Result<Vec<String>, String> {
     // One after another: each may be large.
-    let all = [
+    Ok([
         list::<RoleBinding>(client, namespace, false).await?,
         list::<Deployment>(client, namespace, false).await?,
         list::<StatefulSet>(client, namespace, false).await?,
@@ -55,8 +54,17 @@ pub async fn of_others(client: &Client, namespace: &str) -> Result<String, Strin
         list::<Pod>(client, namespace, true).await?,
         webhooks(client, namespace).await?,
     ]
-    .concat();
-    Ok(clip(&one_line(&all.join(", ")), MAX_TEXT))
+    .concat())
+}
+
+/// The names of `found` for people; empty if there are none.
+pub fn text(found: &[String]) -> String {
+    clip(&one_line(&found.join(", ")), MAX_TEXT)
+}
+
+/// Whether `found` may be an installation, and not only who may do what in the namespace.
+pub fn may_be_installation(found: &[String]) -> bool {
+    found.iter().any(|object| !object.starts_with("RoleBinding "))
 }
 
 /// The objects of a kind. `is_controlled`: without those that another object controls, which is
@@ -122,6 +130,13 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn workloads_may_be_an_installation() {
+        let found = ["RoleBinding a", "Deployment controller"].map(str::to_owned);
+        assert!(may_be_installation(&found) && !may_be_installation(&found[..1]) && !may_be_installation(&[]));
+        assert_eq!((text(&found).as_str(), text(&[]).as_str()), ("RoleBinding a, Deployment controller", ""));
+    }
+
     #[tokio::test]
     async fn requests_are_those_that_are_listed() {
         let requested: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
@@ -138,7 +153,7 @@ mod tests {
             }
         };
         let client = Client::new(tower::service_fn(answer), "n");
-        assert_eq!(of_others(&client, "n").await, Ok(String::new()));
+        assert_eq!(of_others(&client, "n").await, Ok(Vec::new()));
         let listed = LISTED.map(|(group, resource)| (group.to_owned(), resource.to_owned()));
         assert_eq!(*requested.lock().unwrap(), BTreeSet::from(listed));
     }

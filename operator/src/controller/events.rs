@@ -118,6 +118,28 @@ fn reference(version: &str, kind: &str, meta: &ObjectMeta) -> ObjectReference {
     }
 }
 
+/// Whether `error` refuses an event, because the namespace is being deleted.
+fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// Makes `event`, about `about`, one about the namespace, which is published in the namespace
+/// `default`; returns that reference.
+fn about_namespace(about: &ObjectReference, event: &mut Event) -> Option<ObjectReference> {
+    let name = about.namespace.as_ref()?;
+    let namespace = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Namespace".to_owned()),
+        name: Some(name.clone()),
+        ..ObjectReference::default()
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let note = format!("{} {name}/{}: {}", text(&about.kind), text(&about.name), text(&event.note));
+    event.note = Some(shown(&note, MAX_MESSAGE));
+    Some(namespace)
+}
+
 /// Queue of events. Clones share it.
 #[derive(Clone)]
 pub struct Events(mpsc::Sender<(ObjectReference, Event)>);
@@ -133,7 +155,13 @@ impl Events {
                 (RecentNotes(Vec::new()), || Recorder::new(client.clone(), reporter.clone()));
             while let Some((about, mut event)) = waiting.recv().await {
                 let recorder = notes.recorder(&about, &mut event, Instant::now(), new_recorder);
-                if let Err(error) = recorder.publish(&event, &about).await {
+                let mut published = recorder.publish(&event, &about).await;
+                if published.as_ref().is_err_and(is_namespace_terminating)
+                    && let Some(namespace) = about_namespace(&about, &mut event)
+                {
+                    published = recorder.publish(&event, &namespace).await;
+                }
+                if let Err(error) = published {
                     tracing::debug!(error = error_text(&error), reason = event.reason, "failed to publish an event");
                 }
             }
@@ -183,6 +211,33 @@ mod tests {
         ] {
             assert_eq!(with_field_manager(&uri.parse().unwrap()).to_string(), expected);
         }
+    }
+
+    #[test]
+    fn event_in_a_terminating_namespace_is_about_the_namespace() {
+        let about = |namespace: Option<&str>| ObjectReference {
+            namespace: namespace.map(str::to_owned),
+            ..reference(VERSION, "KnativeServing", &ObjectMeta { name: Some("ks".into()), ..ObjectMeta::default() })
+        };
+        let mut event = Event {
+            type_: EventType::Warning,
+            reason: "Orphaned".into(),
+            note: Some("Left".into()),
+            action: "a".into(),
+            secondary: None,
+        };
+        let namespace = about_namespace(&about(Some("team-a")), &mut event).unwrap();
+        assert_eq!((namespace.kind.as_deref(), namespace.name.as_deref()), (Some("Namespace"), Some("team-a")));
+        assert_eq!((namespace.namespace, namespace.uid), (None, None));
+        assert_eq!(event.note.as_deref(), Some("KnativeServing team-a/ks: Left"));
+        assert!(about_namespace(&about(None), &mut event).is_none());
+
+        let refusal = |cause: &str| {
+            let causes =
+                serde_json::json!({"code": 403, "reason": "Forbidden", "details": {"causes": [{"reason": cause}]}});
+            kube::Error::Api(serde_json::from_value(causes).unwrap())
+        };
+        assert!(is_namespace_terminating(&refusal("NamespaceTerminating")) && !is_namespace_terminating(&refusal("x")));
     }
 
     #[test]

@@ -39,8 +39,9 @@ use crate::render::plan::{Phase, Plan};
 
 /// End of the message with which an API server refuses objects in a terminating namespace.
 const IN_TERMINATING_NAMESPACE: &str = "because it is being terminated";
-/// Interval of questions about an author who lacks a permission: the operator doesn't watch RBAC.
-const PERMISSION_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of questions about an author who lacks a permission, and of looks at what others have in
+/// the namespace: the operator watches neither.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of checks whether the namespace is gone; its watch usually reports it earlier.
 const NAMESPACE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Duration of an apply after which the status shows its progress.
@@ -97,7 +98,7 @@ impl Install<'_> {
             Err(NotStored::Stopped(stopped)) => return Err(stopped),
             Err(NotStored::Ineligible(recorded, why)) => return self.ineligible(state, recorded, why).await,
         };
-        state.refused_version = Some(String::new());
+        (state.refused_version, state.allowed_generation) = (Some(String::new()), self.resource.meta().generation);
         let planned = debug_span!("render").in_scope(|| self.plan(state, release, &stored.owned, &observed))?;
         let kinds = self.observe(state, &planned.plan).instrument(debug_span!("observe")).await;
         let manifests = planned.release.manifests.clone();
@@ -158,9 +159,13 @@ impl Install<'_> {
             Err(Unclaimed::Occupied(message)) => {
                 Err(Box::new(Outcome::of(ReconcileResult::Blocked(OCCUPIED, message), Requeue::AwaitChange)).into())
             }
+            Err(Unclaimed::Used(message)) => {
+                let result = ReconcileResult::Blocked(OCCUPIED, message);
+                Err(Box::new(Outcome::of(result, Requeue::After(CHECK_INTERVAL))).into())
+            }
             Err(Unclaimed::NotPermitted(message)) => {
                 let result = ReconcileResult::Blocked(NOT_PERMITTED, message);
-                Err(Box::new(Outcome::of(result, Requeue::After(PERMISSION_CHECK_INTERVAL))).into())
+                Err(Box::new(Outcome::of(result, Requeue::After(CHECK_INTERVAL))).into())
             }
             Err(Unclaimed::Ineligible(recorded, why)) => Err(NotStored::Ineligible(recorded, why)),
             Err(Unclaimed::Store(error)) if error.is_namespace_terminating() => {

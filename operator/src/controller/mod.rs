@@ -55,3 +55,4 @@ pub mod status;
 pub mod supervisor;
 mod unlabelled;
 mod unreachable;
+mod used_namespace;

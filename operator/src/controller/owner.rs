@@ -17,7 +17,6 @@ use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::{Anchor, Claimant, Record, Step};
-use crate::apply::contents;
 use crate::apply::store_error::StoreError;
 use crate::object::{AppliedVersion, InstallationOwner, Kind, ObjectId, ResourceKey};
 
@@ -54,6 +53,8 @@ pub struct Claimed {
 pub enum Unclaimed {
     /// Another one owns it; for people.
     Occupied(String),
+    /// Somebody else may have installed it there; for people.
+    Used(String),
     /// The cluster has this version, which the wanted one may not follow, for this reason.
     Ineligible(Version, String),
     /// Its author may not use the cluster; for people.
@@ -214,38 +215,6 @@ impl Ownership<'_> {
     fn has_finalizer(&self) -> bool {
         let finalizer = self.resource.component().finalizer();
         self.resource.meta().finalizers.iter().flatten().any(|name| name == finalizer)
-    }
-
-    /// Reports what others have put into the namespace on the spoke, which existed before; fails if
-    /// the settings refuse that.
-    async fn look_into_namespace(&self, state: &mut ReconcilerState) -> Result<(), Unclaimed> {
-        let namespace = self.resource.target_namespace();
-        // The Go operator installed there, or the former owner is just leaving, and nothing can be
-        // created. Annotations of the namespace show nothing: its creator chooses them.
-        if self.resource.has_installed() || self.store.has_terminating_namespace(&self.cluster.client).await? {
-            return Ok(());
-        }
-        let found = match Box::pin(contents::of_others(&self.cluster.client, namespace)).await {
-            Ok(found) => found,
-            Err(why) if self.cx.refuses_used_namespaces => {
-                return Err(Unclaimed::Failed(format!("cannot look into namespace {namespace}: {why}")));
-            }
-            Err(error) => {
-                tracing::warn!(namespace, error, "cannot look into the namespace, which existed before");
-                return Ok(());
-            }
-        };
-        state.namespace_contents = Some(found.clone());
-        if found.is_empty() {
-            return Ok(());
-        }
-        let note = format!("Namespace {namespace} on the cluster existed before, with objects of others: {found}");
-        if self.cx.refuses_used_namespaces {
-            let way = "Remove them, or install the operator's chart without knative_operator.multicluster.refuseUsedNamespaces";
-            return Err(Unclaimed::Failed(format!("{note}. {way}")));
-        }
-        self.cx.events.warning(self.resource, "NamespaceUsed", note);
-        Ok(())
     }
 
     fn claimant(&self, own: Option<&Stored>) -> Claimant {

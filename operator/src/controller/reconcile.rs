@@ -31,6 +31,7 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
     let resource = &*desired.resource;
     state.keeps_status = desired.unreadable.as_ref().is_some_and(|unreadable| !unreadable.has_target);
     state.observe_generation(resource);
+    state.allowed_generation = None;
     if !cx.go_operator.is_known() {
         return Requeue::After(CHECK_INTERVAL);
     }

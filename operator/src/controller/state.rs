@@ -127,6 +127,9 @@ pub struct ReconcilerState {
     pub namespace_contents: Option<String>,
     /// The `spec.version` that the record on the cluster does not allow; empty if it allows it.
     pub refused_version: Option<String>,
+    /// The generation of the resource, if the record on the cluster allows its version, during a
+    /// reconcile.
+    pub allowed_generation: Option<i64>,
     /// How often the cluster was another one than before, and when last.
     pub moves: Option<(u32, Instant)>,
     /// Objects left to delete, during a deletion.
@@ -170,6 +173,7 @@ impl ReconcilerState {
             created_namespace_at: None,
             namespace_contents: None,
             refused_version: None,
+            allowed_generation: None,
             moves: None,
             remaining: None,
             remaining_on: None,
@@ -214,10 +218,16 @@ impl ReconcilerState {
         }
     }
 
-    /// The current status: the last written one, until the watch reports a newer one.
+    /// The current status: the last written one, until the watch reports a newer one. After a restore
+    /// of the hub, whose resourceVersions may begin again, the stored one.
     pub fn status(&self, resource: &Knative) -> KnativeStatus {
         match &self.written_status {
-            Some((written_status, status)) if *written_status > version(resource.meta()) => status.clone(),
+            Some((written_status, status))
+                if *written_status > version(resource.meta())
+                    && status.observed_generation <= resource.meta().generation =>
+            {
+                status.clone()
+            }
             _ => resource.status().cloned().unwrap_or_default(),
         }
     }

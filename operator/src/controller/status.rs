@@ -7,7 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
-use knative_operator_shared::label::{CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON, REFUSED_VERSION};
+use knative_operator_shared::label::{
+    ALLOWED_GENERATION, CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON, REFUSED_VERSION,
+};
 use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client};
@@ -112,6 +114,9 @@ pub async fn publish(
         Some(refused) if refused.is_empty() => drop(new.annotations.remove(REFUSED_VERSION)),
         Some(refused) => drop(new.annotations.insert(REFUSED_VERSION.to_owned(), refused.clone())),
         None => {}
+    }
+    if let Some(generation) = state.allowed_generation {
+        new.annotations.insert(ALLOWED_GENERATION.to_owned(), generation.to_string());
     }
     if new == old {
         state.behind_since = None;

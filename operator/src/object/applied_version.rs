@@ -1,7 +1,7 @@
 //! The version in the record of an installation, and which one may follow it.
 
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::REFUSED_VERSION;
+use knative_operator_shared::label::{ALLOWED_GENERATION, REFUSED_VERSION};
 use knative_operator_shared::version::Version;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,9 @@ pub struct AppliedVersion {
     /// Whether a version stays while `asked` means it.
     #[serde(skip)]
     pub keeps: bool,
+    /// The newest generation of the resource that a record allowed, as far as its status tells.
+    #[serde(skip)]
+    pub allowed: i64,
     /// Whether the version that it asks for was refused before, so that another change of the
     /// resource doesn't ask for it.
     #[serde(skip)]
@@ -33,9 +36,13 @@ impl AppliedVersion {
         let meta = resource.meta();
         let (uid, generation) = (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default());
         let asked = resource.common().version.clone().unwrap_or_default();
-        let refused = resource.status().and_then(|status| status.annotations.get(REFUSED_VERSION));
+        let annotation = |name| resource.status().and_then(|status| status.annotations.get(name));
+        let refused = annotation(REFUSED_VERSION);
         let was_refused = refused.is_some_and(|refused| *refused == asked);
-        Self { version: version.clone(), asked, uid, generation, keeps, was_refused }
+        let allowed = annotation(ALLOWED_GENERATION).and_then(|allowed| allowed.parse().ok());
+        // An earlier version of the operator wrote the status.
+        let allowed = allowed.or_else(|| resource.status()?.observed_generation).unwrap_or_default();
+        Self { version: version.clone(), asked, uid, generation, keeps, allowed, was_refused }
     }
 
     /// Why `wanted`, for the same installation, may not follow; `None` if it may. A newer version
@@ -50,11 +57,13 @@ impl AppliedVersion {
             return Some(format!("the cluster has version {installed}, which stays while spec.version means it"));
         }
         let is_changed = wanted.uid == self.uid && wanted.generation > self.generation;
+        // Without the last condition, the hub is older than the record.
         let is_asked = is_changed
             && !wanted.was_refused
             && Version::is_explicit(&wanted.asked)
             && wanted.asked != self.asked
-            && wanted.version.satisfies(Some(&wanted.asked));
+            && wanted.version.satisfies(Some(&wanted.asked))
+            && wanted.allowed >= self.generation;
         // The hub is not older than the record. What the record has may have been tried only.
         if is_asked || (is_changed && is_accepted && wanted.version >= self.version) {
             return None;
@@ -83,10 +92,12 @@ mod tests {
             uid: uid.to_owned(),
             generation,
             keeps: false,
+            allowed: 4,
             was_refused: false,
         };
         let refused = |applied: AppliedVersion| AppliedVersion { was_refused: true, ..applied };
         let before = applied("1.23.0", "latest", "1", 4);
+        let restored = |applied: AppliedVersion| AppliedVersion { allowed: 3, ..applied };
         let keeping = |applied: AppliedVersion| AppliedVersion { keeps: true, ..applied };
         let kept = Some("which stays while spec.version means it");
         let newer = Some("which is newer than the 1.22.1 of this resource");
@@ -109,6 +120,9 @@ mod tests {
             // Restored to an older time, and then changed in other fields.
             (refused(applied("1.22.1", "1.22", "1", 6)), true, newer),
             (applied("1.22.1", "1.22.1", "1", 7), true, None),
+            // The same, before the operator could refuse it.
+            (restored(applied("1.22.1", "1.22", "1", 6)), true, newer),
+            (restored(applied("1.24.0", "1.24", "1", 6)), true, None),
             (applied("1.25.0", "1.25", "2", 5), false, minors),
             (applied("1.25.0", "latest", "1", 5), false, minors),
             // Versions are kept, and the status is lost.
