@@ -137,11 +137,16 @@ lookup fails for kinds that the cluster doesn't have. */}}
 and webhooks of the first, and its uninstallation would delete them. */}}
 {{- define "knative-operator.checkRelease" -}}
 {{- if .Release.IsInstall }}
-{{- $binding := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "knative-operator" | default dict }}
-{{- range $binding.subjects | default list }}
-{{- if and (eq .kind "ServiceAccount") (ne (.namespace | toString) $.Release.Namespace) }}
-{{- if lookup "v1" "Namespace" "" (.namespace | toString) }}
-{{- fail (printf "the operator is installed in namespace %q of this cluster already, and serves all its namespaces: create a KnativeServing or KnativeEventing, without another release. To move the operator, uninstall that release first; Knative and its resources stay. If the release is gone: kubectl delete clusterrolebinding knative-operator" (.namespace | toString)) }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "").items }}
+{{- $binding := .metadata.name }}
+{{- if eq .roleRef.name "knative-operator" }}
+{{- range .subjects | default list }}
+{{- $namespace := .namespace | default "" }}
+{{- if and (eq .kind "ServiceAccount") (eq .name "knative-operator") (ne $namespace $.Release.Namespace) }}
+{{- if lookup "v1" "Namespace" "" $namespace }}
+{{- fail (printf "the operator is installed in namespace %q of this cluster already, and serves all its namespaces: create a KnativeServing or KnativeEventing, without another release. To move the operator, uninstall that release first; Knative and its resources stay. If the release is gone: kubectl delete clusterrolebinding %s" $namespace $binding) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 use super::{helm, output};
 
 /// Kinds that the chart looks up: paths of their groups, and plurals.
-const KINDS: [(&str, &str, &str); 5] = [
+const KINDS: [(&str, &str, &str); 6] = [
     ("/api/v1", "secrets", "Secret"),
+    ("/api/v1", "namespaces", "Namespace"),
     ("/apis/apps/v1", "deployments", "Deployment"),
     ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding"),
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition"),
     ("/apis/operator.knative.dev/v1alpha1", "knativefleets", "KnativeFleet"),
 ];
+const CLUSTER_WIDE: [&str; 3] = ["CustomResourceDefinition", "ClusterRoleBinding", "Namespace"];
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/knativefleets.operator.knative.dev";
 const FLEETS: &str = "/apis/operator.knative.dev/v1alpha1/knativefleets";
 const SECRET: &str = "/api/v1/namespaces/knative-operator/secrets/operator-webhook-certs";
@@ -24,10 +26,14 @@ const SECRET: &str = "/api/v1/namespaces/knative-operator/secrets/operator-webho
 /// The response of an API server with `objects`, which have their paths as keys.
 fn answer(objects: &HashMap<&str, Value>, path: &str) -> Answer {
     let path = path.split('?').next().unwrap_or_default();
-    let group = KINDS.iter().find(|(group, ..)| *group == path).map(|(group, plural, kind)| {
+    let kinds: Vec<_> = KINDS.iter().filter(|(group, ..)| *group == path).collect();
+    let resources = kinds.iter().map(|(_, plural, kind)| {
+        json!({"name": plural, "singularName": "", "kind": kind, "namespaced": !CLUSTER_WIDE.contains(kind), "verbs": ["get", "list"]})
+    });
+    let resources: Vec<_> = resources.collect();
+    let group = kinds.first().map(|(group, ..)| {
         let version = group.trim_start_matches("/apis/").trim_start_matches("/api/");
-        let resource = json!({"name": plural, "singularName": "", "kind": kind, "namespaced": !["CustomResourceDefinition", "ClusterRoleBinding"].contains(kind), "verbs": ["get", "list"]});
-        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [resource]})
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
     });
     // Without its definition, there is no such kind.
     let group = group.filter(|_| !FLEETS.starts_with(path) || objects.contains_key(DEFINITION));
@@ -86,6 +92,38 @@ fn upgrade_keeps_the_controller_while_there_are_fleets() {
     // An install is never refused, nor an upgrade on a cluster that doesn't know fleets.
     on_cluster(fleets(2), &[]).unwrap();
     on_cluster(HashMap::new(), &["--is-upgrade"]).unwrap();
+}
+
+#[test]
+fn second_release_is_refused_but_not_the_same_again() {
+    let bindings = |name: &str, namespace: &str| {
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "knative-operator"},
+            "subjects": [{"kind": "ServiceAccount", "name": "knative-operator", "namespace": namespace}]});
+        let other = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "a"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}});
+        HashMap::from([
+            (
+                "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+                json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBindingList", "metadata": {}, "items": [other, binding]}),
+            ),
+            (
+                "/api/v1/namespaces/first",
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "first"}}),
+            ),
+        ])
+    };
+    // Of the last release, and of this one.
+    for name in ["knative-operator", "knative-operator-first"] {
+        let refused = on_cluster(bindings(name, "first"), &[]).unwrap_err();
+        for part in ["is installed in namespace \"first\"", &format!("kubectl delete clusterrolebinding {name}\n")] {
+            assert!(format!("{refused}\n").contains(part), "{part} is missing in: {refused}");
+        }
+        on_cluster(bindings(name, "first"), &["--is-upgrade"]).unwrap();
+        // Its namespace is gone.
+        on_cluster(bindings(name, "gone"), &[]).unwrap();
+    }
+    on_cluster(bindings("knative-operator-knative-operator", "knative-operator"), &[]).unwrap();
 }
 
 #[test]

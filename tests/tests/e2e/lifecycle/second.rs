@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
-use knative_operator_tests::{Result, releases};
+use knative_operator_tests::{Result, project, releases};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -37,9 +37,8 @@ fn second_operator_ends_while_the_first_leads() {
         apply(&hub, &asked).await?;
         has_condition(&hub, &asked, "InstallSucceeded", "Error", "nothing/there").await?;
 
-        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "second"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "knative-operator"},
-            "subjects": [{"kind": "ServiceAccount", "name": "knative-operator", "namespace": "second"}]});
+        // With what `helm template` makes for that namespace, both operators have permissions.
+        let binding = binding(&hub, "second").await?;
         apply(&hub, &binding).await?;
         apply(&hub, &lease()).await?;
         let ends = async {
@@ -61,6 +60,16 @@ fn second_operator_ends_while_the_first_leads() {
             failed = renewed => failed,
         }
     });
+}
+
+/// The operator's ClusterRoleBinding of the chart in `namespace`.
+async fn binding(hub: &Cluster, namespace: &str) -> Result<Value> {
+    let chart = project().join("charts/knative-operator").display().to_string();
+    let values = hub.dir().join("values.json").display().to_string();
+    let manifest = hub.helm(&["template", "second", &chart, "--namespace", namespace, "--values", &values]).await?;
+    let mut all = serde_saphyr::from_multiple::<Value>(&manifest)?.into_iter();
+    let binding = all.find(|o| o["kind"] == "ClusterRoleBinding" && o["roleRef"]["name"] == "knative-operator");
+    binding.ok_or_else(|| "the chart has no binding of the operator".into())
 }
 
 async fn restart(hub: &Cluster, product: &mut Product) -> Result<()> {
