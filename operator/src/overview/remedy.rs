@@ -300,6 +300,12 @@ pub const REMEDIES: &[Remedy] = &[
     permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
     permanent(
         "Progressing",
+        "RevisionNotStored",
+        &[],
+        "Delete the ControllerRevision that the message names, if it is not of the fleet. If the API server refuses all, the message says why.",
+    ),
+    permanent(
+        "Progressing",
         "WaitingForClusters",
         &[],
         "All clusters of the stage are deferred, or failed within `maxFailures`: make one available, or change the stages.",

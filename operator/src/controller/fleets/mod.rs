@@ -18,6 +18,7 @@ mod reconcile;
 mod removals;
 mod state;
 mod store;
+mod unstored;
 mod write;
 
 use std::collections::HashMap;
