@@ -79,14 +79,27 @@ pub fn protected(
     stopped(old, generation, ("Ready", false, "Protected", message.to_owned()), now)
 }
 
+/// Reports in `status`, which follows `old`, that the update revision is not stored. It is not
+/// rolled out.
+pub fn unstored(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, message: &str, now: Timestamp) {
+    for type_ in ["Progressing", "Ready"] {
+        set(old, status, (type_, false, "RevisionNotStored", message.to_owned()), now);
+    }
+}
+
 fn stopped(old: &KnativeFleetStatus, generation: Option<i64>, ready: State, now: Timestamp) -> KnativeFleetStatus {
     let mut status = KnativeFleetStatus { observed_generation: generation, ..old.clone() };
-    let ready = condition(old, ready, now);
-    match status.conditions.iter_mut().find(|condition| condition.type_ == ready.type_) {
-        Some(condition) => *condition = ready,
-        None => status.conditions.push(ready),
-    }
+    set(old, &mut status, ready, now);
     status
+}
+
+/// Sets a condition of `status`, which follows `old`.
+fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, now: Timestamp) {
+    let new = condition(old, state, now);
+    match status.conditions.iter_mut().find(|condition| condition.type_ == new.type_) {
+        Some(condition) => *condition = new,
+        None => status.conditions.push(new),
+    }
 }
 
 fn number(count: usize) -> i32 {

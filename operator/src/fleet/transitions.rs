@@ -5,13 +5,14 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 10] = [
+const WARNINGS: [&str; 11] = [
     "TooManyFailures",
     "TooManyClusters",
     "GracePeriod",
     "Protected",
     "RollingBack",
     "RolledBack",
+    "RevisionNotStored",
     "WaitingForClusters",
     "InvalidSpec",
     "ClustersUnknown",

@@ -306,6 +306,12 @@ pub const REMEDIES: &[Remedy] = &[
     permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
     permanent(
         "Progressing",
+        "RevisionNotStored",
+        &[],
+        "Delete the ControllerRevision that the message names, if it is not of the fleet. If the API server refuses all, the message says why.",
+    ),
+    permanent(
+        "Progressing",
         "WaitingForClusters",
         &[],
         "Clusters of the stage are deferred, failed within `maxFailures`, or left during the rollout: make one available, select them again, or \

@@ -19,6 +19,7 @@ mod removals;
 mod revisions;
 mod state;
 mod store;
+mod unstored;
 mod write;
 
 use std::collections::HashMap;

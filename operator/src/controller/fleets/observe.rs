@@ -57,6 +57,15 @@ impl Children {
         });
     }
 
+    /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what it
+    /// installed is being removed.
+    fn former(&self, key: &ChildKey) -> Option<String> {
+        let is_former = |other: &&Arc<Knative>| other.is_terminating() && !self.own.contains_key(key);
+        let other = self.others.get(key).filter(is_former)?;
+        let kind = other.component();
+        Some(format!("{kind} {}/{}, which used the cluster, is being deleted", other.namespace(), other.name()))
+    }
+
     /// Name of the resource for `key`: that of the stored one, or a new name.
     pub fn name(&self, fleet: &str, (cluster, component): &ChildKey) -> String {
         let stored = self.own.get(&(cluster.clone(), *component));
@@ -129,7 +138,7 @@ impl Observation<'_> {
         let own = || self.components.iter().filter_map(|component| self.children.own.get(&key(*component)));
         let unavailable = unhealthy(profile.map(Arc::as_ref))
             .or_else(|| own().find_map(|child| child::unreachable(child)))
-            .or_else(|| self.components.iter().find_map(|component| self.former(&key(*component))));
+            .or_else(|| self.components.iter().find_map(|component| self.children.former(&key(*component))));
         let child = |component: &Component| Child {
             component: *component,
             conflict: self.conflict(&key(*component)),
@@ -145,15 +154,6 @@ impl Observation<'_> {
             refused: self.refused.get(cluster).cloned(),
             children: self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect(),
         }
-    }
-
-    /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what it
-    /// installed is being removed.
-    fn former(&self, key: &ChildKey) -> Option<String> {
-        let is_former = |other: &&Arc<Knative>| other.is_terminating() && !self.children.own.contains_key(key);
-        let other = self.children.others.get(key).filter(is_former)?;
-        let kind = other.component();
-        Some(format!("{kind} {}/{}, which used the cluster, is being deleted", other.namespace(), other.name()))
     }
 
     /// The other resource that uses a cluster, unless the fleet has one, too.
@@ -245,6 +245,20 @@ mod tests {
 
     use super::*;
     use crate::fleet::revision::RevisionData;
+
+    #[test]
+    fn competitor_that_ends_matters_only_before_the_installation() {
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let key = (cluster, Component::Serving);
+        let serving = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"name": "a", "namespace": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
+        let serving = Arc::new(rules::parse(Component::Serving, &serving).unwrap());
+        let mut children = Children::default();
+        children.others.insert(key.clone(), Arc::clone(&serving));
+        assert!(children.former(&key).is_some_and(|why| why.contains("n/a, which used the cluster")));
+        children.own.insert(key.clone(), serving);
+        assert_eq!(children.former(&key), None);
+    }
 
     #[test]
     fn component_that_is_dropped_changes_the_others() {

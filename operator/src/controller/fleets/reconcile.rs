@@ -21,7 +21,7 @@ use super::revisions::{of, of_uid, own_revisions, record, resolved, used};
 use super::state::{FleetState, Next, REFUSED_RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
-use super::{apply, leave};
+use super::{apply, leave, unstored};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use crate::fleet::approval::{self, Rollout};
@@ -124,12 +124,7 @@ async fn pass(
     if record(cx, fleet, &revisions, &data, &mut stored_status).await? {
         state.status = Some(stored_status.clone());
     }
-    if !revisions.contains_key(&update) {
-        // The API server refuses to change another object with this name.
-        let number = revision::next_number(revisions.values());
-        let manifest = revision::manifest((namespace, name, &owner), &update, &data, number);
-        write::store_revision(&cx.hub, &manifest).await?;
-    }
+    let unstored = unstored::store(cx, (namespace, name, &owner), &revisions, (&update, &data)).await?;
     let mut known: BTreeMap<&str, &RevisionData> =
         revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
     known.insert(&update, &data);
@@ -192,7 +187,7 @@ async fn pass(
         contents: &contents,
         now: now(),
     };
-    let decision = input.decide();
+    let decision = unstored::decide(&input, unstored.is_none());
     state.duration = started.elapsed();
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
     if decision.mark_failed && !has_failed {
@@ -206,6 +201,9 @@ async fn pass(
     let leaving: Vec<_> = unselected.leaving.iter().collect();
     let leavers = Leavers { clusters: &leaving, decision: &removal };
     let mut new = status::status(&stored_status, meta.generation, &input, &decision, &leavers);
+    if let Some(message) = &unstored {
+        status::unstored(&stored_status, &mut new, message, input.now);
+    }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
     for obsolete in revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used) {
@@ -223,7 +221,7 @@ async fn pass(
     state.contents = cache;
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
-    let refused = (!state.refused.is_empty()).then_some(REFUSED_RETRY);
+    let refused = (!state.refused.is_empty() || unstored.is_some()).then_some(REFUSED_RETRY);
     Ok(soonest([
         published,
         wake.map_or(Next::AwaitChange, Next::After),
