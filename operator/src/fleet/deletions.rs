@@ -2,8 +2,9 @@
 
 use knative_operator_shared::api::fleet::OnFailure;
 
+use super::adversary::Action;
 use super::member::Applied;
-use super::model::{Action, World};
+use super::model::World;
 use super::progress::Progress;
 
 fn pass(world: &mut World, seconds: i64) {
