@@ -180,7 +180,7 @@ async fn delete_installation(
         (state.remaining, state.idle_checks) = (None, 0);
         state.remaining_on.clone_from(&cluster.uid);
     }
-    let _permit = cx.reconcile_permits.acquire(&cx.metrics).await;
+    let _permit = cx.reconcile_permits.acquire(resource.common().cluster_profile_ref.as_ref(), &cx.metrics).await;
     let failed = |error| DeletionError::Failed(knative_operator_runtime::error_text(&error));
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
