@@ -17,18 +17,33 @@ pub fn memory_of(text: &[u8]) -> usize {
 
 /// The same, of what is not within strings.
 fn outside_of_strings(text: &[u8]) -> usize {
-    let (mut memory, mut is_string, mut is_escaped) = (0, false, false);
-    for byte in text {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_string => is_escaped = true,
-            b'"' => is_string = !is_string,
-            b'{' if !is_string => memory += OBJECT,
-            b',' | b'[' if !is_string => memory += VALUE,
-            _ => {}
+    Estimate::default().add(text)
+}
+
+/// An estimate of that memory while the text arrives in parts.
+#[derive(Clone, Debug, Default)]
+pub struct Estimate {
+    memory: usize,
+    is_string: bool,
+    is_escaped: bool,
+}
+
+impl Estimate {
+    /// Adds the next part; returns the memory for all parts, in bytes. What is within strings
+    /// doesn't count.
+    pub fn add(&mut self, part: &[u8]) -> usize {
+        for byte in part {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.is_string => self.is_escaped = true,
+                b'"' => self.is_string = !self.is_string,
+                b'{' if !self.is_string => self.memory += OBJECT,
+                b',' | b'[' if !self.is_string => self.memory += VALUE,
+                _ => {}
+            }
         }
+        self.memory
     }
-    memory
 }
 
 #[cfg(test)]
@@ -47,6 +62,9 @@ mod tests {
             let (exact, estimate) = (outside_of_strings(text.as_bytes()), memory_of(text.as_bytes()));
             assert_eq!(exact, expected, "{text}");
             assert!(estimate >= exact, "{text}");
+            let mut parts = Estimate::default();
+            let in_parts = text.as_bytes().chunks(1).map(|part| parts.add(part)).last().unwrap_or_default();
+            assert_eq!(in_parts, exact, "{text}");
         }
     }
 

@@ -42,7 +42,8 @@ fn unavailable(field: &str, namespace: &str, name: &str, why: &str) -> Violation
 }
 
 async fn read(live: &Live, namespace: &str, name: &str) -> Result<Option<DynamicObject>, String> {
-    if !is_name(name) {
+    // Both come from the review.
+    if !is_name(namespace) || !is_name(name) {
         return Ok(None);
     }
     let read = async |client| {
@@ -53,7 +54,8 @@ async fn read(live: &Live, namespace: &str, name: &str) -> Result<Option<Dynamic
 
 /// Whether `name` is one of an object, and no path.
 fn is_name(name: &str) -> bool {
-    !name.starts_with('.')
+    !name.is_empty()
+        && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.'))
 }
 
@@ -64,8 +66,22 @@ mod tests {
     #[test]
     fn path_is_no_name() {
         assert!(is_name("prod") && is_name("prod.eu-1"));
-        for path in ["a/b", "../secrets/a", "..", "a?b", "a%2fb", "A", "a b", "ä"] {
+        for path in ["", "a/b", "../secrets/a", "..", "a?b", "a%2fb", "A", "a b", "ä"] {
             assert!(!is_name(path), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn namespace_of_a_review_is_no_path() {
+        for (namespace, name, is_read) in
+            [("n", "a", true), ("../secrets", "a", false), ("n/x?", "a", false), ("n", "../a", false)]
+        {
+            // Without an API server, everything that is read is unavailable.
+            let fleet = get(&Live::none(), namespace, name).await.unwrap_err().to_string();
+            let owner = check_owner(&Live::none(), namespace, name, "u").await.unwrap().to_string();
+            for message in [fleet, owner] {
+                assert_eq!(message.contains("there is no API server"), is_read, "{message}");
+            }
         }
     }
 }

@@ -170,8 +170,9 @@ impl InventoryStore {
         let mut selector = ListParams::default().labels(&selector()).limit(PAGE);
         let mut may_exist = false;
         let (api, mut others) = (Api::<ConfigMap>::all(client.clone()), Vec::new());
+        let mut pages = super::pages::Pages::new();
         loop {
-            let page = api.list_metadata(&selector).await.map_err(|source| StoreError::Api {
+            let page = pages.next(&api, &selector).await.map_err(|source| StoreError::Api {
                 what: "failed to list the anchors of other installations: ConfigMaps in all namespaces".to_owned(),
                 source,
             })?;

@@ -2,10 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::object::{Id, ObjectId};
 use crate::render::plan::{Item, Plan};
+
+/// Maximum number of objects of an installation.
+pub const MAX_OBJECTS: usize = 5000;
+/// Maximum length of a stored inventory in bytes, and of a name in it. Others may write the
+/// ConfigMap; etcd stores no more than 1.5 MiB.
+const MAX_LENGTH: usize = 3 << 19;
+const MAX_NAME: usize = 253;
 
 /// Objects that were applied, or are about to be, by identity. The objects themselves carry their
 /// state.
@@ -36,6 +44,18 @@ struct Row {
     id: Id,
     #[serde(flatten)]
     entry: Entry,
+}
+
+impl Row {
+    /// Whether its parts can be those of the path of an object.
+    fn is_valid(&self) -> bool {
+        let Id { group, kind, namespace, name } = &self.id;
+        let is_part = |part: &String| {
+            let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#' | b'\\');
+            part.len() <= MAX_NAME && part.bytes().all(is_plain) && !matches!(part.as_str(), "." | "..")
+        };
+        !name.is_empty() && [group, kind, namespace, name, &self.entry.version].into_iter().all(is_part)
+    }
 }
 
 impl PartialEq for Entry {
@@ -77,6 +97,11 @@ impl Inventory {
         Self(self.0.into_iter().map(|(id, entry)| (shared(id), entry)).collect())
     }
 
+    /// Whether it has more objects than can be stored.
+    pub fn is_too_large(&self) -> bool {
+        self.0.len() > MAX_OBJECTS
+    }
+
     /// Serializes to JSON, one row per object.
     pub fn encode(&self) -> String {
         let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: Id::clone(id), entry: entry.clone() }).collect();
@@ -87,7 +112,16 @@ impl Inventory {
     /// Parses a stored inventory. An unreadable one is an error: to ignore it would orphan the
     /// objects.
     pub fn decode(text: &str) -> Result<Self, serde_json::Error> {
+        if text.len() > MAX_LENGTH {
+            return Err(Error::custom(format!("it is longer than {MAX_LENGTH} bytes")));
+        }
         let rows: Vec<Row> = serde_json::from_str(text)?;
+        if rows.len() > MAX_OBJECTS {
+            return Err(Error::custom(format!("it has more than {MAX_OBJECTS} objects")));
+        }
+        if let Some(index) = rows.iter().position(|row| !row.is_valid()) {
+            return Err(Error::custom(format!("[{index}] is not the identity of an object")));
+        }
         Ok(Self(rows.into_iter().map(|row| (row.id.into(), row.entry)).collect()))
     }
 }
@@ -111,6 +145,37 @@ mod tests {
         let inventory = Inventory([(id, entry), (cluster, Entry { version: "v1".into(), ..Entry::default() })].into());
         assert_eq!(Inventory::decode(&inventory.encode()).unwrap(), inventory);
         assert!(Inventory::decode("rubbish").is_err());
+    }
+
+    #[test]
+    fn rows_that_are_no_objects_make_it_unreadable() {
+        let decode = |field: &str, value: &str| {
+            let mut row = json!({"g": "apps", "k": "Deployment", "ns": "n", "n": "a", "v": "v1"});
+            row[field] = json!(value);
+            Inventory::decode(&json!([row]).to_string())
+        };
+        for name in ["system:a", "A.b-c_d"] {
+            assert!(decode("n", name).is_ok(), "{name}");
+        }
+        for part in ["..", ".", "a/b", "../../secrets/a", "a?watch=1", "a%2fb", "a#b", "a b", "a\n", "ä"] {
+            for field in ["g", "k", "ns", "n", "v"] {
+                let error = decode(field, part).unwrap_err().to_string();
+                assert_eq!(error, "[0] is not the identity of an object", "{field} {part}");
+            }
+        }
+        assert!(decode("n", "").is_err() && decode("n", &"a".repeat(254)).is_err() && decode("ns", "").is_ok());
+    }
+
+    #[test]
+    fn size_is_limited() {
+        let rows = |count: usize| {
+            let row = |name: usize| json!({"k": "ConfigMap", "ns": "n", "n": name.to_string(), "v": "v1"});
+            Inventory::decode(&json!((0..count).map(row).collect::<Vec<_>>()).to_string())
+        };
+        assert_eq!(rows(MAX_OBJECTS).unwrap().0.len(), MAX_OBJECTS);
+        assert_eq!(rows(MAX_OBJECTS + 1).unwrap_err().to_string(), "it has more than 5000 objects");
+        let long = format!("[{}]", " ".repeat(MAX_LENGTH));
+        assert_eq!(Inventory::decode(&long).unwrap_err().to_string(), "it is longer than 1572864 bytes");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Errors of the store of inventories.
 
+use super::inventory::MAX_OBJECTS;
+
 /// Why the store can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -11,6 +13,11 @@ pub enum StoreError {
         /// Its error.
         source: kube::Error,
     },
+    /// A later look could not read the inventory.
+    #[error(
+        "the manifests and the installation have more than {MAX_OBJECTS} objects together; remove some from spec.manifests and spec.additionalManifests"
+    )]
+    TooLarge,
     /// The stored inventory can't be parsed.
     #[error(
         "cannot read the inventory in ConfigMap {0}; restore it, or delete its data key \"inventory\" to apply everything again"

@@ -13,8 +13,9 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Status};
 use kube::{Api, Client};
 
 use super::discover::{self, Served};
-use super::inventory::{Entry, Inventory};
+use super::inventory::{Entry, Inventory, MAX_OBJECTS};
 use super::managed_fields::owned_fields;
+use super::pages::page;
 use super::proof::Proof;
 use super::remove::NEVER;
 use crate::object::ObjectId;
@@ -36,10 +37,31 @@ const OTHERS: [&str; 9] = [
     "replicasets",
 ];
 
-/// Maximum number of pages of a list, and of objects of an installation. A hostile API server may
-/// answer without end.
+/// API groups with a dot that Kubernetes itself serves. Others with the same domain are those of
+/// CustomResourceDefinitions, such as gateway.networking.k8s.io.
+const OF_KUBERNETES: [&str; 18] = [
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "internal.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
+/// Maximum number of pages of a list. A hostile API server may answer without end.
 const MAX_PAGES: usize = 400;
-const MAX_OBJECTS: usize = 5000;
 /// Maximum number of kinds of a cluster, and of those that could not be looked at which are named.
 const MAX_KINDS: usize = 10_000;
 const MAX_UNKNOWN: usize = 500;
@@ -49,7 +71,8 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// What a sweep found.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// The objects of the installation.
+    /// The objects of the installation. If they are more than an inventory can have, the sweep
+    /// ended there: anybody may write what an object shows.
     pub inventory: Inventory,
     /// What the operator can't look at, as `plural.group` or the group: kinds that its account may
     /// not list, and those of others whose API doesn't work.
@@ -81,8 +104,12 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
     let mut lists = std::pin::pin!(futures::stream::iter(lists).buffer_unordered(CONCURRENCY));
     while let Some((resource, found)) = lists.next().await {
         match found {
-            Ok(Some(found)) => swept.inventory.0.extend(found),
-            Ok(None) => swept.cannot_look_at(format!("all {}", name(&resource))),
+            Ok((found, is_complete)) => {
+                swept.inventory.0.extend(found);
+                if !is_complete {
+                    swept.cannot_look_at(format!("all {}", name(&resource)));
+                }
+            }
             // Its definition is gone meanwhile, or it allows no list.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => {}
             Err(kube::Error::Api(status)) if is_broken(&resource.group, &status) => {
@@ -90,8 +117,8 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
             }
             Err(error) => return Err(format!("cannot list {}: {}", name(&resource), error_text(&error))),
         }
-        if swept.inventory.0.len() > MAX_OBJECTS {
-            return Err(format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource"));
+        if swept.inventory.is_too_large() {
+            break;
         }
     }
     Ok(swept)
@@ -101,9 +128,9 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
 /// as an aggregated API server or a conversion webhook, and one that refuses to list has no
 /// objects.
 fn is_broken(group: &str, status: &Status) -> bool {
-    let is_of_kubernetes = !group.contains('.') || group.ends_with(".k8s.io");
-    let is_failing = status.code >= 500 && (!is_of_kubernetes || group.ends_with("metrics.k8s.io"));
-    is_failing || matches!(status.code, 400 | 403 | 406 | 415 | 422)
+    // Kubernetes refuses definitions of groups without a dot.
+    let is_of_kubernetes = !group.contains('.') || OF_KUBERNETES.contains(&group);
+    (status.code >= 500 && !is_of_kubernetes) || matches!(status.code, 400 | 403 | 406 | 415 | 422)
 }
 
 fn name(resource: &ApiResource) -> String {
@@ -143,12 +170,13 @@ async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec
     Ok(kinds)
 }
 
-/// The objects of `resource` that show `proof`; `None` if there are too many.
-async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<Option<Vec<(ObjectId, Entry)>>> {
+/// The objects of `resource` that show `proof`, and whether all of its objects were looked at. Ends
+/// after more of them than an inventory can have.
+async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::Result<(Vec<(ObjectId, Entry)>, bool)> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
     let (mut parameters, mut found) = (ListParams::default().limit(PAGE), Vec::new());
     for _ in 0..MAX_PAGES {
-        let page = api.list_metadata(&parameters).await?;
+        let page = page(&api, &parameters).await?;
         let own = page.items.into_iter().map(|object| object.metadata).filter(|meta| is_own(proof, resource, meta));
         found.extend(own.map(|meta| {
             // What the operator applied, by field.
@@ -158,14 +186,11 @@ async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::R
             (id, Entry { version: resource.version.clone(), aggregated, ..Entry::default() })
         }));
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => parameters = parameters.continue_token(&next),
-            None => return Ok(Some(found)),
-        }
-        if found.len() > MAX_OBJECTS {
-            break;
+            Some(next) if found.len() <= MAX_OBJECTS => parameters = parameters.continue_token(&next),
+            _ => return Ok((found, true)),
         }
     }
-    Ok(None)
+    Ok((found, false))
 }
 
 /// Whether the object with `meta` is part of the installation. Without an inventory, one without a
@@ -180,12 +205,62 @@ fn is_own(proof: &Proof, resource: &ApiResource, meta: &ObjectMeta) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
     use knative_operator_shared::api::Component;
     use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
+    use kube::client::Body;
     use kube::core::GroupVersionKind;
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn apis_of_others_may_be_broken() {
+        let broken = |group: &str, code: u16| is_broken(group, &Status { code, ..Status::default() });
+        for group in ["", "apps", "batch", "networking.k8s.io", "rbac.authorization.k8s.io", "apiextensions.k8s.io"] {
+            assert!(!broken(group, 500) && !broken(group, 503) && broken(group, 403), "{group}");
+        }
+        for group in [
+            "groupsnapshot.storage.k8s.io",
+            "gateway.networking.k8s.io",
+            "metrics.k8s.io",
+            "custom.metrics.k8s.io",
+            "serving.knative.dev",
+            "example.com",
+        ] {
+            assert!(broken(group, 500) && broken(group, 503) && !broken(group, 429), "{group}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sweep_ends_with_more_objects_than_an_inventory_has() {
+        let answer = |request: Request<Body>| async move {
+            let object = |name: usize| {
+                json!({"metadata": {"name": name.to_string(), "namespace": "n", "annotations": {DIGEST: "x", OWNER_DIGEST: "mine"},
+                    "managedFields": [{"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]}})
+            };
+            let query = request.uri().query().unwrap_or_default();
+            let page: usize = query.split_once("continue=").map_or(0, |(_, page)| page.parse().unwrap());
+            let items: Vec<Value> = (0..1000).map(|number| object(page * 1000 + number)).collect();
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                "metadata": {"continue": (page + 1).to_string()}, "items": items});
+            Ok::<_, Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
+        };
+        let client = Client::new(tower::service_fn(answer), "n");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let proof = Proof {
+            marks: vec!["mine".to_owned()],
+            former: Vec::new(),
+            component: Component::Serving,
+            owner: String::new(),
+            unmarked: false,
+        };
+        let (found, is_complete) = list(&client, &proof, &resource).await.unwrap();
+        assert_eq!((found.len(), is_complete), (6000, true));
+        assert!(Inventory(found.into_iter().collect()).is_too_large());
+    }
 
     #[test]
     fn only_objects_of_the_owner_are_found() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_shared::json::memory_of;
 use kube::client::Body;
 use kube::core::{Status, params};
 use kube::{Client, api};
@@ -21,6 +22,9 @@ const WATCH_SECONDS: u32 = 240;
 const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 15);
 /// Maximum length of an event in bytes; etcd stores objects of at most 1.5 MiB.
 const MAX_EVENT: usize = 8 << 20;
+/// Maximum memory of what an event is parsed to, in bytes. The fields of an object's managers can
+/// take nearly as much.
+const MAX_EVENT_MEMORY: usize = 128 << 20;
 /// Maximum length of a list or other response in bytes.
 const MAX_LIST: usize = 64 << 20;
 /// Annotation of the bookmark after the initial objects.
@@ -205,6 +209,10 @@ fn event(
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
+    if memory_of(line) > MAX_EVENT_MEMORY {
+        let why = format!("what a watch event contains takes more than {MAX_EVENT_MEMORY} bytes of memory");
+        return Err(WatchEnd::Disconnected(why));
+    }
     let unparsable = |e: serde_json::Error| WatchEnd::Disconnected(format!("cannot parse a watch event: {e}"));
     let Event { type_, object } = serde_json::from_slice(line).map_err(unparsable)?;
     if matches!(type_, Type::Error) {
@@ -310,6 +318,21 @@ mod tests {
         );
         assert_eq!(events, ["listed b", "listed a", "all at 12", "changed a", "gone b"]);
         assert_eq!((version.as_str(), end.is_none()), ("20", true));
+    }
+
+    #[test]
+    fn event_with_many_objects_ends_watch() {
+        let bomb = |part: &str| {
+            let fields = part.repeat(1 << 20);
+            format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","managedFields":[{fields}{{}}]}}}}}}"#)
+        };
+        let ended = read(&[&bomb("{},")], false).2;
+        assert!(matches!(ended, Some(WatchEnd::Disconnected(why)) if why.contains("bytes of memory")));
+        let text = format!(
+            r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","annotations":{{"a":"{}"}}}}}}}}"#,
+            "{,".repeat(1 << 17)
+        );
+        assert_eq!(read(&[&text], false).0, ["changed a"]);
     }
 
     #[test]

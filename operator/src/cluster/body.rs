@@ -7,10 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use knative_operator_shared::json::Estimate;
 use tokio::time::Sleep;
 
-/// Maximum length of a response body in bytes, and maximum duration. Watches have no such limits.
+/// Maximum length of a response body in bytes, maximum memory in bytes of what it is parsed to, and
+/// maximum duration. Watches have no such limits. A page of five hundred objects with the fields of
+/// several managers takes a third of the memory.
 const MAX_LENGTH: u64 = 64 << 20;
+const MAX_MEMORY: usize = 256 << 20;
 const MAX_DURATION: Duration = Duration::from_secs(60);
 /// Maximum length of an error response in bytes.
 const MAX_ERROR_LENGTH: usize = 64 << 10;
@@ -25,8 +29,8 @@ pub enum LimitedBody {
     Response {
         /// The stream.
         from: Incoming,
-        /// Bytes that may still arrive.
-        left: u64,
+        /// What has arrived.
+        received: Received,
         /// Deadline.
         until: Pin<Box<Sleep>>,
     },
@@ -43,9 +47,44 @@ pub enum BodyError {
     /// The body is too long.
     #[error("the response of the API server is longer than {MAX_LENGTH} bytes")]
     TooLong,
+    /// The body has too many objects and values.
+    #[error("what the response of the API server contains takes more than {MAX_MEMORY} bytes of memory")]
+    TooManyValues,
     /// The body takes too long.
     #[error("the response of the API server did not end within {MAX_DURATION:?}")]
     TooSlow,
+}
+
+/// Whether `error` means that a response was too large: a page with fewer objects may not be.
+pub fn is_too_large(error: &kube::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref() {
+            return matches!(error, BodyError::TooLong | BodyError::TooManyValues);
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// What has arrived of a body.
+#[derive(Default)]
+pub struct Received {
+    length: u64,
+    memory: Estimate,
+}
+
+impl Received {
+    fn add(&mut self, data: &[u8]) -> Result<(), BodyError> {
+        self.length += data.len() as u64;
+        if self.length > MAX_LENGTH {
+            return Err(BodyError::TooLong);
+        }
+        if self.memory.add(data) > MAX_MEMORY {
+            return Err(BodyError::TooManyValues);
+        }
+        Ok(())
+    }
 }
 
 impl LimitedBody {
@@ -54,7 +93,7 @@ impl LimitedBody {
         if watch {
             Self::Watch(from)
         } else {
-            Self::Response { from, left: MAX_LENGTH, until: Box::pin(tokio::time::sleep(MAX_DURATION)) }
+            Self::Response { from, received: Received::default(), until: Box::pin(tokio::time::sleep(MAX_DURATION)) }
         }
     }
 
@@ -82,18 +121,15 @@ impl Body for LimitedBody {
         match self.get_mut() {
             Self::Watch(from) => Pin::new(from).poll_frame(cx).map_err(BodyError::from),
             Self::Error(whole) => Pin::new(whole).poll_frame(cx).map_err(|never| match never {}),
-            Self::Response { from, left, until } => {
+            Self::Response { from, received, until } => {
                 let Poll::Ready(frame) = Pin::new(from).poll_frame(cx) else {
                     return until.as_mut().poll(cx).map(|()| Some(Err(BodyError::TooSlow)));
                 };
-                let length = frame
-                    .as_ref()
-                    .and_then(|f| f.as_ref().ok())
-                    .and_then(Frame::data_ref)
-                    .map_or(0, |data| data.len() as u64);
-                match left.checked_sub(length) {
-                    Some(rest) => *left = rest,
-                    None => return Poll::Ready(Some(Err(BodyError::TooLong))),
+                if let Some(Ok(frame)) = &frame
+                    && let Some(data) = frame.data_ref()
+                    && let Err(error) = received.add(data)
+                {
+                    return Poll::Ready(Some(Err(error)));
                 }
                 Poll::Ready(frame.map(|f| f.map_err(BodyError::from)))
             }
@@ -105,5 +141,37 @@ impl Body for LimitedBody {
             Self::Watch(from) | Self::Response { from, .. } => from.size_hint(),
             Self::Error(whole) => whole.size_hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receive(text: &str) -> Result<(), BodyError> {
+        let mut received = Received::default();
+        text.as_bytes().chunks(16 << 10).try_for_each(|data| received.add(data))
+    }
+
+    #[test]
+    fn small_response_with_many_objects_is_refused() {
+        let bomb = format!(r#"{{"items":[{}{{}}]}}"#, "{},".repeat(1 << 20));
+        let error = receive(&bomb).unwrap_err();
+        assert!(matches!(error, BodyError::TooManyValues), "{error}");
+        assert!(is_too_large(&kube::Error::Service(error.into())));
+        assert!(!is_too_large(&kube::Error::Service(BodyError::TooSlow.into())));
+    }
+
+    #[test]
+    fn honest_responses_are_received() {
+        // Five hundred objects with three managers of sixty fields each, and an annotation.
+        let fields = r#""f:app.kubernetes.io/name":{},"#.repeat(60);
+        let manager = format!(r#"{{"manager":"m","fieldsV1":{{"f:metadata":{{{fields}".":{{}}}}}}}},"#);
+        let object = format!(
+            r#"{{"metadata":{{"name":"a","annotations":{{"a":"{}"}},"managedFields":[{}null]}}}},"#,
+            "{,[".repeat(10_000),
+            manager.repeat(3)
+        );
+        assert!(receive(&format!(r#"{{"items":[{}null]}}"#, object.repeat(500))).is_ok());
     }
 }

@@ -9,7 +9,7 @@
 
 pub mod address;
 mod binding;
-mod body;
+pub mod body;
 pub mod connections;
 mod connector;
 pub mod credential;

@@ -24,7 +24,7 @@ use super::unreachable::{
 use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabelled};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
-use crate::apply::inventory::Inventory;
+use crate::apply::inventory::{Inventory, MAX_OBJECTS};
 use crate::apply::{remove, users};
 
 /// Maximum number of objects named in the status.
@@ -179,7 +179,7 @@ async fn delete_installation(
         (state.remaining, state.idle_checks) = (None, 0);
         state.remaining_on.clone_from(&cluster.uid);
     }
-    let _permit = cx.reconcile_permits.acquire(&cx.metrics).await;
+    let _permit = cx.reconcile_permits.acquire(resource.common().cluster_profile_ref.as_ref(), &cx.metrics).await;
     let failed = |error| DeletionError::Failed(knative_operator_runtime::error_text(&error));
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
@@ -222,6 +222,9 @@ async fn delete_installation(
         } else {
             lookup.inventory().await.map_err(DeletionError::Failed)?.0
         };
+        if inventory.is_too_large() {
+            return Err(DeletionError::Failed(too_many_objects()));
+        }
         let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
         released.map_err(DeletionError::Failed)?;
         let left = describe_installation(state, resource);
@@ -252,6 +255,7 @@ async fn delete_installation(
             );
             cx.events.warning(resource, "ObjectsOfUsersLeft", note);
         }
+        state.found = inventory.0.len();
         inventory.0.retain(|id, _| !remove::is_retained(id));
         if !inventory.0.is_empty() {
             cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
@@ -277,6 +281,9 @@ async fn delete_installation(
         let drains = drains.map(|pods| format!(": {pods}")).unwrap_or_default();
         publish_progress(cx, resource, state, format!("{}{more} to be deleted{drains}", named.join(", "))).await;
         return Ok(Deleted::Some);
+    }
+    if state.found > MAX_OBJECTS {
+        return Err(DeletionError::Failed(format!("{}; those found first are deleted", too_many_objects())));
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
     if let Some(left) = store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
@@ -310,6 +317,11 @@ async fn delete_installation(
             resource.component().canonical()
         )),
     })
+}
+
+/// Why the next attempt looks for objects again.
+fn too_many_objects() -> String {
+    format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource")
 }
 
 /// Reports what stays on clusters that the ClusterProfile referred to before.

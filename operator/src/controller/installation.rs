@@ -69,6 +69,9 @@ impl Installation<'_> {
         // Stored before the objects are created, so that they are found again after a crash.
         self.owned.inventory.add(changes.iter().map(|(item, _)| *item));
         self.owned.inventory.forget_obsolete_jobs(self.plan);
+        if self.owned.inventory.is_too_large() {
+            return Err(StoreError::TooLarge);
+        }
         self.store(&stored).await?;
         let stored = self.owned.inventory.clone();
 
