@@ -89,7 +89,7 @@ impl Ours {
     }
 
     fn plan(&self, resource: &Knative) -> Result<Plan, String> {
-        let version = select_version(&self.library.bundle, resource).map_err(|e| e.to_string())?;
+        let version = select_version(&self.library.bundle, resource, false).map_err(|e| e.to_string())?;
         let release = self.runtime.block_on(self.library.release(resource, &version)).map_err(|e| e.to_string())?;
         let settings = Settings { kubernetes_min_version: None };
         let rendered = objects(resource, &version, release.objects(), &settings).map_err(|e| e.to_string())?;
