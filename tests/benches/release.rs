@@ -104,7 +104,10 @@ fn main() {
             case.render(&release)
         );
     }
-    println!("select a version: {:?}", median(|| release::select_version(&library.bundle, &cases[0].resource, false).is_ok()));
+    println!(
+        "select a version: {:?}",
+        median(|| release::select_version(&library.bundle, &cases[0].resource, false).is_ok())
+    );
     println!("resident memory at the end: {} KiB", resident());
 }
 

@@ -39,8 +39,8 @@ use crate::render::plan::{Phase, Plan};
 
 /// End of the message with which an API server refuses objects in a terminating namespace.
 const IN_TERMINATING_NAMESPACE: &str = "because it is being terminated";
-/// Interval of questions about an author who lacks a permission, and of looks at what others have in
-/// the namespace: the operator watches neither.
+/// Interval of questions about an author who lacks a permission, and of looks at what others have
+/// in the namespace: the operator watches neither.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval of checks whether the namespace is gone; its watch usually reports it earlier.
 const NAMESPACE_CHECK_INTERVAL: Duration = Duration::from_millis(500);

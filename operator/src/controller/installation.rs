@@ -139,8 +139,8 @@ impl Installation<'_> {
     /// Stores inventory and version, unless the anchor has them: `stored` is the inventory in it.
     async fn store(&mut self, stored: &Inventory) -> Result<(), StoreError> {
         let OwnedAnchor { anchor, owner, inventory } = &mut self.owned;
-        // One from the future of the resource is forged, or the hub was restored: later changes of the
-        // resource must count.
+        // One from the future of the resource is forged, or the hub was restored: later changes of
+        // the resource must count.
         let is_recorded = |applied: &AppliedVersion| {
             (&applied.version, &applied.uid, &applied.asked)
                 == (&self.applied.version, &self.applied.uid, &self.applied.asked)

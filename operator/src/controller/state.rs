@@ -222,8 +222,8 @@ impl ReconcilerState {
         }
     }
 
-    /// The current status: the last written one, until the watch reports a newer one. After a restore
-    /// of the hub, whose resourceVersions may begin again, the stored one.
+    /// The current status: the last written one, until the watch reports a newer one. After a
+    /// restore of the hub, whose resourceVersions may begin again, the stored one.
     pub fn status(&self, resource: &Knative) -> KnativeStatus {
         match &self.written_status {
             Some((written_status, status))

@@ -10,8 +10,8 @@ use crate::apply::contents;
 
 impl Ownership<'_> {
     /// Reports what others have put into the namespace on the spoke, which existed before; fails if
-    /// the settings refuse that, or if the ClusterProfile referred to another cluster before, and it
-    /// may be Knative of somebody else.
+    /// the settings refuse that, or if the ClusterProfile referred to another cluster before, and
+    /// it may be Knative of somebody else.
     pub(super) async fn look_into_namespace(&self, state: &mut ReconcilerState) -> Result<(), Unclaimed> {
         let namespace = self.resource.target_namespace();
         // The Go operator installed there, or the former owner is just leaving, and nothing can be

@@ -1,6 +1,7 @@
 //! A ClusterProfile whose server becomes another cluster.
 
 use knative_operator_shared::api::KnativeStatus;
+use knative_operator_shared::label::TRIGGER;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{http, product, releases};
@@ -8,13 +9,27 @@ use serde_json::{Value, json};
 
 use super::{TEAM, event, hub, share_secret};
 use crate::owners::{PLACE, identity, state};
-use crate::support::{INSTALL, apply, condition, delete, nothing_left, ready, run, serving, status};
+use crate::support::{
+    INSTALL, apply, condition, delete, has_condition, namespace, nothing_left, ready, run, serving, status,
+};
 
 const CONFIGURATIONS: [&str; 2] = [
     "validatingwebhookconfiguration/validation.operator.knative.dev",
     "mutatingwebhookconfiguration/defaulting.operator.knative.dev",
 ];
 const FORMER: &str = "operator.knative.dev/former-clusters";
+
+/// A Deployment that is not part of an installation.
+fn theirs() -> Value {
+    let labels = json!({"app": "theirs"});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "theirs", "namespace": PLACE},
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "a", "image": "example.com/a"}]}},
+        },
+    })
+}
 
 /// The uids of the former clusters in `status`.
 fn former(status: &KnativeStatus) -> Vec<String> {
@@ -40,9 +55,17 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         ready(&hub, &resource).await?;
         let installed = state(&old, PLACE).await?;
 
+        // Knative of somebody else, which is left unchanged.
+        namespace(&new, PLACE).await?;
+        apply(&new, &theirs()).await?;
         product::status(&hub, "spoke", "True", &product::access(&new, "other")).await?;
         let uid = identity(&old).await?;
         event(&hub, "ClusterChanged", &uid).await?;
+        has_condition(&hub, &resource, "InstallSucceeded", "Occupied", "Deployment theirs").await?;
+        assert!(new.kubectl(&["get", "deployment", "controller", "-n", PLACE], "").await.is_err());
+        new.kubectl(&["delete", "namespace", PLACE, "--timeout=60s"], "").await?;
+        let trigger = format!("{TRIGGER}=1");
+        hub.kubectl(&["annotate", "knativeserving", "knative-serving", "-n", TEAM, &trigger], "").await?;
         let is_moved = |s: &KnativeStatus| {
             former(s) == [uid.as_str()] && condition(s, "Ready").is_some_and(|c| c.status == "True")
         };
