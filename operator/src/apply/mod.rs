@@ -19,6 +19,7 @@ mod managed_fields;
 pub mod observed;
 pub mod observer;
 mod ownership;
+pub mod places;
 pub mod pods;
 pub mod preserve;
 pub mod proof;
