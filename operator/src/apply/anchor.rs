@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::claim::Anchor;
 use super::inventory::Inventory;
+use super::places::{Credible, Names};
 use super::proof::Proof;
 use super::store_error::StoreError;
 use super::takeover;
@@ -122,15 +123,6 @@ impl InventoryStore {
         ObjectId::new("", "ConfigMap", &self.namespace, &self.name)
     }
 
-    /// Whether the operator or the Go operator created the namespace, as its annotations tell.
-    /// Those who may write into the namespace can't change them.
-    pub async fn has_own_namespace(&self, client: &Client) -> Result<bool, StoreError> {
-        let (created, value) = takeover::CREATED_ANNOTATION;
-        let is_own =
-            |meta: ObjectMeta| annotation(&meta, OWNER_DIGEST).is_some() || annotation(&meta, created) == Some(value);
-        Ok(self.read_namespace(client).await?.is_some_and(is_own))
-    }
-
     /// Whether the namespace is being deleted.
     pub async fn has_terminating_namespace(&self, client: &Client) -> Result<bool, StoreError> {
         Ok(self.read_namespace(client).await?.is_some_and(|meta| meta.deletion_timestamp.is_some()))
@@ -163,10 +155,17 @@ impl InventoryStore {
         Ok(found.map(Stored::of))
     }
 
-    /// The anchors of other installations of the component on the cluster, with any name and in any
-    /// namespace, and those of the Go operator: at most sixteen, and none after the first one with
-    /// a confirmed owner. And whether the store itself may exist.
-    pub async fn others(&self, client: &Client, me: &InstallationOwner) -> Result<(Vec<Anchor>, bool), StoreError> {
+    /// The anchors of other installations of the component on the cluster that count
+    /// ([`super::places`], with the ConfigMaps `local` of this hub's resources), with any name, and
+    /// those of the Go operator: at most sixteen, and none after the first one with a confirmed
+    /// owner. Those of `me` in other namespaces, too. And whether the store itself may exist.
+    pub async fn others(
+        &self,
+        client: &Client,
+        me: &InstallationOwner,
+        local: &Names,
+    ) -> Result<(Vec<Anchor>, bool), StoreError> {
+        let mut credible = Credible::of(self.component, local);
         let mut selector = ListParams::default().labels(&selector()).limit(PAGE);
         let mut may_exist = false;
         let (api, mut others) = (Api::<ConfigMap>::all(client.clone()), Vec::new());
@@ -176,22 +175,34 @@ impl InventoryStore {
                 what: "failed to list the anchors of other installations: ConfigMaps in all namespaces".to_owned(),
                 source,
             })?;
+            let is_own = |meta: &ObjectMeta| {
+                (meta.name.as_ref(), meta.namespace.as_ref()) == (Some(&self.name), Some(&self.namespace))
+            };
+            let anchors = page.items.iter().map(|map| &map.metadata);
+            credible.look(client, anchors.filter(|meta| !is_own(meta) && is_anchor(self.component, meta))).await?;
             let is_other = |meta: &ObjectMeta| {
-                let is_own = (meta.name.as_ref(), meta.namespace.as_ref()) == (Some(&self.name), Some(&self.namespace));
-                may_exist |= is_own;
-                !is_own && is_anchor(self.component, meta)
+                may_exist |= is_own(meta);
+                !is_own(meta) && is_anchor(self.component, meta) && credible.counts(meta)
             };
             let found = page.items.into_iter().map(|map| map.metadata).filter(is_other);
             // Before the page is looked at: copies of the own record must not hide the others.
-            others.extend(found.map(|meta| Anchor::of(&meta)).filter(|anchor| !anchor.is_of(me)));
+            let is_copy = |anchor: &Anchor| anchor.is_of(me) && !self.is_elsewhere(anchor, me);
+            others.extend(found.map(|meta| Anchor::of(&meta)).filter(|anchor| !is_copy(anchor)));
+            let is_other_owner = |anchor: &Anchor| anchor.is_confirmed() && !anchor.is_of(me);
             match page.metadata.continue_.filter(|next| !next.is_empty()) {
-                Some(next) if others.len() < MAX_OTHERS && !others.iter().any(Anchor::is_confirmed) => {
+                Some(next) if others.len() < MAX_OTHERS && !others.iter().any(is_other_owner) => {
                     selector = selector.continue_token(&next);
                 }
                 Some(_) => return Ok((others, true)),
                 None => return Ok((others, may_exist)),
             }
         }
+    }
+
+    /// Whether `anchor` is that of `me` in another namespace.
+    fn is_elsewhere(&self, anchor: &Anchor, me: &InstallationOwner) -> bool {
+        let names = [name::anchor(self.component, &me.name), name::inventory(self.component, &me.name)];
+        anchor.namespace != self.namespace && names.contains(&anchor.name)
     }
 
     /// Creates the ConfigMap with `owner` and `inventory`; `None` if it exists.

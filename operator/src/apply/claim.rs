@@ -47,6 +47,8 @@ pub struct Claimant {
     pub me: InstallationOwner,
     /// Whether it installed a version before, as its status tells, which only the operator writes.
     pub has_installed: bool,
+    /// Whether it did so on this very cluster.
+    pub has_installed_here: bool,
     /// Whether its own anchor, which has no record, names it, and it has the finalizer: it began to
     /// install with an earlier version.
     pub has_begun: bool,
@@ -128,6 +130,10 @@ impl Claimant {
         let mut competitors: Vec<&Anchor> = others.iter().filter(|other| !other.is_of(&self.me)).collect();
         competitors.sort_by_key(|competitor| (!competitor.is_settled(), competitor.version));
         let Some(own) = own else {
+            // Not a second time.
+            if let Some(elsewhere) = others.iter().find(|other| other.is_of(&self.me)) {
+                return Step::Wait(elsewhere.clone());
+            }
             if self.has_installed {
                 // The Go operator keeps no anchor on the local cluster, or somebody deleted it.
                 // What others create meanwhile is no installation.
@@ -138,11 +144,12 @@ impl Claimant {
                 .map_or_else(|| Step::Create(self.me.clone()), |competitor| Step::Wait((*competitor).clone()));
         };
         // All who may write ConfigMaps can forge a record, but not the time of creation.
-        let older = competitors.iter().find(|competitor| competitor.is_settled() && competitor.is_older_than(own));
+        let older = Self::older(own, &competitors);
         match &own.record {
             Record::Owner(owner) if owner.is_same(&self.me) && owner.confirmed => {
-                if let Some(older) = older {
-                    return Step::Wait((*older).clone());
+                // Nobody else can have installed it, whatever they write into ConfigMaps.
+                if let Some(older) = older.filter(|_| !self.has_installed_here) {
+                    return Step::Wait(older.clone());
                 }
                 if owner.uid == self.me.uid && owner.hub_name == self.me.hub_name && !owner.released {
                     return Step::Proceed;
@@ -173,7 +180,7 @@ impl Claimant {
                 }
             }
             Record::Owner(owner) if owner.released || self.takes_over(own, owner) => match older {
-                Some(older) => Step::Wait((*older).clone()),
+                Some(older) => Step::Wait(older.clone()),
                 None => Step::Record(self.me.replacing(owner)),
             },
             Record::Absent if self.has_installed || self.take_over.as_ref() == Some(&own.uid) => {
@@ -185,6 +192,18 @@ impl Claimant {
             Record::Absent if self.has_begun && competitors.is_empty() => self.adopt(),
             Record::Owner(_) | Record::Absent | Record::Unreadable => Step::Wait(own.clone()),
         }
+    }
+
+    /// The one of `others` that claims the installation of the own anchor without right, if the
+    /// claimant proceeds.
+    pub fn ignored<'a>(&self, own: &Anchor, others: &'a [Anchor]) -> Option<&'a Anchor> {
+        let competitors: Vec<&Anchor> = others.iter().filter(|other| !other.is_of(&self.me)).collect();
+        Self::older(own, &competitors).filter(|_| self.has_installed_here)
+    }
+
+    /// The first of `competitors` that was created before `own` and stands in its way.
+    fn older<'a>(own: &Anchor, competitors: &[&'a Anchor]) -> Option<&'a Anchor> {
+        competitors.iter().find(|competitor| competitor.is_settled() && competitor.is_older_than(own)).copied()
     }
 
     /// The claim of an anchor without an owner.

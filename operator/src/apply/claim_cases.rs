@@ -66,3 +66,30 @@ fn unreadable_and_foreign_anchors_are_left_alone() {
         assert_eq!((&rest.anchors[name].record, rest.writers()), (&record, 0));
     }
 }
+
+#[test]
+fn forged_older_record_does_not_stop_an_installation() {
+    let mut resources = vec![resource("1", "a", "a")];
+    let me = InstallationOwner { confirmed: true, ..resources[0].claimant.me.clone() };
+    let other = InstallationOwner { confirmed: true, ..resource("2", "b", "b").claimant.me };
+    for (record, has_installed_here, writers) in
+        [(Record::Owner(other.clone()), false, 0), (Record::Owner(other), true, 1), (Record::Unreadable, true, 1)]
+    {
+        resources[0].claimant.has_installed_here = has_installed_here;
+        let mut first = start(&resources, &[("a", Record::Owner(me.clone())), ("b", record.clone())]);
+        first.anchors.get_mut("a").unwrap().created = 10;
+        assert_eq!(first.at_rest(&resources).writers(), writers, "{record:?} {has_installed_here}");
+        let others = [first.anchors["b"].clone()];
+        let ignored = resources[0].claimant.ignored(&first.anchors["a"], &others);
+        assert_eq!(ignored.is_some(), has_installed_here);
+    }
+}
+
+#[test]
+fn installation_in_another_namespace_is_not_installed_a_second_time() {
+    let resources = vec![resource("1", "a", "a")];
+    let owner = InstallationOwner { confirmed: true, ..resources[0].claimant.me.clone() };
+    let mut elsewhere = start(&resources, &[("a", Record::Owner(owner))]).anchors["a"].clone();
+    elsewhere.namespace = "team".to_owned();
+    assert_eq!(resources[0].claimant.step(None, &[elsewhere.clone()]), Step::Wait(elsewhere));
+}

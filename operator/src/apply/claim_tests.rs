@@ -229,7 +229,14 @@ fn resource(hub: &str, name: &'static str, anchor: &'static str) -> Resource {
         replaced: Vec::new(),
     };
     Resource {
-        claimant: Claimant { me, has_installed: false, has_begun: false, is_abandoned: false, take_over: None },
+        claimant: Claimant {
+            me,
+            has_installed: false,
+            has_installed_here: false,
+            has_begun: false,
+            is_abandoned: false,
+            take_over: None,
+        },
         anchor,
         can_be_deleted: true,
         is_orphaning: false,

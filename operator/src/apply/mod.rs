@@ -20,6 +20,7 @@ pub mod observed;
 pub mod observer;
 mod ownership;
 mod pages;
+pub mod places;
 pub mod pods;
 pub mod preserve;
 pub mod proof;

@@ -4,6 +4,7 @@ use knative_operator_shared::api::Knative;
 
 use super::context::Context;
 use super::events::Events;
+use crate::apply::claim::Anchor;
 use crate::apply::engine::ApplyOutcome;
 use crate::apply::observed::Drift;
 use crate::object::ObjectId;
@@ -64,6 +65,17 @@ pub fn publish_left(cx: &Context, resource: &Knative, left: &[(ObjectId, &'stati
             format!("Left objects in the inventory that are not part of the installation: {}", join(left, ", ", named));
         cx.events.warning(resource, "ObjectsLeft", note);
     }
+}
+
+/// Reports `anchor`, which claims the installation of `resource` without right.
+pub fn publish_ignored(events: &Events, resource: &Knative, anchor: &Anchor) {
+    let Anchor { namespace, name, .. } = anchor;
+    let note = format!(
+        "ConfigMap {namespace}/{name} on the cluster says that {} there belongs to another owner. It is ignored, since this resource \
+         installed it; delete the ConfigMap",
+        resource.component()
+    );
+    events.warning(resource, "ClaimIgnored", note);
 }
 
 /// What happened to a repaired object.

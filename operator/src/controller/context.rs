@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, Unit};
-use knative_operator_shared::api::Knative;
+use knative_operator_shared::api::{Component, Knative};
 use kube::Client;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,8 @@ use super::events::Events;
 use super::profiles::ClusterProfiles;
 use super::registry::Registry;
 use super::render_cache::RenderCache;
+use super::state::Cluster;
+use crate::apply::places::Names;
 use crate::cluster::connections::Connections;
 use crate::cluster::provider::ProviderFile;
 use crate::metrics::Metrics;
@@ -74,6 +76,13 @@ impl Context {
     /// Whether the ClusterProfiles of `namespace` may be used.
     pub fn permits_profiles_of(&self, namespace: &str) -> bool {
         self.profile_namespaces.is_empty() || self.profile_namespaces.iter().any(|permitted| permitted == namespace)
+    }
+
+    /// The ConfigMaps with the inventories of the resources of `component` that install on
+    /// `cluster`, if it may be the hub itself.
+    pub fn local_inventories(&self, component: Component, cluster: &Cluster) -> Names {
+        let is_hub = cluster.uid.as_deref().is_none_or(|uid| uid == self.hub_identity.uid);
+        if is_hub { self.registry.local_inventories(component) } else { Names::new() }
     }
 
     /// `resource` as an owner, since now.

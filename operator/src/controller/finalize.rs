@@ -213,7 +213,7 @@ async fn delete_installation(
         return Err(DeletionError::Failed(why));
     }
     let proof = installed::proof(resource, &store, stored.as_ref(), me, has_installed);
-    let lookup = Lookup { cx, desired, client: &cluster.client, store: &store, stored: stored.as_ref(), proof: &proof };
+    let lookup = Lookup { cx, desired, cluster: &cluster, store: &store, stored: stored.as_ref(), proof: &proof };
     let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
     if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)? {
         // On a spoke, the objects belong to the anchor, which stays.

@@ -3,12 +3,11 @@
 
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
-use kube::Client;
 
 use super::context::Context;
 use super::desired::Desired;
 use super::go_inventory::go_operator_inventory;
-use super::state::OwnedAnchor;
+use super::state::{Cluster, OwnedAnchor};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::inventory::Inventory;
@@ -49,8 +48,8 @@ pub struct Lookup<'a> {
     pub cx: &'a Context,
     /// The resource.
     pub desired: &'a Desired,
-    /// Client of its cluster.
-    pub client: &'a Client,
+    /// Its cluster.
+    pub cluster: &'a Cluster,
     /// Its anchor.
     pub store: &'a InventoryStore,
     /// The anchor as it was read.
@@ -83,10 +82,12 @@ impl Lookup<'_> {
     /// The objects that show the proof. The record of the installation is gone: somebody deleted
     /// it, or the namespace with it.
     async fn found(&self) -> Result<(Inventory, String), String> {
-        let Self { cx, desired, client, store, .. } = *self;
+        let Self { cx, desired, cluster, store, .. } = *self;
+        let client = &cluster.client;
         let (resource, me) = (&*desired.resource, cx.owner(&desired.resource));
         // What has no mark may be of another owner.
-        let (others, _) = store.others(client, &me).await.map_err(|error| error_text(&error))?;
+        let local = cx.local_inventories(resource.component(), cluster);
+        let (others, _) = store.others(client, &me, &local).await.map_err(|error| error_text(&error))?;
         let proof = Proof { unmarked: self.proof.unmarked && others.is_empty(), ..self.proof.clone() };
         let Swept { mut inventory, unknown } = sweep(client, &proof).await?;
         if !store.is_remote()

@@ -81,15 +81,23 @@ pub fn has_installed(resource: &Knative, cluster: &Cluster) -> bool {
     resource.has_installed() && !is_elsewhere
 }
 
-/// Where installations of `resource` are left, besides the cluster with the uid `now`.
-fn former(resource: &Knative, status: &KnativeStatus, now: Option<&str>) -> Vec<FormerCluster> {
+/// Whether the status of `resource` says that it installed something on the cluster with the uid
+/// `now`.
+pub fn has_installed_on(resource: &Knative, now: Option<&str>) -> bool {
+    let recorded = resource.status().and_then(|status| status.annotations.get(CLUSTER_UID));
+    resource.has_installed() && recorded.is_some_and(|uid| now == Some(uid))
+}
+
+/// Where installations of `resource`, which is in `namespace` of the cluster in the status, are
+/// left, besides the cluster with the uid `now`.
+fn former(resource: &Knative, namespace: &str, status: &KnativeStatus, now: Option<&str>) -> Vec<FormerCluster> {
     let mut all = recorded(status);
     if let Some((uid, version)) = left(resource, status, now) {
         let time = Timestamp::now();
         all.push(FormerCluster {
             uid: uid.to_owned(),
             version: version.map(str::to_owned),
-            namespace: resource.target_namespace().to_owned(),
+            namespace: namespace.to_owned(),
             left: time.round(Unit::Second).unwrap_or(time).to_string(),
         });
     }
@@ -100,7 +108,7 @@ fn former(resource: &Knative, status: &KnativeStatus, now: Option<&str>) -> Vec<
 
 /// What is left on former clusters when `resource` is deleted, for people; `None` if nothing is.
 pub fn left_behind(resource: &Knative, cluster: &Cluster) -> Option<String> {
-    let left = former(resource, resource.status()?, cluster.uid.as_deref());
+    let left = former(resource, resource.target_namespace(), resource.status()?, cluster.uid.as_deref());
     let all: Vec<String> = left.iter().map(|cluster| describe(resource, cluster)).collect();
     (!all.is_empty()).then(|| {
         format!(
@@ -118,9 +126,9 @@ fn describe(resource: &Knative, cluster: &FormerCluster) -> String {
     format!("{} {version} in namespace {namespace} of the cluster with the uid {uid}", resource.component())
 }
 
-/// The status of a resource that starts on the cluster with the uid `now`.
-fn started(resource: &Knative, status: &KnativeStatus, now: &str) -> KnativeStatus {
-    let former = former(resource, status, Some(now));
+/// The status of a resource that was in `namespace`, and starts on the cluster with the uid `now`.
+fn started(resource: &Knative, namespace: &str, status: &KnativeStatus, now: &str) -> KnativeStatus {
+    let former = former(resource, namespace, status, Some(now));
     let mut new = KnativeStatus { observed_generation: status.observed_generation, ..KnativeStatus::default() };
     new.annotations.insert(CLUSTER_UID.to_owned(), now.to_owned());
     // Strings always serialize.
@@ -139,6 +147,12 @@ fn rest(state: &mut ReconcilerState, now: Instant) -> Option<Duration> {
         return None;
     }
     Some(rest)
+}
+
+/// The namespace of the installation on the cluster that `state` knows.
+fn left_in<'r>(resource: &'r Knative, state: &ReconcilerState) -> &'r str {
+    let stays_in_own_namespace = state.stays_in_own_namespace == Some(true);
+    if stays_in_own_namespace { resource.namespace() } else { resource.target_namespace() }
 }
 
 /// If `cluster` is another one than that of the status: records what is left there, so that the
@@ -162,7 +176,8 @@ pub async fn start_over(
     if let Some(rest) = rest(state, Instant::now()) {
         return Some(Outcome { requeue: Requeue::After(rest), ..outcome });
     }
-    let new = started(resource, &effective, now);
+    let namespace = left_in(resource, state);
+    let new = started(resource, namespace, &effective, now);
     state.forget_cluster();
     if status::replace(cx, resource, state, new).await {
         state.cluster_uid.clone_from(&cluster.uid);
@@ -173,7 +188,7 @@ pub async fn start_over(
              and nothing there is watched or repaired any more",
             resource.component(),
             version.unwrap_or(PARTLY),
-            resource.target_namespace()
+            namespace
         );
         cx.events.warning(resource, "ClusterChanged", note);
         cx.metrics.orphaned(resource);
@@ -233,14 +248,43 @@ mod tests {
         let resource = Knative::Serving(KnativeServing::default());
         let mut current = status("0", Some("1.22.1"));
         for number in 1..=12 {
-            current = started(&resource, &current, &number.to_string());
+            current = started(&resource, "n", &current, &number.to_string());
             assert_eq!((current.version.clone(), &current.annotations[CLUSTER_UID]), (None, &number.to_string()));
             current.version = Some("1.22.1".to_owned());
         }
         assert_eq!(uids(&current), ["4", "5", "6", "7", "8", "9", "10", "11"]);
-        let back = started(&resource, &current, "9");
+        let back = started(&resource, "n", &current, "9");
         assert_eq!(uids(&back), ["4", "5", "6", "7", "8", "10", "11", "12"]);
         // Nothing was installed there.
-        assert_eq!(uids(&started(&resource, &back, "13")), ["4", "5", "6", "7", "8", "10", "11", "12"]);
+        assert_eq!(uids(&started(&resource, "n", &back, "13")), ["4", "5", "6", "7", "8", "10", "11", "12"]);
+    }
+
+    #[test]
+    fn namespace_of_an_installation_of_the_go_operator_is_remembered() {
+        let mut own = KnativeServing::default();
+        own.metadata.namespace = Some("team".to_owned());
+        own.spec.common.cluster_profile_ref = Some(Default::default());
+        let (own, mut state) = (Knative::Serving(own), ReconcilerState::new());
+        for (stays_in_own_namespace, namespace) in
+            [(None, "knative-serving"), (Some(false), "knative-serving"), (Some(true), "team")]
+        {
+            state.stays_in_own_namespace = stays_in_own_namespace;
+            let new = started(&own, left_in(&own, &state), &status("a", Some("1.22.1")), "b");
+            assert_eq!(recorded(&new)[0].namespace, namespace);
+        }
+    }
+
+    #[test]
+    fn installation_on_this_cluster_is_that_of_the_status() {
+        for (stored, uid, is_here) in [
+            (status("a", Some("1.22.1")), Some("a"), true),
+            (status("a", Some("1.22.1")), Some("b"), false),
+            (status("a", Some("1.22.1")), None, false),
+            (status("a", None), Some("a"), false),
+            (KnativeStatus { version: Some("1.22.1".to_owned()), ..KnativeStatus::default() }, Some("a"), false),
+        ] {
+            let resource = Knative::Serving(KnativeServing { status: Some(stored), ..KnativeServing::default() });
+            assert_eq!(has_installed_on(&resource, uid), is_here, "{uid:?}");
+        }
     }
 }

@@ -2,18 +2,18 @@
 //! operator used that.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::TAKE_OVER;
 use kube::Client;
 
 use super::context::Context;
 use super::state::ReconcilerState;
 use crate::apply::anchor::InventoryStore;
+use crate::apply::places;
 use crate::apply::store_error::StoreError;
 
-/// Sets the namespace of the installation in `resource`. Asks the cluster once, and only if the Go
-/// operator may have installed it.
+/// Sets the namespace of the installation in `resource`. Asks the cluster once.
 pub async fn resolve_namespace<'r>(
     cx: &Context,
     resource: &'r Knative,
@@ -27,15 +27,12 @@ pub async fn resolve_namespace<'r>(
     let stays_in_own_namespace = if let Some(stays_in_own_namespace) = state.stays_in_own_namespace {
         stays_in_own_namespace
     } else {
-        // Anybody who may write ConfigMaps there can create an anchor: it counts only if the
-        // resource was installed before, or if the operator created the namespace, and if there is
-        // none in the canonical namespace.
+        // Anybody who may write ConfigMaps there can create an anchor: it counts only if there is
+        // none in the canonical namespace, and if the component is installed there.
         let own_store = InventoryStore::of(&resource.clone().installed_in(own));
-        let has_installed = resource.has_installed();
-        let takes_over = resource.annotation(TAKE_OVER).is_some();
-        let stays_in_own_namespace = (has_installed || (takes_over && own_store.has_own_namespace(client).await?))
-            && own_store.exists(client).await?
-            && !InventoryStore::of(resource).exists(client).await?;
+        let stays_in_own_namespace = own_store.exists(client).await?
+            && !InventoryStore::of(resource).exists(client).await?
+            && shows(resource, &places::installed_in(client, resource.component()).await?);
         if stays_in_own_namespace {
             let canonical = resource.target_namespace();
             let note = format!(
@@ -44,11 +41,53 @@ pub async fn resolve_namespace<'r>(
             );
             cx.events.warning(resource, "NamespaceKept", note);
         }
-        // While another resource owns the installation, an annotation may still change that.
-        if stays_in_own_namespace || state.occupied.is_none() {
-            state.stays_in_own_namespace = Some(stays_in_own_namespace);
-        }
+        state.stays_in_own_namespace = Some(stays_in_own_namespace);
         stays_in_own_namespace
     };
     Ok(if stays_in_own_namespace { Cow::Owned(resource.clone().installed_in(own)) } else { Cow::Borrowed(resource) })
+}
+
+/// Whether the component is installed in the namespace of `resource`, as far as the namespaces
+/// `found` show. A deletion that was interrupted may have deleted all that shows it.
+fn shows(resource: &Knative, found: &BTreeSet<String>) -> bool {
+    found.contains(resource.namespace()) || (found.is_empty() && resource.is_terminating() && resource.has_installed())
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::KnativeServing;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn anchor_alone_does_not_show_an_installation() {
+        let resource = |is_terminating: bool, has_installed: bool| {
+            let deleted = is_terminating.then_some("2026-01-01T00:00:00Z");
+            let version = has_installed.then_some("1.22.1");
+            let found: KnativeServing = serde_json::from_value(json!({
+                "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+                "metadata": {"name": "a", "namespace": "team", "deletionTimestamp": deleted},
+                "spec": {}, "status": {"version": version},
+            }))
+            .unwrap();
+            Knative::Serving(found)
+        };
+        for (namespaces, is_terminating, has_installed, is_shown) in [
+            // The status was lost.
+            (&["team"][..], false, false, true),
+            (&["team"], true, false, true),
+            // Somebody who may write ConfigMaps there created the anchor.
+            (&[], false, true, false),
+            (&["knative-serving"], false, true, false),
+            (&["knative-serving"], true, true, false),
+            // The rest of a deletion.
+            (&[], true, true, true),
+            (&[], true, false, false),
+        ] {
+            let found = namespaces.iter().map(|name| (*name).to_owned()).collect();
+            let resource = resource(is_terminating, has_installed);
+            assert_eq!(shows(&resource, &found), is_shown, "{namespaces:?} {is_terminating} {has_installed}");
+        }
+    }
 }

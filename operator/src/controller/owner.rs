@@ -9,12 +9,12 @@ use knative_operator_shared::version::Version;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-use super::author;
 use super::context::Context;
 use super::finalizers::add_finalizer;
 use super::go_inventory::Intended;
 use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
+use super::{apply_events, author};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::{Anchor, Claimant, Record, Step};
 use crate::apply::store_error::StoreError;
@@ -111,7 +111,7 @@ impl Ownership<'_> {
             let others = match looked.take() {
                 Some(others) => others,
                 None if self.is_confirmed(own.as_ref()) => Vec::new(),
-                None => self.store.others(client, &claimant.me).await?.0,
+                None => self.others(&claimant.me).await?.0,
             };
             let step = claimant.step(own.as_ref().map(|own| &own.anchor), &others);
             if matches!(step, Step::Record(_) | Step::Proceed)
@@ -146,6 +146,9 @@ impl Ownership<'_> {
                     let Record::Owner(owner) = &stored.anchor.record else { continue };
                     let (anchor, owner) = (stored.anchor.clone(), owner.clone());
                     state.occupied = None;
+                    if let Some(ignored) = claimant.ignored(&anchor, &others) {
+                        apply_events::publish_ignored(&self.cx.events, self.resource, ignored);
+                    }
                     let owned = OwnedAnchor { anchor, owner, inventory: stored.inventory()? };
                     return Ok(Claimed { owned, is_created });
                 }
@@ -203,13 +206,19 @@ impl Ownership<'_> {
     /// The own anchor, and those of others. A resource that has installed nothing has no anchor, so
     /// its own is read only if there may be one: a first install takes one request less.
     async fn look(&self) -> Result<(Option<Stored>, Option<Vec<Anchor>>), Unclaimed> {
-        let (client, me) = (&self.cluster.client, self.cx.owner(self.resource));
-        let (others, may_exist) = self.store.others(client, &me).await?;
+        let client = &self.cluster.client;
+        let (others, may_exist) = self.others(&self.cx.owner(self.resource)).await?;
         let is_new = !self.resource.has_installed() && !self.has_finalizer() && others.is_empty();
         let own = if is_new && !may_exist { None } else { self.store.load(client).await? };
         // An own record that is not confirmed counts only beside others that are listed after it.
         let is_settled = own.is_none() || self.is_confirmed(own.as_ref());
         Ok((own, is_settled.then_some(others)))
+    }
+
+    /// The anchors of others, and whether the own one may exist.
+    async fn others(&self, me: &InstallationOwner) -> Result<(Vec<Anchor>, bool), StoreError> {
+        let local = self.cx.local_inventories(self.resource.component(), self.cluster);
+        self.store.others(&self.cluster.client, me, &local).await
     }
 
     fn has_finalizer(&self) -> bool {
@@ -220,6 +229,7 @@ impl Ownership<'_> {
     fn claimant(&self, own: Option<&Stored>) -> Claimant {
         let take_over = self.resource.annotation(TAKE_OVER).map(str::to_owned);
         let has_installed = self.resource.has_installed();
+        let has_installed_here = moved::has_installed_on(self.resource, self.cluster.uid.as_deref());
         // The finalizer may be of the installation on another cluster.
         let is_first = !moved::has_former(self.resource);
         let has_begun = is_first && self.has_finalizer() && own.is_some_and(|own| own.names(self.resource));
@@ -227,7 +237,8 @@ impl Ownership<'_> {
             Record::Owner(recorded) => is_abandoned(self.cx, recorded),
             Record::Absent | Record::Unreadable => false,
         });
-        Claimant { me: self.cx.owner(self.resource), has_installed, has_begun, is_abandoned, take_over }
+        let me = self.cx.owner(self.resource);
+        Claimant { me, has_installed, has_installed_here, has_begun, is_abandoned, take_over }
     }
 
     /// Whether `own` needs no look at others.
@@ -256,13 +267,16 @@ impl Ownership<'_> {
         let id = ObjectId::new("", "ConfigMap", &anchor.namespace, &anchor.name);
         if state.observer.is_none() || state.occupied.as_ref().is_none_or(|occupied| occupied.by != id) {
             // Nothing else is watched from now on.
-            state.observer = None;
-            state.planned = None;
+            (state.observer, state.planned) = (None, None);
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
             let kind = Kind { resource, namespaced: true };
             let observer = state.observer_on(self.cx.poll_interval, self.cluster, self.resource);
             observer.watch_one(&kind, &anchor.namespace, &anchor.name);
             self.tell_owner(anchor);
+        }
+        if anchor.namespace == self.resource.namespace() && id != self.store.id() {
+            // The installation may have to stay there.
+            state.stays_in_own_namespace = None;
         }
         let message = self.describe(anchor);
         state.occupied = Some(Occupied { by: id, at: Instant::now(), message: message.clone() });
@@ -303,6 +317,12 @@ impl Ownership<'_> {
                     owner.name
                 )
             }
+            Record::Owner(owner) if !is_own && owner.is_same(&self.cx.owner(self.resource)) => format!(
+                "{component} is installed in namespace {} of this cluster already, as {id} shows, and not a second time in namespace {}. \
+                 Create the resource as it was, and delete it to uninstall there",
+                anchor.namespace,
+                self.resource.target_namespace()
+            ),
             Record::Owner(owner) if is_abandoned(self.cx, owner) => {
                 let way = if is_own { format!(", or: {}", annotate(&anchor.uid)) } else { String::new() };
                 format!(

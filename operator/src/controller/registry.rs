@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use knative_operator_shared::api::Knative;
+use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::name;
 
+use crate::apply::places::Names;
 use crate::object::ResourceKey;
 
 /// All custom resources.
@@ -80,6 +82,16 @@ impl Registry {
     /// Whether the resources of all components were listed.
     pub fn is_listed(&self) -> bool {
         self.is_listed.load(Ordering::Relaxed)
+    }
+
+    /// The ConfigMaps with the inventories of the resources of `component` for the hub itself.
+    pub fn local_inventories(&self, component: Component) -> Names {
+        let resources = self.resources.read().unwrap_or_else(PoisonError::into_inner);
+        let is_local = |(key, resource): &(&ResourceKey, &Arc<Knative>)| {
+            key.component == component && resource.common().cluster_profile_ref.is_none()
+        };
+        let names = resources.iter().filter(is_local).map(|(key, _)| key);
+        names.map(|key| (key.namespace.clone(), name::inventory(component, &key.name))).collect()
     }
 
     /// Whether any resource has the same target cluster as `resource`.
