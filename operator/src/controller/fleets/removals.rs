@@ -47,7 +47,7 @@ pub async fn advance(
     is_approved: impl Fn(&str) -> bool,
 ) -> Removals {
     let Installed { children, unselected, held } = *installed;
-    let leaving = leaving(children, &unselected.leaving, state);
+    let leaving = leaving(children, &unselected.leaving, fleet.spec.rollout.paused, state);
     let removal = &fleet.spec.removal;
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
     let before = status.removals.clone().unwrap_or_default();
@@ -73,9 +73,10 @@ pub async fn advance(
 fn leaving(
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
+    is_paused: bool,
     state: &mut FleetState,
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
-    let observed = state.observe_leaving(clusters);
+    let observed = state.observe_leaving(clusters, is_paused);
     let leaving = |cluster: &ClusterProfileReference| {
         let own = children.own.iter().filter(|((of, _), resource)| of == cluster && !resource.is_terminating());
         let times: Option<Vec<Timestamp>> = own.map(|(_, resource)| left_at(resource)).collect();
