@@ -256,6 +256,7 @@ mod tests {
             component: Component::Serving,
             owner: String::new(),
             unmarked: false,
+            unlabelled: false,
         };
         let (found, is_complete) = list(&client, &proof, &resource).await.unwrap();
         assert_eq!((found.len(), is_complete), (6000, true));

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use jiff::SignedDuration;
 
 use super::gone::Gone;
+use super::member::HubFault;
 use super::model::World;
 use super::timer::Timers;
 
@@ -77,7 +78,8 @@ impl World {
                 self.observe_truth();
             }
             Action::HubFault(index, fault) => {
-                self.members[index % count].hub_fault = fault.then(|| "no credential".to_owned());
+                self.members[index % count].hub_fault =
+                    fault.then(|| HubFault { message: "the plugin failed".to_owned(), is_common: true });
                 self.observe_truth();
             }
             Action::Break(index, true) => {
@@ -95,7 +97,8 @@ impl World {
                 if !self.contents.relabeled.remove(&name) {
                     self.contents.relabeled.insert(name);
                 }
-                self.truth[index % count].supersede();
+                let soak = self.stages.settings()[self.stage(index % count)].min_ready;
+                self.truth[index % count].supersede(soak);
                 self.observe_truth();
             }
             Action::Leave(index, true) => self.go(index % count, Gone::Left),

@@ -12,7 +12,7 @@ use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
-use super::member::Applied;
+use super::member::{Applied, HubFault};
 use super::template::Record;
 
 /// Length of the digest of the content that version 0.2.0 and earlier ones recorded.
@@ -84,18 +84,22 @@ pub fn unreachable(resource: &Knative) -> Option<String> {
 }
 
 /// The fault of the hub that hides the state of the cluster of `resource`, if its status has one.
-pub fn hub_fault(resource: &Knative) -> Option<String> {
-    let reasons = [
+pub fn hub_fault(resource: &Knative) -> Option<HubFault> {
+    let common = [
         Reason::MulticlusterDisabled,
         Reason::AccessProviderNotConfigured,
         Reason::AccessProviderFailed,
+        Reason::ClusterProviderClosed,
+    ];
+    let of_one = [
         Reason::ClusterProfileUnavailable,
         Reason::CredentialNotBound,
         Reason::RemoteClientCreationFailed,
         Reason::RemoteClusterUnauthorized,
-        Reason::ClusterProviderClosed,
     ];
-    unresolved(resource, &reasons)
+    let fault = |is_common| move |message| HubFault { message, is_common };
+    let found = unresolved(resource, &common).map(fault(true));
+    found.or_else(|| unresolved(resource, &of_one).map(fault(false)))
 }
 
 /// The message of `resource` about its cluster, if it is not resolved for one of `reasons`.
@@ -267,5 +271,7 @@ mod tests {
             assert_eq!(is(reason), (false, true), "{reason}");
         }
         assert_eq!(is("ClusterProfileNotFound"), (false, false));
+        let is_common = |reason: &str| hub_fault(&with(reason)).is_some_and(|fault| fault.is_common);
+        assert!(is_common("AccessProviderFailed") && !is_common("CredentialNotBound"));
     }
 }

@@ -95,7 +95,13 @@ fn progressing<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, w
                 0 => String::new(),
                 kept => format!("; clusters that had no revision before keep it: {kept}"),
             };
-            let message = format!("The rollout of revision {update} failed and was rolled back{kept}; change the spec");
+            let failed = input.members.iter().filter(|member| rollback::failure(member, input).is_some()).count();
+            let failed = match failed {
+                0 => String::new(),
+                failed => format!("; clusters that are not Ready after it, in status.attention: {failed}"),
+            };
+            let message =
+                format!("The rollout of revision {update} failed and was rolled back{kept}{failed}; change the spec");
             return (type_, false, "RolledBack", message);
         }
         if input.is_rolling_out() && status.current_revision.as_deref() != Some(update) {
@@ -169,7 +175,9 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
             type_,
             true,
             "Paused",
-            format!("spec.rollout.paused is true; these clusters left the fleet: {clusters}{stay}"),
+            format!(
+                "spec.rollout.paused is true, so clusters that left the fleet stay: {clusters}; after the pause, their grace period starts again{stay}"
+            ),
         );
     }
     let until = leavers.decision.until.map(|until| format!(" at {until} or later")).unwrap_or_default();
@@ -196,7 +204,10 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
             format!("{count} clusters would leave the fleet, and not more than {limit} may within 24 hours: {clusters}")
         }
     };
-    let fix = format!("correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal");
+    let fix = format!(
+        "correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal, which removes at once \
+         those whose grace period is over"
+    );
     ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}"))
 }
 

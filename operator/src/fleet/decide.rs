@@ -43,12 +43,19 @@ impl<C: Contents> Input<'_, C> {
             // One that is gone may still be in progress.
             let is_unknown = member.gone.is_some() && matches!(progress, Progress::Waiting(..));
             report.others += usize::from(is_unknown || self.other_in_progress(member).is_some());
+            report.failed += usize::from(rollback::failure(member, self).is_some());
             match progress {
                 Progress::Pending => report.pending += 1,
                 Progress::Deferred(_) => report.deferred += 1,
-                Progress::Updating(_) => report.updating += 1,
+                Progress::Updating(_) => {
+                    report.updating += 1;
+                    report.failed += usize::from(member.former_failure(&self.target(member)).is_some());
+                }
                 Progress::Updated => report.updated += 1,
-                Progress::Failed(..) => report.failed += 1,
+                Progress::Failed(..) => {
+                    report.failed += 1;
+                    report.broken += usize::from(!progress.is_refused());
+                }
                 Progress::Waiting(..) => report.waiting += 1,
                 Progress::Conflict(_) => {}
             }

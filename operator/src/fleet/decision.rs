@@ -72,8 +72,12 @@ pub struct StageReport {
     pub updating: usize,
     /// Number of clusters on which another revision is being installed.
     pub others: usize,
-    /// Number of clusters that failed.
+    /// Number of clusters that failed. Those that failed before the last change of the fleet count
+    /// until they are updated.
     pub failed: usize,
+    /// Number of those among them that failed since, without those with refused writes: what shows
+    /// that the revision doesn't work.
+    pub broken: usize,
     /// Number of clusters that were not healthy when it was their turn.
     pub deferred: usize,
     /// Number of clusters that have another revision, and can be updated.
@@ -101,6 +105,11 @@ impl<C: Contents> Input<'_, C> {
     /// Whether the update revision is being rolled out, for the first time or after another one.
     pub fn is_rolling_out(&self) -> bool {
         self.current != Some(self.update)
+    }
+
+    /// Whether the update revision failed and is rolled back.
+    pub fn is_rolling_back(&self) -> bool {
+        self.has_failed && self.is_rolling_out()
     }
 
     /// What the progress of `member` depends on.

@@ -7,7 +7,7 @@ use super::adversary::Action;
 use super::member::Change;
 use super::model::World;
 use super::outcome::Outcome;
-use super::progress::Progress;
+use super::progress::{HUB_FAULT, Progress};
 use super::truth::DEADLINE;
 
 /// A canary, and a stage after it.
@@ -126,6 +126,22 @@ fn fault_of_the_hub_fails_nothing() {
 }
 
 #[test]
+fn stage_waits_for_a_cluster_that_a_fault_of_the_hub_hides() {
+    let mut world = World::new(&CANARY, &[0, 0, 1], OnFailure::Pause);
+    world.act(&Action::HubFault(0, true));
+    world.settle();
+    for _ in 0..5 {
+        pass(&mut world, DEADLINE);
+    }
+    assert!(is_started(&world, 1) && !is_started(&world, 0) && !is_started(&world, 2));
+    assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, _) if reason == HUB_FAULT));
+    // A ClusterProfile without credential blocks nobody.
+    world.members[0].hub_fault.as_mut().unwrap().is_common = false;
+    world.settle();
+    assert!(matches!(world.decide().progress[0], Progress::Deferred(_)) && is_started(&world, 2));
+}
+
+#[test]
 fn cluster_that_was_not_ready_before_is_deferred() {
     let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Rollback);
     world.settle();
@@ -231,7 +247,7 @@ fn content_by_other_labels_is_another_update() {
     world.act(&Action::Relabel(0));
     world.settle();
     pass(&mut world, DEADLINE);
-    assert!(matches!(world.decide().progress[0], Progress::Deferred(_)), "it was not Ready before the other content");
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)), "it was new, not broken, before");
     assert!(!is_started(&world, 1));
 }
 
@@ -240,6 +256,7 @@ fn cluster_that_was_not_ready_before_did_not_fail_by_an_update_that_was_replaced
     // One cluster may fail.
     let mut world = World::new(&[(1, 1, 0, false), (1, 0, 0, false)], &[0, 1], OnFailure::Pause);
     world.settle();
+    (0..3).for_each(|_| pass(&mut world, 1));
     world.act(&Action::Break(0, true));
     world.act(&Action::Edit("b"));
     world.settle();
@@ -250,7 +267,24 @@ fn cluster_that_was_not_ready_before_did_not_fail_by_an_update_that_was_replaced
     world.act(&Action::Edit("b"));
     pass(&mut world, DEADLINE);
     assert!(matches!(world.decide().progress[0], Progress::Deferred(_)));
-    assert!(!is_started(&world, 1));
+    assert_eq!(world.members[1].children[0].applied.as_ref().unwrap().revision, "a");
+}
+
+#[test]
+fn update_that_replaces_another_one_fails_for_what_that_one_broke() {
+    let mut world = World::new(&[(1, 0, 60, false)], &[0, 0], OnFailure::Pause);
+    world.settle();
+    (0..5).for_each(|_| pass(&mut world, 60));
+    assert_eq!(world.current.as_deref(), Some("a"));
+    world.act(&Action::Edit("d"));
+    world.settle();
+    world.act(&Action::Break(0, true));
+    pass(&mut world, DEADLINE / 2);
+    world.act(&Action::Edit("b"));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)), "it was Ready before both");
+    assert_eq!(world.members[1].children[0].applied.as_ref().unwrap().revision, "a");
 }
 
 #[test]

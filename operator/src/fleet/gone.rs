@@ -8,7 +8,7 @@ use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 use knative_operator_shared::fleet::stage::Stages;
 
-use super::decision::{Decision, Input};
+use super::decision::Input;
 use super::member::{Applied, Contents, Member};
 use super::outcome::Outcome;
 use super::progress::Progress;
@@ -65,9 +65,11 @@ impl Member {
         }
     }
 
-    /// Whether it counts in the rollout of `update` after `current`: always, unless it is gone.
+    /// Whether it counts in the rollout of `update` after `current`. One that is gone does if its
+    /// update has not ended, or failed.
     pub fn counts(&self, update: &str, current: Option<&str>, contents: &impl Contents) -> bool {
-        self.gone.is_none() || self.is_begun(update, current, contents)
+        let has_succeeded = || self.of_update(update).all(|applied| applied.outcome == Some(Outcome::Succeeded));
+        self.gone.is_none() || self.is_begun(update, current, contents) && !has_succeeded()
     }
 
     /// The resources that were written for `update`, or all if its content has another name.
@@ -82,21 +84,15 @@ impl Member {
         if let Some(reason) = self.of_update(update).find_map(Applied::failure) {
             return Progress::Failed(reason.to_owned(), format!("{}; {FIX}", gone.message()));
         }
-        if self.of_update(update).all(|applied| applied.outcome == Some(Outcome::Succeeded)) {
-            return Progress::Updated;
-        }
         Progress::Waiting(gone.reason().to_owned(), format!("{}, or the revision changes; {FIX}", gone.message()))
     }
 }
 
 impl<C: Contents> Input<'_, C> {
     /// Clusters that are gone and keep their resources until the rollout ends.
-    pub fn held(&self, decision: &Decision) -> BTreeSet<ClusterProfileReference> {
-        let is_held = |member: &Member, progress: &Progress| {
-            member.gone.is_some() && !self.has_failed && *progress != Progress::Updated
-        };
-        let all = self.members.iter().zip(&decision.progress).filter(|(member, progress)| is_held(member, progress));
-        all.map(|(member, _)| member.cluster.clone()).collect()
+    pub fn held(&self) -> BTreeSet<ClusterProfileReference> {
+        let held = self.members.iter().filter(|member| member.gone.is_some() && !self.has_failed);
+        held.map(|member| member.cluster.clone()).collect()
     }
 }
 

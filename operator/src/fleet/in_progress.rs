@@ -93,8 +93,10 @@ impl<C: Contents> Input<'_, C> {
             return None;
         }
         let (reason, _) = member.not_ready().unwrap_or_default();
-        // The update is not what broke a cluster that was not Ready before.
-        member.was_all_ready().then_some(Outcome::Failed { generation: self.generation, reason })
+        // The update is not what broke a cluster that was not Ready before; but a rollback has failed
+        // if it isn't after it.
+        let has_failed = member.was_all_ready() || self.is_rolling_back();
+        has_failed.then_some(Outcome::Failed { generation: self.generation, reason })
     }
 
     /// Whether `member` has failed, and is Ready since the rollout is complete. During the rollout,

@@ -22,9 +22,10 @@ impl World {
             // What nobody observes has not failed.
             if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
                 truth.not_ready = None;
-                // After the rollout, it has recovered when it was Ready for as long as an update.
+                // After the rollout, and after a change of the fleet, it has recovered when it was Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
-                truth.failed &= !(is_complete && truth.ready.is_some_and(|since| now - since >= soak));
+                let may_recover = is_complete || truth.is_forgiven;
+                truth.failed &= !(may_recover && truth.ready.is_some_and(|since| now - since >= soak));
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
                 let is_late = now - since >= SignedDuration::from_secs(DEADLINE);
@@ -90,9 +91,15 @@ impl World {
         if self.is_begun(index) { begun } else { self.members[index].stage }
     }
 
-    /// The clusters that count in a stage. Those that are gone do if the update was begun.
+    /// The clusters that count in a stage. Those that are gone do if their update has not ended, or
+    /// failed.
     fn of_stage(&self, stage: usize) -> impl Iterator<Item = (usize, &Member)> {
-        let counts = |index: usize| !self.gone.contains_key(&index) || self.is_begun(index);
+        let has_succeeded = move |index: usize| {
+            let truth = &self.truth[index];
+            truth.soaked >= self.stages.settings()[stage].min_ready && !truth.failed
+        };
+        let counts =
+            move |index: usize| !self.gone.contains_key(&index) || self.is_begun(index) && !has_succeeded(index);
         self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 
@@ -117,6 +124,13 @@ impl World {
             let truth = &self.truth[index];
             let is_written = truth.revision == self.update && member.is_touched(self.update, None, &self.contents);
             if !is_written {
+                let is_hidden =
+                    member.hub_fault.as_ref().is_some_and(|fault| fault.is_common) && member.unavailable.is_none();
+                let has_update = member.has(self.update, &self.contents);
+                assert!(
+                    !is_hidden || has_update,
+                    "the next stage was begun although a fault of the hub hides cluster {index}"
+                );
                 proven += usize::from(member.has(self.update, &self.contents));
                 continue;
             }

@@ -23,13 +23,23 @@ pub struct Member {
     /// Why it can't be updated now: its ClusterProfile is not healthy, or it is unreachable.
     pub unavailable: Option<String>,
     /// The fault of the hub that hides its state, such as a credential plugin that fails.
-    pub hub_fault: Option<String>,
+    pub hub_fault: Option<HubFault>,
     /// How long it has been in its state.
     pub elapsed: Elapsed,
     /// Why the API server refused a write for a revision.
     pub refused: Option<Refused>,
     /// Its resources, one for each component that any revision in use has.
     pub children: Vec<Child>,
+}
+
+/// A fault of the hub that hides the state of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubFault {
+    /// What is wrong.
+    pub message: String,
+    /// Whether it is a fault of the hub for all clusters, such as a credential plugin that fails, and
+    /// not of one ClusterProfile or its credential.
+    pub is_common: bool,
 }
 
 /// A write that the API server refused.
@@ -300,14 +310,15 @@ impl Member {
     }
 
     /// Whether it was Ready before the update to `revision` that is in progress, or is now if none
-    /// is. The operator may have stopped after it wrote one of the resources. Another content, by
-    /// other labels of the cluster, is another update.
+    /// is. The operator may have stopped after it wrote one of the resources. If it was Ready before
+    /// another update, which this one replaces before its end, that is what counts.
     fn was_ready(&self, revision: &str, contents: &impl Contents) -> bool {
         let started = self.children.iter().filter_map(|child| {
-            let (applied, wanted) = (child.applied.as_ref()?, self.wanted(child, revision, contents)?);
+            let (applied, wanted) = (child.applied.as_ref()?, self.wanted(child, revision, contents));
+            let is_content = wanted.is_some_and(|wanted| wanted.content == applied.content);
             match applied.outcome {
                 Some(Outcome::Progressing { was_ready }) => {
-                    (applied.revision == revision && applied.content == wanted.content).then_some(was_ready)
+                    (was_ready || applied.revision == revision && is_content).then_some(was_ready)
                 }
                 _ => None,
             }

@@ -40,6 +40,8 @@ pub mod progress;
 #[cfg(test)]
 mod properties;
 pub mod removal;
+#[cfg(test)]
+mod resumed;
 pub mod revision;
 mod rollback;
 mod rollout;

@@ -5,10 +5,12 @@
 use jiff::SignedDuration;
 use knative_operator_shared::fleet::stage::StageSettings;
 
-use super::member::{Applied, Contents, Member};
+use super::member::{Applied, Child, Contents, HubFault, Member};
 use super::outcome::Outcome;
 use super::timer::Phase;
 
+/// Reason of a cluster that a fault of the hub hides.
+pub const HUB_FAULT: &str = "HubFault";
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";
 /// Why a cluster waits whose resources are deleted.
@@ -92,6 +94,14 @@ impl Member {
         Outcome::Progressing { was_ready: own().all(was_ready) }
     }
 
+    /// The reason for which the update failed before the last change of the fleet, if it did and is
+    /// observed again.
+    pub fn former_failure(&self, target: &Target<'_, impl Contents>) -> Option<&str> {
+        let has_all = self.has(target.revision, target.contents);
+        let mut own = self.applied().filter(|applied| applied.revision == target.revision || has_all);
+        own.find_map(Applied::failure)
+    }
+
     /// Why it is not Ready: reason and message.
     pub fn not_ready(&self) -> Option<(String, String)> {
         let unreachable = self.unavailable.as_ref().map(|why| ("Unreachable".to_owned(), why.clone()));
@@ -104,7 +114,13 @@ impl Member {
         if let Some(gone) = self.gone {
             return self.recorded_progress(gone, revision);
         }
-        if let Some(other) = self.children.iter().find_map(|child| child.conflict.as_ref()) {
+        // Others may have a component that the fleet has dropped.
+        let is_wanted = |child: &&Child| {
+            let of = |revision| contents.of(revision, &self.cluster, child.component).is_some();
+            child.applied.is_some() || of(revision) || current.is_some_and(of)
+        };
+        let conflict = self.children.iter().filter(is_wanted).find_map(|child| child.conflict.as_ref());
+        if let Some(other) = conflict {
             return Progress::Conflict(other.clone());
         }
         let has_all = self.has(revision, contents);
@@ -117,14 +133,18 @@ impl Member {
             || is_terminating && self.is_touched(revision, current, contents) && self.has_content(revision, contents);
         if !self.is_started(revision, current, contents) && !is_observed {
             // Nothing can be written before it is gone.
-            let is_waiting = is_terminating && !has_all && self.writes(revision, contents).is_empty();
-            let terminating = is_waiting.then(|| TERMINATING.to_owned());
-            let unavailable = self.unavailable.as_ref().or(self.hub_fault.as_ref()).or(terminating.as_ref());
-            return match (unavailable, has_all, refused) {
+            let is_waiting = is_terminating && self.writes(revision, contents).is_empty();
+            return match (&self.unavailable, &self.hub_fault, refused) {
                 (_, _, Some(refused)) => refused,
-                (_, true, _) => Progress::Updated,
-                (Some(why), false, _) => Progress::Deferred(why.clone()),
-                (None, false, _) => Progress::Pending,
+                _ if has_all => Progress::Updated,
+                (Some(why), ..) => Progress::Deferred(why.clone()),
+                // It is nobody's deferral: the next stage would start with what happens to work.
+                (None, Some(HubFault { message, is_common: true }), _) => {
+                    Progress::Waiting(HUB_FAULT.to_owned(), message.clone())
+                }
+                (None, Some(HubFault { message, .. }), _) => Progress::Deferred(message.clone()),
+                (None, None, _) if is_waiting => Progress::Deferred(TERMINATING.to_owned()),
+                (None, None, _) => Progress::Pending,
             };
         }
         match self.outcome(target) {

@@ -4,11 +4,11 @@
 //! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
 //! and observed; within 24 hours, a limited number is, or an approved set; while the rollout is
-//! paused, none. A cluster that counts in a rollout stays until it ends.
+//! paused, none, and the observation starts again after it. A cluster that counts in a rollout stays until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{RecentRemoval, RemovalStatus};
@@ -143,6 +143,7 @@ impl RemovalInput<'_> {
         let is_approved = rest.values().all(|leaving| leaving.since.is_some()) && is_approved(&name);
         if !rest.is_empty() && !is_within && !is_approved {
             decision.blocked = Some((name, limit));
+            decision.wake = self.next_limit();
         }
         let mut started = Vec::new();
         for (cluster, leaving) in leaving {
@@ -155,8 +156,7 @@ impl RemovalInput<'_> {
             }
             let Some(since) = leaving.since else { continue };
             let left = self.left(since, leaving.observed);
-            let until = since.saturating_add(self.grace).unwrap_or(Timestamp::MAX);
-            decision.until = decision.until.into_iter().chain([until]).min();
+            decision.until = decision.until.into_iter().chain([self.until(since, left)]).min();
             if !left.is_positive() && !self.is_paused {
                 decision.remove.insert(cluster.clone());
                 started.extend((!is_allowed(leaving)).then_some(since));
@@ -175,6 +175,23 @@ impl RemovalInput<'_> {
     /// How long a cluster that left at `since` is still kept.
     fn left(&self, since: Timestamp, observed: SignedDuration) -> SignedDuration {
         (self.grace - self.now.duration_since(since)).max(self.grace.min(MAX_OBSERVED) - observed)
+    }
+
+    /// When a cluster that left at `since` and is kept for the time `left` is removed. The observation
+    /// may have started later, which is rounded: this time is in the status.
+    fn until(&self, since: Timestamp, left: SignedDuration) -> Timestamp {
+        let recorded = since.saturating_add(self.grace).unwrap_or(Timestamp::MAX);
+        let observed = self.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+        let minute = TimestampRound::new().smallest(Unit::Minute).mode(RoundMode::Ceil);
+        let is_later = observed.duration_since(recorded) > SignedDuration::from_secs(1);
+        if is_later { observed.round(minute).unwrap_or(observed) } else { recorded }
+    }
+
+    /// Time until the oldest removal doesn't count any more.
+    fn next_limit(&self) -> Option<SignedDuration> {
+        let times = self.record.recent.iter().filter_map(|removal| removal.time.parse::<Timestamp>().ok());
+        let left = times.map(|time| WINDOW - self.now.duration_since(time));
+        left.filter(SignedDuration::is_positive).min()
     }
 
     /// Number of clusters that may leave within a day, of which `recent` have left.

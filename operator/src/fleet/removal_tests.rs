@@ -93,6 +93,27 @@ fn number_of_removals_is_limited() {
 }
 
 #[test]
+fn removal_that_waits_for_the_limit_of_a_day_wakes_by_itself() {
+    let mut case = Case::new(leaving(1, 0, HOUR), 9);
+    case.record.recent = vec![RecentRemoval { time: at(-22 * HOUR).to_string(), clusters: 1 }];
+    let decision = case.decide();
+    assert!(decision.blocked.is_some());
+    assert_eq!(decision.wake, Some(SignedDuration::from_hours(1)));
+    case.now = 2 * HOUR;
+    assert_eq!(case.decide().remove.len(), 1);
+}
+
+#[test]
+fn cluster_that_left_during_a_pause_is_kept_for_another_grace_period() {
+    // It left long ago, and the pause just ended.
+    let mut case = Case::new(leaving(1, 0, 0), 9);
+    case.now = 100 * HOUR;
+    let decision = case.decide();
+    assert!(decision.remove.is_empty() && decision.until >= Some(at(101 * HOUR)), "{decision:?}");
+    assert_eq!(decision.wake, Some(SignedDuration::from_hours(1)));
+}
+
+#[test]
 fn cluster_that_counts_in_a_rollout_stays() {
     let mut case = Case::new(leaving(2, 0, HOUR), 98);
     case.held = BTreeSet::from([cluster(0)]);

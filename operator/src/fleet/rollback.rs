@@ -85,6 +85,19 @@ fn is_finished<C: Contents>(member: &Member, progress: &Progress, input: &Input<
     member.is_ready() || !matches!(progress, Progress::Updating(_)) || applied(member).any(has_failed)
 }
 
+/// Why a member is not Ready in the revision that it returned to, or had during the rollback: reason
+/// and message.
+pub fn failure<C: Contents>(member: &Member, input: &Input<'_, C>) -> Option<(String, String)> {
+    let is_touched = member.is_touched(input.update, input.current, input.contents);
+    if !input.is_rolling_back() || member.gone.is_some() || is_touched {
+        return None;
+    }
+    let (_, message) = member.not_ready()?;
+    let failed = applied(member).find(|applied| applied.failure().is_some())?;
+    let message = format!("not Ready in revision {}, which it has after the rollback: {message}", failed.revision);
+    Some((failed.failure()?.to_owned(), message))
+}
+
 /// Whether a member has the failed revision, and nothing to return to.
 pub fn is_kept<C: Contents>(member: &Member, input: &Input<'_, C>) -> bool {
     member.is_touched(input.update, input.current, input.contents) && before(member, input).is_none()

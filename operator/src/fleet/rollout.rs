@@ -39,7 +39,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         if matches!(state, StageState::Pending | StageState::AwaitingApproval) {
             writes.extend(installs(input, index, decision));
         }
-        if input.is_rolling_out() && report.failed > stage.failures(report.clusters) {
+        if input.is_rolling_out() && report.broken > stage.failures(report.clusters) {
             decision.mark_failed = input.on_failure == OnFailure::Rollback;
         }
         decision.writes.extend(writes);
@@ -47,8 +47,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         is_open &= state == StageState::Complete;
     }
     // Without clusters, nothing shows that the revision works, and none may return from it.
-    let all = input.members.iter().zip(&decision.progress);
-    let is_proven = all.into_iter().any(|(member, progress)| member.gone.is_none() && *progress == Progress::Updated);
+    let is_proven = decision.progress.contains(&Progress::Updated);
     decision.is_complete = is_open && is_proven && input.is_rolling_out();
 }
 

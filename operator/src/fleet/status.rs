@@ -12,9 +12,10 @@ use knative_operator_shared::time::truncate;
 
 use super::conditions::{State, condition, conditions};
 use super::decision::{Decision, Input};
-use super::member::Contents;
-use super::progress::Progress;
+use super::member::{Contents, Member};
+use super::progress::{HUB_FAULT, Progress};
 use super::removal::Leavers;
+use super::rollback;
 
 /// Maximum number of clusters that need attention in the status.
 const MAX_ATTENTION: usize = 20;
@@ -33,6 +34,7 @@ pub fn status<C: Contents>(
     let current = if decision.is_complete { Some(input.update) } else { input.current };
     let previous = if decision.is_complete { input.current } else { None };
     let count = |is: fn(&Progress) -> bool| number(decision.progress.iter().filter(|progress| is(progress)).count());
+    let failed = number(decision.stages.iter().map(|stage| stage.failed).sum());
     let stages = stages(old, input, decision);
     let in_progress = stages.iter().find(|stage| stage.state != StageState::Complete).map(|stage| stage.name.clone());
     let mut status = KnativeFleetStatus {
@@ -50,7 +52,7 @@ pub fn status<C: Contents>(
         updated: count(|progress| *progress == Progress::Updated),
         ready: number(input.members.iter().filter(|member| member.is_ready()).count()),
         deferred: count(|progress| matches!(progress, Progress::Deferred(_))),
-        failed: count(|progress| matches!(progress, Progress::Failed(..) | Progress::Conflict(_))),
+        failed: failed.saturating_add(count(|progress| matches!(progress, Progress::Conflict(_)))),
         stage: in_progress,
         stages,
         attention: attention(input, decision),
@@ -113,7 +115,10 @@ fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision:
     let shown = stages.filter(|(settings, report)| report.clusters > 0 || report.is_lost || settings.name != REST);
     let stage = |(settings, report): (&StageSettings, &super::decision::StageReport)| {
         let before = old.stages.iter().find(|stage| is_same && stage.name == settings.name);
-        let started = !matches!(report.state, StageState::Pending | StageState::AwaitingApproval);
+        // Nothing begins before there are clusters.
+        let is_new = before.is_none_or(|stage| stage.started_at.is_none());
+        let is_empty = report.clusters == 0 && is_new && input.is_rolling_out();
+        let started = !is_empty && !matches!(report.state, StageState::Pending | StageState::AwaitingApproval);
         let at = |before: Option<&String>, is: bool| {
             is.then(|| before.cloned().unwrap_or_else(|| truncate(input.now).to_string()))
         };
@@ -132,18 +137,30 @@ fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision:
     shown.map(stage).collect()
 }
 
+/// What is known about a cluster that failed before the last change of the fleet.
+fn observed_again(member: &Member) -> String {
+    let state = member.not_ready().map_or_else(|| "it is Ready".to_owned(), |(_, message)| message);
+    format!("it failed before the last change of the fleet, and is observed again: {state}")
+}
+
 /// The clusters that need attention: those that failed first.
 fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<ClusterAttention> {
     let mut attention: Vec<(u8, ClusterAttention)> = Vec::new();
     for (member, progress) in input.members.iter().zip(&decision.progress) {
+        if let Some((reason, message)) = rollback::failure(member, input) {
+            let message = clip(&message, MAX_CLUSTER_MESSAGE);
+            attention.push((0, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+            continue;
+        }
         let (order, reason, message) = match progress {
             Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
             Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
             Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
             Progress::Deferred(why) => (3, "Deferred".to_owned(), why.clone()),
-            Progress::Updating(_) => match &member.hub_fault {
-                Some(why) => (4, "HubFault".to_owned(), why.clone()),
-                None => continue,
+            Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {
+                (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
+                (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
+                (None, None) => continue,
             },
             Progress::Updated => match member.not_ready() {
                 Some((reason, message)) => (5, reason, message),
@@ -173,7 +190,7 @@ mod tests {
     use knative_operator_shared::version::Version;
 
     use super::*;
-    use crate::fleet::member::{Child, Member, Refused, Wanted};
+    use crate::fleet::member::{Child, Refused, Wanted};
     use crate::fleet::removal::RemovalDecision;
     use crate::fleet::timer::Elapsed;
 

@@ -28,6 +28,8 @@ pub struct Truth {
     pub soaked: SignedDuration,
     /// Whether the update made it fail.
     pub failed: bool,
+    /// Whether it was Ready before an update that another content replaced before its end.
+    pub was_ready_before: bool,
     /// Whether it failed, and is observed again since a person changed the fleet.
     pub is_forgiven: bool,
 }
@@ -51,7 +53,8 @@ impl Truth {
             && (*revision != self.revision || self.written.is_none())
         {
             // Of several resources that are written together, the first one.
-            self.was_ready = is_ready;
+            let before = std::mem::take(&mut self.was_ready_before) || self.is_unfinished(soak);
+            self.was_ready = is_ready || before;
             (self.revision, self.soaked) = (revision.clone(), SignedDuration::ZERO);
             (self.failed, self.is_forgiven) = (false, false);
         }
@@ -63,21 +66,28 @@ impl Truth {
         }
     }
 
+    /// Whether an update is in progress, before which it was Ready.
+    fn is_unfinished(&self, soak: SignedDuration) -> bool {
+        self.was_ready && !self.failed && !self.is_forgiven && self.soaked < soak && self.written.is_some()
+    }
+
     /// Another process observes the cluster: times start from zero.
     pub fn restart(&mut self, now: SignedDuration) {
         self.not_ready = self.not_ready.map(|_| now);
     }
 
     /// Another content replaces the one that was written: the next write counts as a new one.
-    pub fn supersede(&mut self) {
+    pub fn supersede(&mut self, soak: SignedDuration) {
+        self.was_ready_before |= self.is_unfinished(soak);
         (self.failed, self.was_ready) = (false, false);
         self.revision.clear();
     }
 
-    /// A person changed the fleet: what failed is tried again.
+    /// A person changed the fleet: what failed is observed again, and counts until it is Ready for
+    /// as long as an update.
     pub fn forgive(&mut self, now: SignedDuration) {
         if self.failed || self.is_forgiven {
-            (self.failed, self.is_forgiven) = (false, true);
+            self.is_forgiven = true;
             self.restart(now);
         }
     }

@@ -13,6 +13,8 @@ use kube::Client;
 use super::clusters::Profiles;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
+use super::reconcile::RETRY;
+use super::state::Next;
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
@@ -95,10 +97,17 @@ pub async fn remove(
     removed.into_iter().collect()
 }
 
-/// What the deletion of a fleet does to its clusters, if that can be read.
-pub fn policy(stored: &StoredFleet) -> Option<RemovalPolicy> {
-    let finalizers = stored.fleet.metadata.finalizers.iter().flatten();
-    if finalizers.into_iter().any(|finalizer| finalizer == ORPHAN) {
+/// Whether `fleet` is being deleted with `--cascade=orphan`, until the garbage collector has
+/// orphaned its resources.
+pub fn is_orphaning(fleet: &KnativeFleet) -> bool {
+    let mut finalizers = fleet.metadata.finalizers.iter().flatten();
+    fleet.metadata.deletion_timestamp.is_some() && finalizers.any(|finalizer| finalizer == ORPHAN)
+}
+
+/// What the deletion of a fleet does to its clusters, if that can be read. `is_orphaning`: whether
+/// it was deleted with `--cascade=orphan`.
+pub fn policy(stored: &StoredFleet, is_orphaning: bool) -> Option<RemovalPolicy> {
+    if is_orphaning {
         return Some(RemovalPolicy::Orphan);
     }
     match &stored.unreadable {
@@ -134,25 +143,26 @@ pub fn protection(fleet: &KnativeFleet) -> Option<String> {
     })
 }
 
-/// Deletes or orphans all resources, then removes the finalizer.
+/// Deletes or orphans all resources, then removes the finalizer; returns when to continue.
 pub async fn finalize(
     cx: &Context,
     fleet: &KnativeFleet,
     children: &Children,
     policy: RemovalPolicy,
-) -> Result<(), WriteError> {
+) -> Result<Next, WriteError> {
     let finalizers = fleet.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
-        return Ok(());
+        return Ok(Next::AwaitChange);
     }
     let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
     remove(&cx.hub, policy, children, &all).await?;
     if policy == RemovalPolicy::Delete && !children.own.is_empty() {
-        return Ok(());
+        // What was written a moment ago may be gone without a change that the watch reports.
+        return Ok(Next::After(RETRY));
     }
     let others: Vec<String> = finalizers.into_iter().filter(|finalizer| finalizer != FLEET_FINALIZER).collect();
     write::finalizers(&cx.hub, fleet, &others).await?;
-    Ok(())
+    Ok(Next::AwaitChange)
 }
 
 #[cfg(test)]
@@ -225,10 +235,14 @@ mod tests {
     async fn resource_that_changed_does_not_keep_the_others() {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);
-        let answer = move |_: Request<Body>| {
+        let answer = move |request: Request<Body>| {
             // The first one has changed.
             let code = if count.fetch_add(1, Ordering::Relaxed) == 0 { 409 } else { 404 };
             async move {
+                let body = request.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
+                let options: serde_json::Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+                // One that is not the fleet's any more stays.
+                assert_eq!(options["preconditions"]["resourceVersion"], "1");
                 let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "", "reason": "", "code": code});
                 let response = Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
                 response.map_err(|error| error.to_string())
@@ -248,5 +262,18 @@ mod tests {
         let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
         assert!(remove(&hub, RemovalPolicy::Delete, &children, &all).await.is_err(), "it is tried again");
         assert_eq!(requests.load(Ordering::Relaxed), 3);
+    }
+    #[test]
+    fn cascade_is_remembered_when_the_garbage_collector_removed_its_finalizer() {
+        let fleet = |finalizers: &[&str], deleted: Option<&str>| -> KnativeFleet {
+            let meta = json!({"name": "f", "namespace": "n", "finalizers": finalizers, "deletionTimestamp": deleted});
+            serde_json::from_value(json!({"metadata": meta, "spec": {"placement": {"clusterSelector": {}}}})).unwrap()
+        };
+        let time = Some("2026-01-01T00:00:00Z");
+        assert!(is_orphaning(&fleet(&[ORPHAN, FLEET_FINALIZER], time)));
+        assert!(!is_orphaning(&fleet(&[ORPHAN], None)) && !is_orphaning(&fleet(&[FLEET_FINALIZER], time)));
+        let stored = StoredFleet { fleet: fleet(&[FLEET_FINALIZER], time), unreadable: None };
+        assert_eq!(policy(&stored, true), Some(RemovalPolicy::Orphan));
+        assert_eq!(policy(&stored, false), Some(RemovalPolicy::Delete));
     }
 }

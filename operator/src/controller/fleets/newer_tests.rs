@@ -196,7 +196,7 @@ fn unreadable_fleet_is_not_uninstalled() {
     assert_eq!(before.spec.removal.policy, RemovalPolicy::Orphan);
     for newer in within(newer(&fleet(), &fleet_schema()), "/spec") {
         let stored = StoredFleet::parse(&newer.value, Some(&before));
-        assert_ne!(leave::policy(&stored), Some(RemovalPolicy::Delete), "{newer}");
+        assert_ne!(leave::policy(&stored, false), Some(RemovalPolicy::Delete), "{newer}");
     }
 }
 

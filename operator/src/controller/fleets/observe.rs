@@ -108,7 +108,7 @@ pub struct Observation<'a> {
     pub owner: &'a Value,
     /// Its stages.
     pub stages: &'a Stages,
-    /// Its components, and those that it has resources of.
+    /// Its components, those that it has resources of, and those that it may return to.
     pub components: BTreeSet<Component>,
     /// The ClusterProfiles.
     pub profiles: &'a HashMap<ClusterProfileReference, Arc<ClusterProfile>>,
@@ -136,9 +136,13 @@ impl Observation<'_> {
         let labels = profile.and_then(|profile| profile.metadata.labels.as_ref()).unwrap_or(&no_labels);
         let key = |component| (cluster.clone(), component);
         let own = || self.components.iter().filter_map(|component| self.children.own.get(&key(*component)));
+        // Others may have a component that the fleet has dropped.
+        let is_used = |component: Component| {
+            self.fleet.spec.components().any(|of| of == component) || self.children.own.contains_key(&key(component))
+        };
         let unavailable = unhealthy(profile.map(Arc::as_ref))
             .or_else(|| own().find_map(|child| child::unreachable(child)))
-            .or_else(|| self.components.iter().find_map(|component| self.children.former(&key(*component))));
+            .or_else(|| self.components.iter().filter(|c| is_used(**c)).find_map(|c| self.children.former(&key(*c))));
         let child = |component: &Component| Child {
             component: *component,
             conflict: self.conflict(&key(*component)),

@@ -17,7 +17,7 @@ use super::duplicates::{Shared, shared};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{of, of_uid, own_revisions, record, resolved, used};
+use super::revisions::{components, of, of_uid, own_revisions, record, resolved, used};
 use super::state::{FleetState, Next, REFUSED_RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -74,17 +74,19 @@ async fn pass(
     let (meta, started) = (&fleet.metadata, Instant::now());
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     state.keep_only(fleet);
-    let mut children = Children::of(fleet, cx.registry.all());
-    state.merge_written(&mut children);
+    let resources = cx.registry.all();
+    let mut children = Children::of(fleet, resources.clone());
+    state.merge_written(&mut children, &resources);
     if let Some(message) = lost_child(fleet, &cx.registry.unreadable()) {
         return stop(cx, fleet, state, &message).await;
     }
+    state.is_orphaning |= leave::is_orphaning(fleet);
     if let Some(message) = leave::protection(fleet) {
         let status = status::protected(&state.stored_status(fleet), meta.generation, &message, now());
         return publish(cx, fleet, state, status).await;
     }
-    if let Some(policy) = leave::policy(stored).filter(|_| meta.deletion_timestamp.is_some()) {
-        return leave::finalize(cx, fleet, &children, policy).await.map(|()| Next::AwaitChange);
+    if let Some(policy) = leave::policy(stored, state.is_orphaning).filter(|_| meta.deletion_timestamp.is_some()) {
+        return leave::finalize(cx, fleet, &children, policy).await;
     }
     let unreadable = stored.unreadable.as_ref().map(|unreadable| leave::describe(unreadable, fleet));
     let checked = unreadable.map_or_else(|| check(fleet), Err);
@@ -130,8 +132,8 @@ async fn pass(
     known.insert(&update, &data);
     let cache = std::mem::take(&mut state.contents);
     let contents = Contents { revisions: known, profiles: &all_profiles, versions: &versions, cache: &cache };
-    let components: BTreeSet<Component> =
-        fleet.spec.components().chain(children.own.keys().map(|(_, component)| *component)).collect();
+    let components =
+        components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
     let claims = claims(fleet, store, &all_profiles, of_others);
     let shared = shared(&children, &clusters);
@@ -194,7 +196,7 @@ async fn pass(
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
     }
     let has_failures = apply::write_all(cx, &observation, &input, &decision, state).await;
-    let installed = Installed { children: &children, unselected: &unselected, held: &input.held(&decision) };
+    let installed = Installed { children: &children, unselected: &unselected, held: &input.held() };
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;

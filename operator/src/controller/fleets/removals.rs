@@ -53,7 +53,7 @@ pub async fn advance(
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
     let (before, now) = (status.removals.clone().unwrap_or_default(), Timestamp::now());
     let left_at = |resource: &Knative| recorded(resource.annotation(FLEET_LEFT_AT)?, &before, now);
-    let mut leaving = leaving(children, &unselected.leaving, state, left_at);
+    let mut leaving = leaving(children, &unselected.leaving, fleet.spec.rollout.paused, state, left_at);
     // A protected resource can be orphaned.
     leaving.values_mut().for_each(|one| one.is_protected &= removal.policy == RemovalPolicy::Delete);
     let input = RemovalInput {
@@ -78,10 +78,11 @@ pub async fn advance(
 fn leaving(
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
+    is_paused: bool,
     state: &mut FleetState,
     left_at: impl Fn(&Knative) -> Option<Timestamp>,
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
-    let observed = state.observe_leaving(clusters);
+    let observed = state.observe_leaving(clusters, is_paused);
     let leaving = |cluster: &ClusterProfileReference| {
         let own = || children.own.iter().filter(|((of, _), resource)| of == cluster && !resource.is_terminating());
         let times: Option<Vec<Timestamp>> = own().map(|(_, resource)| left_at(resource)).collect();

@@ -1,6 +1,6 @@
 //! The revisions of a fleet: which are its own, which are used, and what it rolls out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use knative_operator_shared::api::{Component, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::version::Version;
@@ -18,6 +18,17 @@ pub fn used<'a>(children: &'a Children, update: &'a str, rolled_out: [&'a Option
     let names = [knative_operator_shared::label::FLEET_REVISION, knative_operator_shared::label::FLEET_PREVIOUS];
     let of_children = children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name)));
     of_children.chain([update]).chain(rolled_out.into_iter().flatten().map(String::as_str)).collect()
+}
+
+/// The components that the fleet has installed, and those of the revisions `used` among `known`: a
+/// cluster may return to one with a component that no cluster has any more.
+pub fn components(
+    children: &Children,
+    known: &BTreeMap<&str, &RevisionData>,
+    used: &BTreeSet<&str>,
+) -> BTreeSet<Component> {
+    let of_revisions = used.iter().filter_map(|name| known.get(name)).flat_map(|data| data.components());
+    children.own.keys().map(|(_, component)| *component).chain(of_revisions).collect()
 }
 
 /// What `fleet` rolls out, with the versions that its spec means now.
@@ -81,4 +92,37 @@ pub fn of<'a>(fleet: &'a KnativeFleet, status: &'a KnativeFleetStatus) -> Owner<
 /// Uid of `fleet`.
 pub fn of_uid(fleet: &KnativeFleet) -> &str {
     fleet.metadata.uid.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use knative_operator_shared::api::ClusterProfileReference;
+    use knative_operator_shared::label::{FLEET_PREVIOUS, FLEET_REVISION};
+    use knative_operator_shared::rules;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn component_that_no_cluster_has_any_more_can_be_restored() {
+        let data = |value: Value| serde_json::from_value::<RevisionData>(value).unwrap();
+        let both = data(json!({"serving": {"spec": {}}, "eventing": {"spec": {}}}));
+        let one = data(json!({"serving": {"spec": {}}}));
+        let known = BTreeMap::from([("both", &both), ("one", &one)]);
+        let resource = json!({
+            "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing", "spec": {},
+            "metadata": {"name": "a", "namespace": "n", "annotations": {FLEET_REVISION: "one", FLEET_PREVIOUS: "both"}},
+        });
+        let resource = Arc::new(rules::parse(Component::Serving, &resource).unwrap());
+        let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
+        let children = Children { own: [(key, resource)].into(), ..Children::default() };
+        let all = |children: &Children, current: &Option<String>| {
+            components(children, &known, &used(children, "one", [current, &None])).len()
+        };
+        assert_eq!(all(&children, &Some("one".to_owned())), 2, "a cluster returns to it");
+        assert_eq!(all(&Children::default(), &Some("both".to_owned())), 2, "new clusters get it");
+        assert_eq!(all(&Children::default(), &Some("one".to_owned())), 1);
+    }
 }

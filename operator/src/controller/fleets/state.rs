@@ -56,6 +56,9 @@ pub struct FleetState {
     pub status_at: Option<Instant>,
     /// Revisions about which an event was published, because they are not of the fleet.
     pub ignored: HashSet<String>,
+    /// Whether the fleet is deleted with `--cascade=orphan`. The garbage collector removes the
+    /// finalizer that says so.
+    pub is_orphaning: bool,
     /// Why the last pass failed.
     pub error: Option<String>,
     /// Duration of the last pass, without its writes.
@@ -112,30 +115,94 @@ impl FleetState {
         self.written.extend(resource.map(|resource| (key.clone(), (Arc::new(resource), Instant::now()))));
     }
 
-    /// Replaces resources with newer ones that were written.
-    pub fn merge_written(&mut self, children: &mut Children) {
+    /// Replaces resources with newer ones that were written. Those in `stored`, what the watch
+    /// reported, may have left the fleet since.
+    pub fn merge_written(&mut self, children: &mut Children, stored: &[Arc<Knative>]) {
+        if self.written.is_empty() {
+            return;
+        }
         let version =
             |resource: &Knative| resource.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
-        self.written.retain(|key, (written, at)| match children.own.get(key) {
-            _ if at.elapsed() > WATCH_LAG => false,
-            Some(stored) if version(stored) >= version(written) => false,
-            _ => {
+        let reported: HashMap<_, _> = stored.iter().map(|stored| (&stored.meta().uid, version(stored))).collect();
+        let is_reported =
+            |written: &Knative| reported.get(&written.meta().uid).is_some_and(|stored| *stored >= version(written));
+        self.written.retain(|key, (written, at)| {
+            let is_newer = at.elapsed() <= WATCH_LAG && !is_reported(written);
+            let is_newer = is_newer && children.own.get(key).is_none_or(|stored| version(stored) < version(written));
+            if is_newer {
                 children.own.insert(key.clone(), Arc::clone(written));
-                true
             }
+            is_newer
         });
     }
 
-    /// How long this process has observed that each of `leaving` leaves.
+    /// How long this process has observed that each of `leaving` leaves. While the fleet is paused,
+    /// no time passes.
     pub fn observe_leaving(
         &mut self,
         leaving: &BTreeSet<ClusterProfileReference>,
+        is_paused: bool,
     ) -> HashMap<ClusterProfileReference, SignedDuration> {
-        self.leaving.retain(|cluster, _| leaving.contains(cluster));
+        self.leaving.retain(|cluster, _| leaving.contains(cluster) && !is_paused);
         let observed = leaving.iter().map(|cluster| {
             let since = self.leaving.entry(cluster.clone()).or_insert_with(Instant::now);
             (cluster.clone(), SignedDuration::try_from(since.elapsed()).unwrap_or_default())
         });
         observed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::Component;
+    use knative_operator_shared::rules;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A resource of version `version`, of the fleet with uid `owner`.
+    fn resource(version: &str, owner: Option<&str>) -> Arc<Knative> {
+        let reference = |uid| json!({"apiVersion": "v1", "kind": "KnativeFleet", "name": "f", "uid": uid});
+        let owners: Vec<_> = owner.into_iter().map(reference).collect();
+        let resource = json!({
+            "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"name": "a", "namespace": "n", "uid": "1", "resourceVersion": version, "ownerReferences": owners},
+            "spec": {"clusterProfileRef": {"name": "a", "namespace": "f"}},
+        });
+        Arc::new(rules::parse(Component::Serving, &resource).unwrap())
+    }
+
+    #[test]
+    fn no_grace_period_passes_while_the_fleet_is_paused() {
+        let leaving = BTreeSet::from([ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }]);
+        let mut state = FleetState::default();
+        state.observe_leaving(&leaving, false);
+        std::thread::sleep(Duration::from_millis(2));
+        let mut observed = |is_paused| *state.observe_leaving(&leaving, is_paused).values().next().unwrap();
+        let limit = SignedDuration::from_millis(2);
+        assert!(observed(false) >= limit);
+        assert!(observed(true) < limit && observed(false) < limit);
+    }
+
+    #[test]
+    fn resource_that_was_orphaned_after_its_write_is_not_the_fleets() {
+        let fleet: KnativeFleet = serde_json::from_value(json!({
+            "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
+        }))
+        .unwrap();
+        let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
+        // The watch has not reported the write, has, and has reported what the garbage collector
+        // wrote after it.
+        for (stored, expected) in
+            [(resource("5", Some("7")), Some("6")), (resource("6", Some("7")), Some("6")), (resource("7", None), None)]
+        {
+            let mut state = FleetState::default();
+            state.written.insert(key.clone(), (resource("6", Some("7")), Instant::now()));
+            let stored = [stored];
+            let mut children = Children::of(&fleet, stored.to_vec());
+            state.merge_written(&mut children, &stored);
+            let own = children.own.get(&key).and_then(|own| own.meta().resource_version.as_deref());
+            assert_eq!(own, expected);
+        }
     }
 }

@@ -66,9 +66,10 @@ pub async fn repair(
     apply(client, component, manifest).await
 }
 
-/// Deletes `resource`.
+/// Deletes `resource`, unless it changed: it may not be the fleet's any more.
 pub async fn delete(client: &Client, resource: &Knative) -> Result<(), WriteError> {
-    let preconditions = Preconditions { uid: resource.meta().uid.clone(), resource_version: None };
+    let preconditions =
+        Preconditions { uid: resource.meta().uid.clone(), resource_version: resource.meta().resource_version.clone() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match api(client, resource.component(), resource.namespace()).delete(resource.name(), &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,0 +1,96 @@
+//! A failure counts until the cluster is updated, and a change of the fleet starts no other
+//! cluster because of it.
+
+use knative_operator_shared::api::fleet::{OnFailure, StageState};
+
+use super::adversary::Action;
+use super::member::Refused;
+use super::model::World;
+use super::progress::Progress;
+use super::truth::DEADLINE;
+
+fn pass(world: &mut World, seconds: i64) {
+    world.tick(seconds);
+    world.settle();
+}
+
+fn is_started(world: &World, cluster: usize) -> bool {
+    world.members[cluster].children[0].applied.is_some()
+}
+
+/// Three clusters, two at the same time; the first one failed.
+fn failed() -> World {
+    let mut world = World::new(&[(2, 0, 60, false)], &[0, 0, 0], OnFailure::Pause);
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)) && !is_started(&world, 2));
+    world
+}
+
+#[test]
+fn resumed_fleet_observes_only_what_failed() {
+    let mut world = failed();
+    world.act(&Action::Pause(true));
+    world.settle();
+    world.act(&Action::Pause(false));
+    world.settle();
+    let decision = world.decide();
+    let stage = &decision.stages[0];
+    assert_eq!((stage.state, stage.failed, stage.broken), (StageState::Paused, 1, 0), "{decision:?}");
+    assert!(matches!(decision.progress[0], Progress::Updating(Some(_))) && !is_started(&world, 2));
+    // It fails again.
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)) && !is_started(&world, 2));
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    world.act(&Action::Break(0, false));
+    pass(&mut world, 1);
+    assert!(!is_started(&world, 2), "it soaks");
+    pass(&mut world, 60);
+    assert!(is_started(&world, 2));
+}
+
+#[test]
+fn failure_before_a_change_of_the_fleet_rolls_nothing_back() {
+    let mut world = failed();
+    world.on_failure = OnFailure::Rollback;
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    world.settle();
+    assert!(world.failed.is_empty());
+    pass(&mut world, DEADLINE);
+    assert!(world.failed.contains("a"), "it failed again");
+}
+
+#[test]
+fn refusal_of_the_hub_stops_the_stage_and_rolls_nothing_back() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Rollback);
+    let message = "exceeded quota".to_owned();
+    world.members[0].refused = Some(Refused { revision: "a".to_owned(), message, is_due: false });
+    world.settle();
+    let decision = world.decide();
+    assert_eq!((decision.stages[0].state, decision.mark_failed), (StageState::Paused, false), "{decision:?}");
+    assert!(world.failed.is_empty() && !is_started(&world, 1));
+}
+
+#[test]
+fn rollback_that_fails_on_a_cluster_is_reported() {
+    let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+    world.settle();
+    pass(&mut world, 1);
+    world.act(&Action::Edit("d"));
+    world.settle();
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    assert_eq!(world.members[0].children[0].applied.as_ref().unwrap().revision, "a");
+    assert_eq!(world.decide().stages[0].failed, 0, "it is in progress");
+    pass(&mut world, DEADLINE);
+    let stage = &world.decide().stages[0];
+    assert_eq!((stage.state, stage.failed), (StageState::Complete, 1));
+    world.act(&Action::Break(0, false));
+    pass(&mut world, 1);
+    assert_eq!(world.decide().stages[0].failed, 0, "it is Ready");
+}
