@@ -64,6 +64,11 @@ fn servers(
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": "Forbidden", "code": 403});
         Answer::With("403 Forbidden", vec!["Content-Type: application/json".into()], status.to_string().into_bytes())
     };
+    // Its objects take hundreds of times as much memory as their text.
+    let objects = |_: &ReceivedRequest, _| {
+        let text = format!(r#"{{"items":[{}{{}}]}}"#, "{},".repeat(1 << 19));
+        Answer::With("200 OK", vec!["Content-Type: application/json".into()], text.into_bytes())
+    };
     let servers = vec![
         (
             "expired",
@@ -101,6 +106,7 @@ fn servers(
             "RemoteClusterUnreachable",
             "is unreachable",
         ),
+        ("objects", Server::start(authority, objects)?, "RemoteClusterUnreachable", "bytes of memory"),
         ("endless", Server::start(authority, |_, _| Answer::Endless)?, "RemoteClusterUnreachable", ""),
         (
             "silent",
