@@ -163,8 +163,13 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             let Some(version) = resource.installed_version() else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
-            let Outcome { result, requeue, .. } = install_target(cx, resource, state, Target::Version(version)).await;
-            Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(result))), requeue)
+            let outcome = install_target(cx, resource, state, Target::Version(version)).await;
+            let asked = resource.common().version.as_deref();
+            // The record on the cluster had the one that the spec means.
+            if outcome.release.as_ref().is_some_and(|release| release.version.satisfies(asked)) {
+                return outcome;
+            }
+            Outcome::of(ReconcileResult::Ineligible(why, Some(Box::new(outcome.result))), outcome.requeue)
         }
     }
 }

@@ -228,7 +228,8 @@ impl Site {
         let is_decided = |one: &KnativeServing| {
             // The fleet may not have reached it yet.
             let is_before = state == State::RollingOut && is_ready(one, OLD);
-            is_before || is_ready(one, NEW) || has_failed(one, "InstallSucceeded", "Error")
+            let is_refused = |type_: &str| has_failed(one, type_, "Error");
+            is_before || is_ready(one, NEW) || is_refused("InstallSucceeded") || is_refused("VersionMigrationEligible")
         };
         let is_settled = |all: &[KnativeServing]| all.iter().all(is_decided);
         wait::until_all(&self.servings(state), "", INSTALL, "Ready or refused", is_settled).await?;
