@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::label::APP_NAME;
+use knative_operator_shared::label::{APP_NAME, OWNER_DIGEST};
 use kube::api::ListParams;
 use kube::{Api, Client};
 
@@ -23,18 +23,24 @@ pub type Names = BTreeSet<(String, String)>;
 /// The namespaces of the ServiceAccounts to which the ClusterRoleBindings of `component` grant
 /// something, which this operator or the Go operator applied: those where it is installed.
 pub async fn installed_in(client: &Client, component: Component) -> Result<BTreeSet<String>, StoreError> {
+    let subjects = bindings(client, component).await?.into_iter().flat_map(|binding| binding.subjects).flatten();
+    Ok(subjects.filter_map(|subject| subject.namespace).collect())
+}
+
+/// The marks of owners on the ClusterRoleBindings of `component`.
+pub async fn marks(client: &Client, component: Component) -> Result<BTreeSet<String>, StoreError> {
+    let annotations = bindings(client, component).await?.into_iter().filter_map(|binding| binding.metadata.annotations);
+    Ok(annotations.filter_map(|mut annotations| annotations.remove(OWNER_DIGEST)).collect())
+}
+
+/// The ClusterRoleBindings of `component` that this operator or the Go operator applied.
+async fn bindings(client: &Client, component: Component) -> Result<Vec<ClusterRoleBinding>, StoreError> {
     let selector = ListParams::default().labels(&format!("{APP_NAME}={}", component.canonical())).limit(PAGE);
     let listed = Api::<ClusterRoleBinding>::all(client.clone()).list(&selector).await;
     let failed = |source| StoreError::Api { what: "failed to list ClusterRoleBindings".to_owned(), source };
-    Ok(listed.map_err(failed)?.items.iter().flat_map(namespaces).collect())
-}
-
-fn namespaces(binding: &ClusterRoleBinding) -> Vec<String> {
-    let meta = &binding.metadata;
-    if owned_fields(meta).is_none() && !has_go_operator_fields(meta) {
-        return Vec::new();
-    }
-    binding.subjects.iter().flatten().filter_map(|subject| subject.namespace.clone()).collect()
+    let is_applied = |meta: &ObjectMeta| owned_fields(meta).is_some() || has_go_operator_fields(meta);
+    let found = listed.map_err(failed)?.items.into_iter();
+    Ok(found.filter(|binding| is_applied(&binding.metadata)).collect())
 }
 
 /// Which anchors count: those in the canonical namespace, those of `local` resources, and those
@@ -88,7 +94,7 @@ mod tests {
 
     fn binding(manager: &str, operation: &str, namespace: &str) -> Value {
         json!({
-            "metadata": {"name": "a", "managedFields": [{"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": {}}]},
+            "metadata": {"name": "a", "annotations": {OWNER_DIGEST: manager}, "managedFields": [{"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": {}}]},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "a"},
             "subjects": [{"kind": "ServiceAccount", "name": "controller", "namespace": namespace}, {"kind": "Group", "name": "a"}],
         })
@@ -135,5 +141,7 @@ mod tests {
             assert_eq!(credible.counts(&found), counts, "{namespace}");
         }
         assert_eq!(requests.load(Ordering::Relaxed), 1);
+        let marks = marks(&client, Component::Serving).await.unwrap();
+        assert_eq!(marks, BTreeSet::from([FIELD_MANAGER, "manifestival"].map(str::to_owned)));
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-
+use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
 use knative_operator_shared::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, PROTECTED, WAIT};
 use knative_operator_shared::rules::is_protected;
+use kube::Client;
 
 use super::conditions::ReconcileResult;
 use super::context::Context;
@@ -25,7 +26,8 @@ use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabel
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::inventory::{Inventory, MAX_OBJECTS};
-use crate::apply::{remove, users};
+use crate::apply::{places, remove, users};
+use crate::object::InstallationOwner;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
@@ -180,7 +182,7 @@ async fn delete_installation(
         state.remaining_on.clone_from(&cluster.uid);
     }
     let _permit = cx.reconcile_permits.acquire(resource.common().cluster_profile_ref.as_ref(), &cx.metrics).await;
-    let failed = |error| DeletionError::Failed(knative_operator_runtime::error_text(&error));
+    let failed = |error| DeletionError::Failed(error_text(&error));
     let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
     let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await.map_err(failed)?);
@@ -188,13 +190,32 @@ async fn delete_installation(
     match stored.as_ref().map(|stored| &stored.anchor.record) {
         Some(Record::Owner(other)) if !other.is_same(&me) => {
             let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
+            let has_installed_here = moved::has_installed_on(resource, cluster.uid.as_deref());
+            // Others may write the record.
+            if has_installed_here && !is_shown(&cluster.client, resource, other).await {
+                report_former(cx, resource, &cluster);
+                let left = describe_installation(state, resource);
+                return Ok(Deleted::Released(format!(
+                    "{note}, as {} says, but not as the installed objects show. Left on the cluster: {left}. If the record is \
+                     forged, correct the annotation {OWNER}, create the resource again, and delete it",
+                    store.id()
+                )));
+            }
             cx.events.normal(resource, "LeftToOwner", note);
             report_former(cx, resource, &cluster);
             return Ok(Deleted::Nothing);
         }
         Some(Record::Unreadable) => {
-            let why = format!("this version can't read the owner in the annotation {OWNER} of {}", store.id());
-            return Err(DeletionError::Failed(why));
+            let is_left = orphan::is_requested(resource)
+                && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)?;
+            if !is_left {
+                let why = format!(
+                    "this version can't read the owner in the annotation {OWNER} of {}. Correct it, or annotate the resource with \
+                     {ON_DELETE}={ORPHAN} to leave the installation on the cluster",
+                    store.id()
+                );
+                return Err(DeletionError::Failed(why));
+            }
         }
         // Somebody else created it, or another hub with the same names.
         Some(Record::Absent)
@@ -322,6 +343,12 @@ async fn delete_installation(
 /// Why the next attempt looks for objects again.
 fn too_many_objects() -> String {
     format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource")
+}
+
+/// Whether the installed objects show that they are of `owner`. All who may write the anchor can
+/// write its record, but not cluster-scoped objects.
+async fn is_shown(client: &Client, resource: &Knative, owner: &InstallationOwner) -> bool {
+    places::marks(client, resource.component()).await.is_ok_and(|marks| marks.contains(&owner.mark()))
 }
 
 /// Reports what stays on clusters that the ClusterProfile referred to before.

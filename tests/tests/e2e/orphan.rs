@@ -7,7 +7,7 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{Result, http, product, releases, wait};
 use kube::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::owners::{ANCHOR, PLACE, hub, owner, state};
 use crate::support::{
@@ -35,6 +35,32 @@ async fn orphan(hub: &Cluster, kind: &str, resource: &Value) -> Result<()> {
         all.iter().any(|event| event.reason.as_deref().is_some_and(|reason| reason.starts_with("Uninstall")));
     assert!(!uninstalls, "{all:?}");
     Ok(())
+}
+
+/// Deletes `resource` while its anchor on `spoke` names another owner, which is reported; then
+/// corrects the anchor and creates `resource` again.
+async fn left_by_a_forged_owner(hub: &Cluster, spoke: &Cluster, resource: &Value) -> Result<()> {
+    let place = resource["metadata"]["namespace"].as_str().unwrap_or_default();
+    let record = owner(spoke, PLACE, ANCHOR).await?;
+    let mut forged = record.clone();
+    forged["name"] = json!("somebody");
+    let write = async |record: &Value| {
+        let annotation = format!("operator.knative.dev/owner={record}");
+        spoke.kubectl(&["annotate", "--overwrite", "configmap", ANCHOR, "-n", PLACE, &annotation], "").await
+    };
+    write(&forged).await?;
+    has_condition(hub, resource, "InstallSucceeded", "Occupied", "/somebody").await?;
+    hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", place, "--wait=false"], "").await?;
+    gone(hub, resource).await?;
+    let is_reported = |event: &Event| {
+        event.reason.as_deref() == Some("Orphaned")
+            && event.note.as_ref().is_some_and(|note| note.contains("not as the installed objects show"))
+    };
+    let events: Api<Event> = Api::namespaced(hub.client(), place);
+    wait::until_all(&events, "", INSTALL, "reported as orphaned", |all| all.iter().any(is_reported)).await?;
+    write(&record).await?;
+    apply(hub, resource).await?;
+    ready(hub, resource).await.map(drop)
 }
 
 /// Uids of Deployments and Pods.
@@ -94,6 +120,7 @@ fn orphaned_installations_are_taken_up_without_a_restart() {
         for (taken, installed) in taken.iter().zip(&installed) {
             assert_eq!(uids(taken), uids(installed), "Pods were restarted");
         }
+        left_by_a_forged_owner(&hub, &spoke, &next).await?;
         // They uninstall all of it.
         delete(&hub, &next).await?;
         delete(&hub, &local).await?;
