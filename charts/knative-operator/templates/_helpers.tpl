@@ -154,21 +154,32 @@ and webhooks of the first, and its uninstallation would delete them. */}}
 {{- end }}
 
 {{/* What an upgrade does to the versions of Knative, one line each: those that the bundle in the
-operator's image lacks and keeps ("missing"), those that it upgrades ("upgrades"), and those that it
-can't, since more than a minor version lies between ("refused"). Resources with their own manifests,
-or a bundle of one's own, are not looked at; helm template can't see a cluster. */}}
+operator's image lacks and keeps ("missing"), those that it upgrades ("upgrades"), those that it
+can't, since more than a minor version lies between ("refused"), and those that fleets roll out
+("rollouts"). Resources with their own manifests, or a bundle of one's own, are not looked at; helm
+template can't see a cluster. */}}
 {{- define "knative-operator.versions" -}}
 {{- if and .Release.IsUpgrade (not (.Values.knative_operator.releases | default dict).image) }}
+{{- $keeps := (.Values.knative_operator.releases | default dict).keepInstalled }}
+{{- $fleets := list }}
+{{- if and (not $keeps) (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "knativefleets.operator.knative.dev") }}
+{{- $fleets = (lookup "operator.knative.dev/v1alpha1" "KnativeFleet" "" "").items | default list }}
+{{- end }}
 {{- range $kind, $versions := .Files.Get "files/versions.json" | fromJson }}
 {{- if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (printf "%ss.operator.knative.dev" (lower $kind)) }}
-{{- range (lookup "operator.knative.dev/v1beta1" $kind "" "").items }}
+{{- $resources := (lookup "operator.knative.dev/v1beta1" $kind "" "").items | default list }}
+{{- range $resources }}
 {{- $installed := dig "status" "version" "" . | toString | trimPrefix "v" }}
 {{- $spec := .spec | default dict }}
 {{- $asked := $spec.version | default "" | toString | lower | trimPrefix "v" }}
 {{- $newest := $installed }}
 {{- if and (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$" $installed) (not $spec.manifests) (not .metadata.deletionTimestamp) }}
-{{- $keeps := ($.Values.knative_operator.releases | default dict).keepInstalled }}
-{{- range ternary (list) $versions (not (empty $keeps)) }}
+{{- /* Those of a fleet change with its rollout. */}}
+{{- $isKept := not (empty $keeps) }}
+{{- range .metadata.ownerReferences }}
+{{- if eq .kind "KnativeFleet" }}{{- $isKept = true }}{{- end }}
+{{- end }}
+{{- range ternary (list) $versions $isKept }}
 {{- $isAsked := or (has $asked (list "" "latest" .)) (and (regexMatch "^[0-9]+[.][0-9]+$" $asked) (hasPrefix (printf "%s." $asked) .)) }}
 {{- if and $isAsked (semverCompare (printf ">%s" $newest) .) }}{{- $newest = . }}{{- end }}
 {{- end }}
@@ -184,6 +195,58 @@ refused {{ $name }}: {{ $installed }} to {{ $newest }}
 missing {{ $name }}: {{ $installed }} ({{ ternary "archived" "not archived" (not (empty $archived)) }})
 {{- end }}
 {{- end }}
+{{- end }}
+{{- range $fleet := $fleets }}
+{{- range include "knative-operator.rollouts" (list $kind $versions $resources $fleet) | splitList "\n" }}
+{{- with trim . }}
+{{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The versions of a kind that a fleet rolls out, since it asks for none, for the latest, or for one
+without a patch number; one line each. The version before is the newest one of its resources. */}}
+{{- define "knative-operator.rollouts" -}}
+{{- $kind := index . 0 }}
+{{- $versions := index . 1 }}
+{{- $resources := index . 2 }}
+{{- $fleet := index . 3 }}
+{{- $field := lower $kind | trimPrefix "knative" }}
+{{- $spec := $fleet.spec | default dict }}
+{{- $template := index $spec $field }}
+{{- if and $template (not $fleet.metadata.deletionTimestamp) }}
+{{- $all := list (($template.spec | default dict).version | default "latest") }}
+{{- range $spec.overrides }}
+{{- $patch := (index . $field | default dict).spec | default dict }}
+{{- if hasKey $patch "version" }}{{- $all = append $all ($patch.version | default "latest") }}{{- end }}
+{{- end }}
+{{- range $all | uniq }}
+{{- $asked := . | toString | lower | trimPrefix "v" }}
+{{- $isLatest := eq $asked "latest" }}
+{{- if or $isLatest (regexMatch "^[0-9]+[.][0-9]+$" $asked) }}
+{{- $installed := "" }}
+{{- range $resources }}
+{{- $isOwn := false }}
+{{- range .metadata.ownerReferences }}
+{{- if eq .uid ($fleet.metadata.uid | default "") }}{{- $isOwn = true }}{{- end }}
+{{- end }}
+{{- $version := dig "status" "version" "" . | toString | trimPrefix "v" }}
+{{- $isMeant := or $isLatest (hasPrefix (printf "%s." $asked) $version) }}
+{{- if and $isOwn $isMeant (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+$" $version) }}
+{{- if semverCompare (printf ">%s" ($installed | default "0.0.0")) $version }}{{- $installed = $version }}{{- end }}
+{{- end }}
+{{- end }}
+{{- $newest := $installed }}
+{{- range ternary $versions (list) (ne $installed "") }}
+{{- $isMeant := or $isLatest (hasPrefix (printf "%s." $asked) .) }}
+{{- if and $isMeant (semverCompare (printf ">%s" $newest) .) }}{{- $newest = . }}{{- end }}
+{{- end }}
+{{- if ne $newest $installed }}
+rollouts KnativeFleet {{ $fleet.metadata.namespace }}/{{ $fleet.metadata.name }}: spec.{{ $field }} {{ $installed }} to {{ $newest }}, in stages
 {{- end }}
 {{- end }}
 {{- end }}

@@ -25,6 +25,7 @@ mod terminal;
 mod ui;
 mod unified;
 mod upgrade;
+mod upgrade_fleets;
 mod versions;
 mod wait;
 

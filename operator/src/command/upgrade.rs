@@ -15,6 +15,7 @@ use serde_json::json;
 use super::list;
 use super::output::{self, PROGRAM};
 use super::table::{row, table};
+use super::upgrade_fleets::{self, fleets, is_owned};
 use crate::release::{self, Bundle};
 
 /// Flags of `upgrade`.
@@ -27,8 +28,8 @@ pub struct UpgradeArgs {
 #[derive(Clone, Debug, clap::Subcommand)]
 enum UpgradeCommand {
     /// Shows, for each resource of a hub, the installed version of Knative and the one that an
-    /// operator with this release bundle installs. Changes nothing. Exit status: 0 all are
-    /// supported, 1 a version is not, 2 error.
+    /// operator with this release bundle installs, and for each fleet the one that it rolls out.
+    /// Changes nothing. Exit status: 0 all are supported, 1 a version is not, 2 error.
     Plan(PlanArgs),
 }
 
@@ -85,15 +86,28 @@ async fn execute(args: &PlanArgs) -> Result<ExitCode, String> {
     let bundle = Bundle::open(args.releases.clone());
     let mut rows = vec![row(["KIND", "NAMESPACE", "NAME", "SPEC", "INSTALLED", "EFFECT"])];
     let mut problems = 0;
+    let (fleets, mut of_fleets) = (fleets(&client, namespace).await?, Vec::new());
     for component in Component::ALL {
         for resource in list(&client, component, namespace).await? {
-            let effect = effect(&bundle, &resource)?;
+            let is_of_fleet = fleets.iter().any(|(fleet, _)| is_owned(fleet, &resource));
+            let effect = if is_of_fleet { effect_on_child(&bundle, &resource)? } else { effect(&bundle, &resource)? };
+            if is_of_fleet {
+                of_fleets.push(resource.clone());
+            }
+            // The fleet changes it.
+            if is_of_fleet && effect == Effect::Stays {
+                continue;
+            }
             problems += usize::from(effect.is_problem());
             let installed = resource.status().and_then(|status| status.version.as_deref()).unwrap_or("-");
             let asked = resource.common().version.as_deref().filter(|asked| !asked.is_empty()).unwrap_or("latest");
             let kind = component.kind();
             rows.push(row([kind, resource.namespace(), resource.name(), asked, installed, &effect.to_string()]));
         }
+    }
+    for fleet in &fleets {
+        let own: Vec<&Knative> = of_fleets.iter().filter(|resource| is_owned(&fleet.0, resource)).collect();
+        rows.extend(upgrade_fleets::rows(&bundle, fleet, &own)?);
     }
     output::print(&if rows.len() == 1 { "There are no resources.\n".to_owned() } else { table(&rows) });
     Ok(if problems == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -122,6 +136,14 @@ fn effect(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
     })
 }
 
+/// What an operator with `bundle` does to the installation of `resource`, which belongs to a fleet:
+/// the fleet decides about another version.
+fn effect_on_child(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
+    let available = bundle.versions(resource.component()).map_err(|error| error.to_string())?;
+    let installed = resource.installed_version().filter(|_| resource.common().manifests.is_empty());
+    Ok(if installed.is_some_and(|installed| !available.contains(&installed)) { Effect::Lacking } else { Effect::Stays })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,7 +160,11 @@ mod tests {
                 "status": {"version": installed}});
             let mut object = object;
             rules::drop_nulls(&mut object);
-            let effect = effect(&bundle, &rules::parse(Component::Serving, &object).unwrap()).unwrap();
+            let resource = rules::parse(Component::Serving, &object).unwrap();
+            let on_child = effect_on_child(&bundle, &resource).unwrap();
+            let is_lacking = !["1.21.3", "1.22.1", "1.23.0"].contains(&installed);
+            assert_eq!(on_child, if is_lacking { Effect::Lacking } else { Effect::Stays });
+            let effect = effect(&bundle, &resource).unwrap();
             (effect.is_problem(), effect.to_string())
         };
         for (asked, installed, is_problem, expected) in [

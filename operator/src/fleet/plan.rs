@@ -13,7 +13,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::child;
+use super::removal::GRACE_PERIOD;
+use super::revision::RevisionData;
 use super::template::child_name;
+use super::versions::{self, VersionSources};
 
 /// A change of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +32,8 @@ pub enum Change {
     None,
     /// Nothing, because another resource uses the cluster.
     Conflict,
+    /// It stays: its ClusterProfile does not exist.
+    Keep,
     /// It is deleted.
     Delete,
     /// It stays without its fleet.
@@ -62,6 +67,8 @@ pub struct Stored<'a> {
     pub profiles: &'a HashMap<ClusterProfileReference, ClusterProfile>,
     /// All KnativeServings and KnativeEventings.
     pub resources: &'a [Knative],
+    /// What the fleet rolls out now.
+    pub before: Option<&'a RevisionData>,
 }
 
 /// What `fleet`, which selects `clusters`, would change, by stage.
@@ -84,6 +91,7 @@ pub fn plan(
             }
         }
     }
+    let data = pinned(fleet, stored);
     let no_labels = BTreeMap::new();
     let mut changes = Vec::new();
     for cluster in clusters {
@@ -93,8 +101,10 @@ pub fn plan(
         for component in Component::ALL {
             let present = by_cluster.get(&(cluster.clone(), component)).copied();
             let template = fleet.spec.template(component).map(|template| {
-                overridden(template, &fleet.spec.overrides, component, labels)
-                    .map_err(|(index, why)| format!("spec.overrides[{index}]: {why}"))
+                let template = overridden(template, &fleet.spec.overrides, component, labels);
+                let mut template = template.map_err(|(index, why)| format!("spec.overrides[{index}]: {why}"))?;
+                data.pin(component, &mut template);
+                Ok::<_, String>(template)
             });
             let Some(mut planned) = planned(fleet, cluster, component, template.transpose()?, present) else {
                 continue;
@@ -111,19 +121,39 @@ pub fn plan(
     for resource in left {
         let Some(cluster) = &resource.common().cluster_profile_ref else { continue };
         if !selected.contains(cluster) {
-            let change = removal(fleet);
-            changes.push((usize::MAX, row(cluster, resource.component(), resource.name(), change)));
+            let mut removed = row(cluster, resource.component(), resource.name(), Change::Keep);
+            if stored.profiles.contains_key(cluster) {
+                (removed.change, removed.note) = removal(fleet);
+            } else {
+                "the ClusterProfile does not exist".clone_into(&mut removed.note);
+            }
+            changes.push((usize::MAX, removed));
         }
     }
     changes.sort_by(|(a, x), (b, y)| (a, &x.cluster, x.kind).cmp(&(b, &y.cluster, y.kind)));
     Ok(changes.into_iter().map(|(_, change)| change).collect())
 }
 
-fn removal(fleet: &KnativeFleet) -> Change {
-    match fleet.spec.removal.policy {
+/// What `fleet` contains, with the versions that it has for those without a patch number. Which
+/// newer ones an operator has is not known.
+fn pinned(fleet: &KnativeFleet, stored: &Stored<'_>) -> RevisionData {
+    let own = stored.resources.iter().filter(|resource| is_owned(fleet, resource));
+    let installed: Vec<_> =
+        own.filter_map(|resource| Some((resource.component(), resource.installed_version()?))).collect();
+    let sources =
+        VersionSources { available: &[], before: stored.before, installed: &installed, keeps_installed: false };
+    versions::resolved(RevisionData::of(&fleet.spec), &sources)
+}
+
+/// What happens to a resource whose cluster leaves `fleet`, and when.
+fn removal(fleet: &KnativeFleet) -> (Change, String) {
+    let removal = &fleet.spec.removal;
+    let change = match removal.policy {
         RemovalPolicy::Delete => Change::Delete,
         RemovalPolicy::Orphan => Change::Orphan,
-    }
+    };
+    let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD.as_secs(), i64::from);
+    (change, format!("{grace} s after the cluster left (removal.gracePeriodSeconds), within removal.maxAtOnce"))
 }
 
 fn row(cluster: &ClusterProfileReference, component: Component, name: &str, change: Change) -> PlannedChange {
@@ -238,7 +268,7 @@ mod tests {
     fn stored(name: &str, target: &str, patch: &Value) -> Knative {
         let mut object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
             "metadata": {"name": name, "namespace": "n", "ownerReferences": [{"apiVersion": "a", "kind": "KnativeFleet", "name": "f", "uid": "1"}]},
-            "spec": {"version": "1.20", "config": {"a": {"b": "c"}}, "clusterProfileRef": {"name": target, "namespace": "n"}}, "status": {"version": "1.20.3"}});
+            "spec": {"version": "1.20.3", "config": {"a": {"b": "c"}}, "clusterProfileRef": {"name": target, "namespace": "n"}}, "status": {"version": "1.20.3"}});
         json_patch::merge(&mut object, patch);
         rules::parse(Component::Serving, &object).unwrap()
     }
@@ -256,6 +286,7 @@ mod tests {
             ("same", "old", "True"),
             ("single", "rest", "True"),
             ("adopted", "rest", "False"),
+            ("left", "rest", "True"),
         ];
         let profiles: HashMap<_, _> =
             tiers.into_iter().map(|(name, tier, healthy)| (cluster(name), profile(tier, healthy))).collect();
@@ -265,9 +296,11 @@ mod tests {
             stored("three", "single", &json!({"metadata": {"ownerReferences": null}})),
             stored("four", "adopted", &json!({"metadata": {"ownerReferences": null, "annotations": {ADOPT: "true"}}})),
             stored("five", "left", &json!({})),
+            stored("six", "vanished", &json!({})),
         ];
         let clusters = ["adopted", "new", "own", "same", "single"].map(cluster);
-        let changes = plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources }).unwrap();
+        let changes = plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources, before: None });
+        let changes = changes.unwrap();
         let short: Vec<_> = changes.iter().map(|c| (c.cluster.as_str(), c.stage.as_str(), c.change)).collect();
         assert_eq!(
             short,
@@ -278,12 +311,37 @@ mod tests {
                 ("n/same", "rest", Change::None),
                 ("n/single", "rest", Change::Conflict),
                 ("n/left", "", Change::Delete),
+                ("n/vanished", "", Change::Keep),
             ]
         );
-        assert_eq!(changes[0].fields, [r#"spec.config.a.b: "c" to "d""#, r#"spec.version: "1.20" to "1.22""#]);
+        assert_eq!(changes[0].fields, [r#"spec.config.a.b: "c" to "d""#, r#"spec.version: "1.20.3" to "1.22""#]);
         assert_eq!(changes[0].note, "in steps: 1.21, 1.22");
         assert_eq!(changes[1].note, "deferred: ControlPlaneHealthy is False");
         assert!(changes[2].name.starts_with("f-new-"));
         assert_eq!(changes[4].note, "KnativeServing n/three uses the cluster");
+        assert!(changes[5].note.starts_with("3600 s after the cluster left"), "{}", changes[5].note);
+        assert_eq!(changes[6].note, "the ClusterProfile does not exist");
+    }
+
+    #[test]
+    fn versions_that_are_rolled_out_are_no_change() {
+        let profiles = HashMap::from([(cluster("a"), profile("rest", "True"))]);
+        let resources = [stored("one", "a", &json!({}))];
+        let change = |asked: Option<&str>, before: Option<&RevisionData>| {
+            let fleet: KnativeFleet = serde_json::from_value(json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {
+                "placement": {"clusterSelector": {}}, "serving": {"spec": {"version": asked, "config": {"a": {"b": "c"}}}}}}))
+            .unwrap();
+            let stored = Stored { profiles: &profiles, resources: &resources, before };
+            plan(&fleet, &[cluster("a")], &stored).unwrap().remove(0).fields
+        };
+        for asked in [Some("1.20"), Some("latest"), Some("1.20.3"), None] {
+            assert!(change(asked, None).is_empty(), "{asked:?}");
+        }
+        // A rollout of a newer one is in progress.
+        let before: RevisionData = serde_json::from_value(json!({"serving": {"spec": {"version": "1.20"}},
+            "versions": {"KnativeServing": {"1.20": "1.20.5"}}}))
+        .unwrap();
+        assert_eq!(change(Some("1.20"), Some(&before)), [r#"spec.version: "1.20.3" to "1.20.5""#]);
+        assert_eq!(change(Some("1.21"), Some(&before)), [r#"spec.version: "1.20.3" to "1.21""#]);
     }
 }

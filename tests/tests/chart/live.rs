@@ -10,18 +10,28 @@ use serde_json::{Value, json};
 use super::{helm, output};
 
 /// Kinds that the chart looks up: paths of their groups, and plurals.
-const KINDS: [(&str, &str, &str); 6] = [
+const KINDS: [(&str, &str, &str); 7] = [
     ("/api/v1", "secrets", "Secret"),
     ("/api/v1", "namespaces", "Namespace"),
     ("/apis/apps/v1", "deployments", "Deployment"),
     ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding"),
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition"),
     ("/apis/operator.knative.dev/v1alpha1", "knativefleets", "KnativeFleet"),
+    ("/apis/operator.knative.dev/v1beta1", "knativeservings", "KnativeServing"),
 ];
 const CLUSTER_WIDE: [&str; 3] = ["CustomResourceDefinition", "ClusterRoleBinding", "Namespace"];
 const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/knativefleets.operator.knative.dev";
 const FLEETS: &str = "/apis/operator.knative.dev/v1alpha1/knativefleets";
 const SECRET: &str = "/api/v1/namespaces/knative-operator/secrets/operator-webhook-certs";
+
+/// An upgrade with fleets.
+const FLEETS_ENABLED: [&str; 5] = [
+    "--is-upgrade",
+    "--set",
+    "knative_operator.fleet.enabled=true,knative_operator.multicluster.enabled=true",
+    "--set-json",
+    r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"p","builtin":"secretreader"}]}"#,
+];
 
 /// The response of an API server with `objects`, which have their paths as keys.
 fn answer(objects: &HashMap<&str, Value>, path: &str) -> Answer {
@@ -80,18 +90,51 @@ fn upgrade_keeps_the_controller_while_there_are_fleets() {
     for part in ["KnativeFleets: 2", "knative_operator.fleet.enabled=true", "kubectl get knativefleets"] {
         assert!(refused.contains(part), "{part} is missing in: {refused}");
     }
-    let enabled = [
-        "--is-upgrade",
-        "--set",
-        "knative_operator.fleet.enabled=true,knative_operator.multicluster.enabled=true",
-        "--set-json",
-        r#"knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"p","builtin":"secretreader"}]}"#,
-    ];
-    on_cluster(fleets(2), &enabled).unwrap();
+    on_cluster(fleets(2), &FLEETS_ENABLED).unwrap();
     on_cluster(fleets(0), &["--is-upgrade"]).unwrap();
     // An install is never refused, nor an upgrade on a cluster that doesn't know fleets.
     on_cluster(fleets(2), &[]).unwrap();
     on_cluster(HashMap::new(), &["--is-upgrade"]).unwrap();
+}
+
+#[test]
+fn upgrade_names_the_fleets_that_roll_out_newer_versions() {
+    let serving = |name: &str, version: &str, owners: &[&Value]| {
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+            "metadata": {"name": name, "namespace": "n", "ownerReferences": owners}, "spec": {}, "status": {"version": version}})
+    };
+    let owner = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "name": "f", "uid": "1"});
+    let change = |version: &str| json!({"clusterSelector": {}, "serving": {"spec": {"version": version}}});
+    let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
+        "metadata": {"name": "f", "namespace": "n", "uid": "1"},
+        "spec": {"serving": {"spec": {"version": "1.21"}}, "overrides": [change("1.22.0"), change("latest")]}});
+    let items =
+        [serving("f-a", "1.21.1", &[&owner]), serving("f-b", "1.22.0", &[&owner]), serving("own", "1.22.0", &[])];
+    let mut cluster = fleets(0);
+    cluster.insert(FLEETS, json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleetList", "metadata": {}, "items": [fleet]}));
+    cluster.insert(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/knativeservings.operator.knative.dev",
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "knativeservings.operator.knative.dev"}}),
+    );
+    cluster.insert(
+        "/apis/operator.knative.dev/v1beta1/knativeservings",
+        json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServingList", "metadata": {}, "items": items}),
+    );
+    let object = r#"extraObjects=[{"kind":"Lines","lines":"{{ include \"knative-operator.versions\" . | toJson }}"}]"#;
+    let lines = |extra: &[&str]| {
+        let arguments = [&FLEETS_ENABLED[..], &["--set-json", object], extra].concat();
+        let objects = super::parsed(&on_cluster(cluster.clone(), &arguments).unwrap());
+        let found = objects.into_iter().find(|o| o["kind"] == "Lines").unwrap();
+        let text: String = serde_json::from_str(found["lines"].as_str().unwrap()).unwrap();
+        text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let expected = [
+        "upgrades KnativeServing n/own: 1.22.0 to 1.23.0",
+        "rollouts KnativeFleet n/f: spec.serving 1.21.1 to 1.21.3, in stages",
+        "rollouts KnativeFleet n/f: spec.serving 1.22.0 to 1.23.0, in stages",
+    ];
+    assert_eq!(lines(&[]), expected);
+    assert_eq!(lines(&["--set", "knative_operator.releases.keepInstalled=true"]), Vec::<String>::new());
 }
 
 #[test]

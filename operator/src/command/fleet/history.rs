@@ -4,15 +4,17 @@ use std::process::ExitCode;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
+use knative_operator_shared::api::KnativeFleet;
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::label::FLEET;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::Hub;
+use crate::command::list;
 use crate::command::table::{row, table};
-use crate::fleet::revision::{Owner, Revision};
+use crate::fleet::revision::{Owner, Revision, RevisionData};
 use crate::fleet::template::label_value;
 
 /// The revisions of `fleet`, with their time of creation, oldest first.
@@ -30,6 +32,22 @@ pub async fn revisions(hub: &Hub, fleet: Owner<'_>) -> Result<Vec<(Revision, Str
         .collect();
     revisions.sort_by_key(|(revision, _)| revision.number);
     Ok(revisions)
+}
+
+/// What `fleet` rolls out now, according to its status.
+pub async fn update_revision(client: &Client, fleet: &KnativeFleet) -> Result<Option<RevisionData>, String> {
+    let meta = &fleet.metadata;
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    let Some(status) = &fleet.status else { return Ok(None) };
+    let Some(update) = &status.update_revision else { return Ok(None) };
+    let api = Api::<ControllerRevision>::namespaced(client.clone(), namespace);
+    let stored = api.get_opt(update).await.map_err(|error| {
+        let why = list::explained(&error, "get", &format!("controllerrevisions.apps in namespace {namespace}"));
+        format!("cannot read ControllerRevision {namespace}/{update}: {why}")
+    })?;
+    let owner = Owner { name, uid: meta.uid.as_deref().unwrap_or_default(), status };
+    let revision = stored.and_then(|stored| Revision::parse(&stored)).filter(|revision| revision.is_of(owner));
+    Ok(revision.map(|revision| revision.data))
 }
 
 /// Prints the revisions of the fleet.

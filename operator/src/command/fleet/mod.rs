@@ -17,6 +17,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
 
+pub use self::history::update_revision;
 use super::output::{self, PROGRAM};
 
 /// Flags of `fleet`.

@@ -13,11 +13,12 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::Hub;
+use super::{Hub, update_revision};
 use crate::command::list;
 use crate::command::read;
 use crate::command::table::{row, table};
 use crate::fleet::plan::{Change, PlannedChange, Stored, plan};
+use crate::fleet::revision::RevisionData;
 
 /// Maximum number of fields in a row.
 const MAX_FIELDS: usize = 3;
@@ -55,7 +56,8 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
             Vec::new()
         } else {
             let clusters = clusters(hub, &fleet, &profiles).await?;
-            plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources })?
+            let before = before(hub, &fleet).await?;
+            plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources, before: before.as_ref() })?
         };
         text += &describe(&changes);
         let name = format!(
@@ -77,11 +79,16 @@ fn describe(changes: &[PlannedChange]) -> String {
         details.extend((more > 0).then(|| format!("{more} more")));
         details.extend(Some(change.note.clone()).filter(|note| !note.is_empty()));
         let word = word(change.change);
-        let stage = if change.stage.is_empty() { "(leaves)" } else { &change.stage };
+        let stage = match change.change {
+            Change::Keep => "-",
+            _ if change.stage.is_empty() => "(leaves)",
+            _ => &change.stage,
+        };
         rows.push(row([stage, &change.cluster, change.kind, word, &details.join("; ")]));
     }
     let count = |is: Change| changes.iter().filter(|change| change.change == is).count();
-    let counts = [Change::Create, Change::Update, Change::Adopt, Change::Delete, Change::Orphan, Change::Conflict];
+    let counts =
+        [Change::Create, Change::Update, Change::Adopt, Change::Delete, Change::Orphan, Change::Conflict, Change::Keep];
     let counts = counts.map(|change| (count(change), word(change)));
     let parts: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
@@ -96,8 +103,19 @@ fn word(change: Change) -> &'static str {
         Change::Adopt => "adopt",
         Change::None => "none",
         Change::Conflict => "conflict",
+        Change::Keep => "keep",
         Change::Delete => "delete",
         Change::Orphan => "orphan",
+    }
+}
+
+/// What the stored fleet called like `fleet` rolls out, if there is one.
+async fn before(hub: &Hub, fleet: &KnativeFleet) -> Result<Option<RevisionData>, String> {
+    let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref().unwrap_or_default());
+    let fleets = Api::<KnativeFleet>::namespaced(hub.client.clone(), namespace.unwrap_or(&hub.namespace));
+    match fleets.get_opt(name).await.map_err(|error| error_text(&error))? {
+        Some(stored) => update_revision(&hub.client, &stored).await,
+        None => Ok(None),
     }
 }
 
