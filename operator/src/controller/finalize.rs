@@ -24,7 +24,7 @@ use super::unreachable::{
 use super::{apply_events, conditions, moved, namespace, orphan, resolve};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
-use crate::apply::inventory::{Inventory, MAX_OBJECTS};
+use crate::apply::inventory::Inventory;
 use crate::apply::{remove, users};
 use crate::object::Kinds;
 
@@ -223,8 +223,8 @@ async fn delete_installation(
         } else {
             lookup.inventory().await.map_err(DeletionError::Failed)?.0
         };
-        if inventory.is_too_large() {
-            return Err(DeletionError::Failed(too_many_objects()));
+        if let Some(why) = inventory.excess() {
+            return Err(DeletionError::Failed(why));
         }
         let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
         released.map_err(DeletionError::Failed)?;
@@ -256,7 +256,7 @@ async fn delete_installation(
             );
             cx.events.warning(resource, "ObjectsOfUsersLeft", note);
         }
-        state.found = inventory.0.len();
+        state.excess = inventory.excess();
         inventory.0.retain(|id, _| !remove::is_retained(id));
         if !inventory.0.is_empty() {
             cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
@@ -283,8 +283,8 @@ async fn delete_installation(
         publish_progress(cx, resource, state, format!("{}{more} to be deleted{drains}", named.join(", "))).await;
         return Ok(Deleted::Some);
     }
-    if state.found > MAX_OBJECTS {
-        return Err(DeletionError::Failed(format!("{}; those found first are deleted", too_many_objects())));
+    if let Some(why) = state.excess.take() {
+        return Err(DeletionError::Failed(format!("{why}; those found first are deleted")));
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
     if let Some(left) = store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
@@ -318,11 +318,6 @@ async fn delete_installation(
             resource.component().canonical()
         )),
     })
-}
-
-/// Why the next attempt looks for objects again.
-fn too_many_objects() -> String {
-    format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource")
 }
 
 /// Reports what stays on clusters that the ClusterProfile referred to before.
