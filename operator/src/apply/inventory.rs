@@ -102,6 +102,12 @@ impl Inventory {
         self.0.len() > MAX_OBJECTS
     }
 
+    /// Why it is too large, if objects that show whose they are were looked for.
+    pub fn excess(&self) -> Option<String> {
+        let why = || format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource");
+        self.is_too_large().then(why)
+    }
+
     /// Serializes to JSON, one row per object.
     pub fn encode(&self) -> String {
         let rows: Vec<Row> = self.0.iter().map(|(id, entry)| Row { id: Id::clone(id), entry: entry.clone() }).collect();

@@ -25,9 +25,9 @@ use super::unreachable::{
 use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabelled};
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
-use crate::apply::inventory::{Inventory, MAX_OBJECTS};
+use crate::apply::inventory::Inventory;
 use crate::apply::{places, remove, users};
-use crate::object::InstallationOwner;
+use crate::object::{InstallationOwner, Kinds};
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;
@@ -243,8 +243,8 @@ async fn delete_installation(
         } else {
             lookup.inventory().await.map_err(DeletionError::Failed)?.0
         };
-        if inventory.is_too_large() {
-            return Err(DeletionError::Failed(too_many_objects()));
+        if let Some(why) = inventory.excess() {
+            return Err(DeletionError::Failed(why));
         }
         let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
         released.map_err(DeletionError::Failed)?;
@@ -276,7 +276,7 @@ async fn delete_installation(
             );
             cx.events.warning(resource, "ObjectsOfUsersLeft", note);
         }
-        state.found = inventory.0.len();
+        state.excess = inventory.excess();
         inventory.0.retain(|id, _| !remove::is_retained(id));
         if !inventory.0.is_empty() {
             cx.events.normal(resource, "Uninstalling", format!("Deleting {} objects", inventory.0.len()));
@@ -303,8 +303,8 @@ async fn delete_installation(
         publish_progress(cx, resource, state, format!("{}{more} to be deleted{drains}", named.join(", "))).await;
         return Ok(Deleted::Some);
     }
-    if state.found > MAX_OBJECTS {
-        return Err(DeletionError::Failed(format!("{}; those found first are deleted", too_many_objects())));
+    if let Some(why) = state.excess.take() {
+        return Err(DeletionError::Failed(format!("{why}; those found first are deleted")));
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
     if let Some(left) = store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
@@ -338,11 +338,6 @@ async fn delete_installation(
             resource.component().canonical()
         )),
     })
-}
-
-/// Why the next attempt looks for objects again.
-fn too_many_objects() -> String {
-    format!("the cluster has more than {MAX_OBJECTS} objects that claim to be of this resource")
 }
 
 /// Whether the installed objects show that they are of `owner`. All who may write the anchor can

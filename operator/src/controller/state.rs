@@ -138,9 +138,8 @@ pub struct ReconcilerState {
     pub remaining_on: Option<Arc<str>>,
     /// Kinds that could not be looked at, for people.
     pub unseen: String,
-    /// Number of objects that the deletion found. With more than an installation can have, it found
-    /// not all.
-    pub found: usize,
+    /// Why they may not be all, for people.
+    pub excess: Option<String>,
     /// Number of checks of the deletion since an object was gone.
     pub idle_checks: u32,
     /// The Pods that a deletion waits for.
@@ -181,7 +180,7 @@ impl ReconcilerState {
             remaining: None,
             remaining_on: None,
             unseen: String::new(),
-            found: 0,
+            excess: None,
             idle_checks: 0,
             draining: Draining::default(),
             causes: Causes::default(),
