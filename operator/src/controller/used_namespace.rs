@@ -58,7 +58,7 @@ impl Ownership<'_> {
 /// Whether `resource` was installed on other clusters before, and nobody asked to overwrite what is
 /// on the one with the uid `cluster`.
 fn is_on_another_cluster(resource: &Knative, cluster: Option<&str>) -> bool {
-    moved::has_former(resource) && !cluster.is_some_and(|uid| resource.annotation(TAKE_OVER) == Some(uid))
+    moved::has_former(resource) && cluster.is_none_or(|uid| resource.annotation(TAKE_OVER) != Some(uid))
 }
 
 #[cfg(test)]
