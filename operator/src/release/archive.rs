@@ -13,14 +13,15 @@ use flate2::write::GzEncoder;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
-use knative_operator_runtime::identity::post_as;
+use knative_operator_runtime::identity::{patch_as, post_as};
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{ARCHIVED_RELEASE, FIELD_MANAGER};
 use knative_operator_shared::version::Version;
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, Preconditions};
 use kube::core::{DynamicObject, ObjectMeta};
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 
 use super::bundle::{Bundle, ReleaseError};
 
@@ -163,13 +164,20 @@ impl Archive {
         });
         let (bundle, stored, encoded) = prepared.await.map_err(|error| error.to_string())??;
         if let Some(encoded) = encoded {
-            if let Some(stored) = &stored {
-                self.delete(&stored.metadata).await?;
-            }
-            match maps.create(&post_as(FIELD_MANAGER), &manifest(name, component, version, encoded)).await {
+            let wanted = manifest(name.clone(), component, version, encoded);
+            let written = match stored {
+                // An operator that ends here loses nothing.
+                Some(stored) => {
+                    let mut patch = json!(wanted);
+                    patch["metadata"]["resourceVersion"] = json!(stored.metadata.resource_version);
+                    maps.patch(&name, &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await
+                }
+                None => maps.create(&post_as(FIELD_MANAGER), &wanted).await,
+            };
+            match written {
                 // Another shard was faster.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                created => drop(created.map_err(failed)?),
+                written => drop(written.map_err(failed)?),
             }
         }
         self.remove_unused(&bundle, component, version).await
@@ -238,7 +246,7 @@ fn manifest(name: String, component: Component, version: &Version, encoded: Vec<
         ..ObjectMeta::default()
     };
     let binary_data = Some(BTreeMap::from([(FILES.to_owned(), ByteString(encoded))]));
-    ConfigMap { metadata, binary_data, immutable: Some(true), ..ConfigMap::default() }
+    ConfigMap { metadata, binary_data, ..ConfigMap::default() }
 }
 
 /// The files in `map`, if it has those of `version`.
@@ -273,6 +281,42 @@ fn decode(encoded: &[u8]) -> Result<Files, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn other_contents_replace_a_release_that_is_never_gone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("knative-serving/1.2.3");
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("1.yaml"), "{apiVersion: v1, kind: X, metadata: {name: a}}").unwrap();
+        let (bundle, version) = (Bundle::open(root.path().to_owned()), "1.2.3".parse().unwrap());
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
+        let answer = move |request: http::Request<kube::client::Body>| {
+            let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+            let old = manifest(
+                name(Component::Serving, &"1.2.3".parse().unwrap()),
+                Component::Serving,
+                &"1.2.3".parse().unwrap(),
+                Vec::new(),
+            );
+            let body = if path.ends_with("/configmaps") {
+                json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {}, "items": []})
+            } else {
+                json!(old)
+            };
+            seen.lock().unwrap().push(format!("{method} {path}"));
+            async move {
+                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
+                    body.to_string().into_bytes(),
+                )))
+            }
+        };
+        let archive = Archive::new(Client::new(tower::service_fn(answer), "n"), "n");
+        archive.store(bundle, Component::Serving, &version, true).await.unwrap();
+        let map = "/api/v1/namespaces/n/configmaps/knative-operator-release-knative-serving-1.2.3";
+        let expected = [format!("GET {map}"), format!("PATCH {map}"), "GET /api/v1/namespaces/n/configmaps".to_owned()];
+        assert_eq!(*requests.lock().unwrap(), expected);
+    }
 
     #[test]
     fn archived_release_has_the_objects_of_the_bundle() {

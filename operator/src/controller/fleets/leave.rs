@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use jiff::Timestamp;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
@@ -13,12 +14,14 @@ use kube::Client;
 use super::clusters::Profiles;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
+use super::publish::publish;
 use super::reconcile::RETRY;
-use super::state::Next;
+use super::state::{FleetState, Next};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use crate::fleet::gone::Gone;
+use crate::fleet::status;
 
 /// Finalizer of an object whose dependents stay (`kubectl delete --cascade=orphan`).
 const ORPHAN: &str = "orphan";
@@ -128,9 +131,30 @@ pub fn describe(unreadable: &UnreadableFleet, fleet: &KnativeFleet) -> String {
     )
 }
 
+/// A step of the deletion of a fleet; `None` if it isn't being deleted, or if what to delete is
+/// unknown.
+pub async fn delete(
+    cx: &Context,
+    stored: &StoredFleet,
+    children: &Children,
+    state: &mut FleetState,
+) -> Result<Option<Next>, WriteError> {
+    let fleet = &stored.fleet;
+    state.is_orphaning |= is_orphaning(fleet);
+    if let Some(message) = protection(fleet) {
+        let (old, generation) = (state.stored_status(fleet), fleet.metadata.generation);
+        let status = status::protected(&old, generation, &message, Timestamp::now());
+        return publish(cx, fleet, state, status).await.map(Some);
+    }
+    match policy(stored, state.is_orphaning).filter(|_| fleet.metadata.deletion_timestamp.is_some()) {
+        Some(policy) => finalize(cx, fleet, children, policy).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Why `fleet`, which is being deleted, keeps its resources: its deletion was not asked about, since
 /// the webhook was away, or the CustomResourceDefinition was deleted.
-pub fn protection(fleet: &KnativeFleet) -> Option<String> {
+fn protection(fleet: &KnativeFleet) -> Option<String> {
     let meta = &fleet.metadata;
     let is_ours = meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER);
     (meta.deletion_timestamp.is_some() && is_ours && is_protected(meta)).then(|| {
@@ -144,7 +168,7 @@ pub fn protection(fleet: &KnativeFleet) -> Option<String> {
 }
 
 /// Deletes or orphans all resources, then removes the finalizer; returns when to continue.
-pub async fn finalize(
+async fn finalize(
     cx: &Context,
     fleet: &KnativeFleet,
     children: &Children,

@@ -80,13 +80,8 @@ async fn pass(
     if let Some(message) = lost_child(fleet, &cx.registry.unreadable()) {
         return stop(cx, fleet, state, &message).await;
     }
-    state.is_orphaning |= leave::is_orphaning(fleet);
-    if let Some(message) = leave::protection(fleet) {
-        let status = status::protected(&state.stored_status(fleet), meta.generation, &message, now());
-        return publish(cx, fleet, state, status).await;
-    }
-    if let Some(policy) = leave::policy(stored, state.is_orphaning).filter(|_| meta.deletion_timestamp.is_some()) {
-        return leave::finalize(cx, fleet, &children, policy).await;
+    if let Some(next) = leave::delete(cx, stored, &children, state).await? {
+        return Ok(next);
     }
     let unreadable = stored.unreadable.as_ref().map(|unreadable| leave::describe(unreadable, fleet));
     let checked = unreadable.map_or_else(|| check(fleet), Err);
