@@ -20,6 +20,7 @@ impl World {
             truth.in_flight = truth.in_flight.filter(|_| !is_ready);
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
             // What nobody observes has not failed.
+            truth.proven = truth.proven.or(truth.ready.filter(|_| truth.soaked >= soak));
             if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
                 truth.not_ready = None;
                 // After the rollout, and after a change of the fleet, it has recovered when it was Ready for as long as an update.
@@ -134,9 +135,9 @@ impl World {
                 proven += usize::from(member.has(self.update, &self.contents));
                 continue;
             }
-            let is_settled = truth.soaked >= soak || truth.failed || !truth.was_ready;
+            let is_settled = truth.proven.is_some() || truth.soaked >= soak || truth.failed || !truth.was_ready;
             assert!(is_settled, "the next stage was begun before cluster {index} soaked: {truth:?}");
-            proven += usize::from(truth.soaked >= soak);
+            proven += usize::from(truth.proven.is_some() || truth.soaked >= soak);
         }
         let name = &self.stages.settings()[stage].name;
         assert!(all > 0 || !self.had_clusters.contains(name), "stage {stage} was skipped when its clusters were gone");

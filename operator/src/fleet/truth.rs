@@ -26,10 +26,13 @@ pub struct Truth {
     pub in_flight: Option<SignedDuration>,
     /// Longest time for which it was Ready since the update.
     pub soaked: SignedDuration,
+    /// Since when it was Ready, if for the soak of the stage that it was in then.
+    pub proven: Option<SignedDuration>,
     /// Whether the update made it fail.
     pub failed: bool,
-    /// Whether it was Ready before an update that another content replaced before its end.
-    pub was_ready_before: bool,
+    /// Time of the last write, if it was Ready before an update that another content replaced before
+    /// its end.
+    pub was_ready_before: Option<SignedDuration>,
     /// Whether it failed, and is observed again since a person changed the fleet.
     pub is_forgiven: bool,
 }
@@ -53,10 +56,10 @@ impl Truth {
             && (*revision != self.revision || self.written.is_none())
         {
             // Of several resources that are written together, the first one.
-            let before = std::mem::take(&mut self.was_ready_before) || self.is_unfinished(soak);
+            let before = self.was_ready_before.take().is_some() || self.is_unfinished(soak);
             self.was_ready = is_ready || before;
             (self.revision, self.soaked) = (revision.clone(), SignedDuration::ZERO);
-            (self.failed, self.is_forgiven) = (false, false);
+            (self.failed, self.is_forgiven, self.proven) = (false, false, None);
         }
         // After the end of the update, a component that is back is another one.
         let has_ended = self.soaked >= soak || self.is_forgiven;
@@ -78,7 +81,9 @@ impl Truth {
 
     /// Another content replaces the one that was written: the next write counts as a new one.
     pub fn supersede(&mut self, soak: SignedDuration) {
-        self.was_ready_before |= self.is_unfinished(soak);
+        if self.is_unfinished(soak) {
+            self.was_ready_before = self.written;
+        }
         (self.failed, self.was_ready) = (false, false);
         self.revision.clear();
     }

@@ -144,6 +144,15 @@ fn rollout_runs_in_stages() {
         assert!(paused.attention[0].message.contains("none/there.yaml"), "{paused:?}");
         serving["additionalManifests"].take();
 
+        // A failed canary that is taken out of the fleet stays one, and stays installed.
+        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "env-"], "").await?;
+        let out = status(&hub, "taken out", |status| has(status, "RemovalPending", "GracePeriod")).await?;
+        assert!(has(&out, "Paused", "TooManyFailures") && out.failed == 1, "{out:?}");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(children(&hub).await?.len(), 3);
+        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "env=prod"], "").await?;
+        status(&hub, "back", |status| has(status, "RemovalPending", "NotPending")).await?;
+
         // A hand edit is repaired.
         let api = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
         let name = api.list(&ListParams::default()).await?.items[2].metadata.name.clone().unwrap_or_default();

@@ -26,7 +26,7 @@ use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use crate::fleet::approval::{self, Rollout};
 use crate::fleet::decision::Input;
-use crate::fleet::gone;
+use crate::fleet::gone::{self, Gone};
 use crate::fleet::member::Member;
 use crate::fleet::removal::Leavers;
 use crate::fleet::revision::{self, RevisionData};
@@ -147,19 +147,12 @@ async fn pass(
     let unselected = leave::unselected(&children, &clusters, &all_profiles);
     let mut uncounted = uncounted(cx, fleet, &clusters, &children, &shared, state).await;
     uncounted.extend(unselected.described());
-    let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster));
-    let counted = counted.map(|cluster| (cluster, None));
-    let all = counted.chain(unselected.gone().map(|(cluster, gone)| (cluster, Some(gone))));
-    let member = |(cluster, gone)| Member { gone, ..observation.member(cluster, &mut state.observed) };
-    let mut members: Vec<Member> = all.map(member).collect();
     let current = stored_status.current_revision.clone();
     let current = current.as_deref().filter(|current| contents.revisions.contains_key(current));
     let generation = meta.generation.unwrap_or_default();
-    let observe =
-        |member: &mut Member| member.elapsed = observe(member, (&update, current, generation), &contents, state);
-    members.iter_mut().for_each(|member| member.keep_stage(&stages, &update, current, &contents));
-    members.retain(|member| member.counts(&update, current, &contents));
-    members.iter_mut().filter(|member| member.gone.is_none()).for_each(observe);
+    let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster)).map(|cluster| (cluster, None));
+    let all = counted.chain(unselected.gone().map(|(cluster, gone)| (cluster, Some(gone))));
+    let members = members(&observation, all, (&update, current, generation), state);
     state.timers.retain(clusters.iter());
     state.observed.retain(|key, _| children.own.contains_key(key));
 
@@ -227,6 +220,27 @@ async fn pass(
         if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
         if has_failures { Next::After(RETRY) } else { Next::AwaitChange },
     ]))
+}
+
+/// The clusters among `all` that count, in the rollout of a revision after another one to the fleet
+/// in a generation.
+fn members<'c>(
+    observation: &Observation<'_>,
+    all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
+    (update, current, generation): (&str, Option<&str>, i64),
+    state: &mut FleetState,
+) -> Vec<Member> {
+    let contents = observation.contents;
+    let mut members = Vec::new();
+    for (cluster, gone) in all {
+        let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
+        member.keep_stage(observation.stages, update, current, contents);
+        if gone.is_none() {
+            member.elapsed = observe(&member, (update, current, generation), contents, state);
+        }
+        members.extend(member.counts(update, current, contents).then_some(member));
+    }
+    members
 }
 
 /// How long `member` has been in its state, in the rollout of a revision after another one to the
