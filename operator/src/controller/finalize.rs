@@ -27,7 +27,7 @@ use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::inventory::Inventory;
 use crate::apply::{places, remove, users};
-use crate::object::{InstallationOwner, Kinds};
+use crate::object::InstallationOwner;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;

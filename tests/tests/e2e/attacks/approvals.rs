@@ -2,7 +2,7 @@
 //! time: the new content on cluster `b`.
 
 use knative_operator_shared::api::Component;
-use knative_operator_shared::label::{FLEET_CONTENT, FLEET_REVISION};
+use knative_operator_shared::label::{FLEET_CONTENT, FLEET_REVISION, PROTECTED};
 use knative_operator_tests::Result;
 use serde_json::{Value, json};
 
@@ -81,6 +81,25 @@ pub async fn children_are_deleted(site: &Site) -> Result<Outcome> {
         is_deleted |= child.is_none_or(|child| !child["metadata"]["deletionTimestamp"].is_null());
     }
     Ok(Outcome::of(is_deleted, "Knative is uninstalled from an approved cluster", &attempt))
+}
+
+/// A resource of the fleet gets a finalizer and a protection, so that no rollout or removal ends.
+pub async fn children_are_held(site: &Site) -> Result<Outcome> {
+    let before = child(&site.hub, Component::Serving, "b").await?.ok_or("no resource")?;
+    let name = before["metadata"]["name"].as_str().unwrap_or_default();
+    let patch = |finalizers: &Value, protected: &Value| {
+        json!({"metadata": {"finalizers": finalizers, "annotations": {PROTECTED: protected}}}).to_string()
+    };
+    let mut finalizers = before["metadata"]["finalizers"].clone();
+    finalizers.as_array_mut().ok_or("no finalizers")?.push(json!("example.com/hold"));
+    let arguments = ["patch", "knativeserving", "-n", PLACE, name, "--type=merge", "-p"];
+    let (hold, restore) = (patch(&finalizers, &json!("true")), patch(&before["metadata"]["finalizers"], &Value::Null));
+    let line = |patch| [&arguments[..], &[patch]].concat();
+    let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&line(hold.as_str()), "").await?;
+    let after = child(&site.hub, Component::Serving, "b").await?.ok_or("no resource")?;
+    let is_held = after["metadata"]["finalizers"] == finalizers;
+    site.hub.kubectl(&line(restore.as_str()), "").await?;
+    Ok(Outcome::of(is_held, "a resource of the fleet can't be deleted", &attempt))
 }
 
 /// The fleet gets an owner that doesn't exist, so that the garbage collector deletes it.

@@ -106,9 +106,9 @@ pub async fn precede_rollout(site: &Site, replicas: i32) -> Result<Outcome> {
     let forged = stored(&name, NEWEST, &revision_of(&forged_spec(replicas))?);
     let attempt = Attacker::new(&site.hub, HISTORIAN).apply(&forged).await?;
     site.set(&prod(replicas)).await?;
-    // The operator stops at the name that is taken, or ignores it.
+    // The operator doesn't roll out what has a name that is taken.
     let events = Api::<Event>::namespaced(site.hub.client(), PLACE);
-    let is_stopped = |found: &[Event]| found.iter().any(|e| e.reason.as_deref() == Some("ReconcileFailed"));
+    let is_stopped = |found: &[Event]| found.iter().any(|e| e.reason.as_deref() == Some("RevisionNotStored"));
     tokio::select! {
         waiting = status_of(&site.hub, "prod", "awaiting approval", is_waiting) => drop(waiting?),
         stopped = wait::until_all(&events, "", INSTALL, "stopped", is_stopped) => drop(stopped?),
