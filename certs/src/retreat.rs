@@ -106,8 +106,9 @@ where
 }
 
 /// The owners that the configuration with `meta` should have: those that it has, with the namespace
-/// of this name and uid, and no other namespace. No namespace if Argo CD deploys it: Argo CD deletes
-/// no object with an owner, so the configuration would stay without a webhook, and refuse requests.
+/// of this name and uid, and no other namespace. No namespace if Argo CD deploys it: Argo CD
+/// deletes no object with an owner, so the configuration would stay without a webhook, and refuse
+/// requests.
 fn owners(meta: &ObjectMeta, (name, uid): (&str, &str)) -> Vec<OwnerReference> {
     let own = OwnerReference {
         api_version: "v1".to_owned(),
@@ -120,8 +121,8 @@ fn owners(meta: &ObjectMeta, (name, uid): (&str, &str)) -> Vec<OwnerReference> {
     others.chain((!is_of_argo_cd(meta)).then(|| own.clone())).collect()
 }
 
-/// Whether Argo CD deploys the object with `meta`: by its annotation, or by its default label, which
-/// the chart doesn't set. An object of a Helm release may have the label for other reasons.
+/// Whether Argo CD deploys the object with `meta`: by its annotation, or by its default label,
+/// which the chart doesn't set. An object of a Helm release may have the label for other reasons.
 fn is_of_argo_cd(meta: &ObjectMeta) -> bool {
     let has = |all: &Option<BTreeMap<String, String>>, key| all.as_ref().is_some_and(|all| all.contains_key(key));
     has(&meta.annotations, ARGO_CD_TRACKING)

@@ -152,8 +152,8 @@ pub async fn delete(
     }
 }
 
-/// Why `fleet`, which is being deleted, keeps its resources: its deletion was not asked about, since
-/// the webhook was away, or the CustomResourceDefinition was deleted.
+/// Why `fleet`, which is being deleted, keeps its resources: its deletion was not asked about,
+/// since the webhook was away, or the CustomResourceDefinition was deleted.
 fn protection(fleet: &KnativeFleet) -> Option<String> {
     let meta = &fleet.metadata;
     let is_ours = meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER);
