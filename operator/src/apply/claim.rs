@@ -40,15 +40,25 @@ pub struct Anchor {
     pub record: Record,
 }
 
+/// Whether a resource installed a version before, as its status tells, which only the operator
+/// writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// It did not.
+    Nowhere,
+    /// It did, perhaps on another cluster.
+    Somewhere,
+    /// It did, on this very cluster.
+    Here,
+}
+
 /// What a resource knows and wants.
 #[derive(Clone, Debug)]
 pub struct Claimant {
     /// Itself, as it would be recorded now.
     pub me: InstallationOwner,
-    /// Whether it installed a version before, as its status tells, which only the operator writes.
-    pub has_installed: bool,
-    /// Whether it did so on this very cluster.
-    pub has_installed_here: bool,
+    /// Whether it installed a version before.
+    pub installed: Installed,
     /// Whether its own anchor, which has no record, names it, and it has the finalizer: it began to
     /// install with an earlier version.
     pub has_begun: bool,
@@ -134,7 +144,7 @@ impl Claimant {
             if let Some(elsewhere) = others.iter().find(|other| other.is_of(&self.me)) {
                 return Step::Wait(elsewhere.clone());
             }
-            if self.has_installed {
+            if self.has_installed() {
                 // The Go operator keeps no anchor on the local cluster, or somebody deleted it.
                 // What others create meanwhile is no installation.
                 competitors.retain(|competitor| competitor.is_settled());
@@ -148,7 +158,7 @@ impl Claimant {
         match &own.record {
             Record::Owner(owner) if owner.is_same(&self.me) && owner.confirmed => {
                 // Nobody else can have installed it, whatever they write into ConfigMaps.
-                if let Some(older) = older.filter(|_| !self.has_installed_here) {
+                if let Some(older) = older.filter(|_| self.installed != Installed::Here) {
                     return Step::Wait(older.clone());
                 }
                 if owner.uid == self.me.uid && owner.hub_name == self.me.hub_name && !owner.released {
@@ -183,7 +193,7 @@ impl Claimant {
                 Some(older) => Step::Wait(older.clone()),
                 None => Step::Record(self.me.replacing(owner)),
             },
-            Record::Absent if self.has_installed || self.take_over.as_ref() == Some(&own.uid) => {
+            Record::Absent if self.has_installed() || self.take_over.as_ref() == Some(&own.uid) => {
                 match competitors.first().filter(|competitor| competitor.is_settled()) {
                     Some(competitor) => Step::Wait((*competitor).clone()),
                     None => self.adopt(),
@@ -198,12 +208,16 @@ impl Claimant {
     /// claimant proceeds.
     pub fn ignored<'a>(&self, own: &Anchor, others: &'a [Anchor]) -> Option<&'a Anchor> {
         let competitors: Vec<&Anchor> = others.iter().filter(|other| !other.is_of(&self.me)).collect();
-        Self::older(own, &competitors).filter(|_| self.has_installed_here)
+        Self::older(own, &competitors).filter(|_| self.installed == Installed::Here)
     }
 
     /// The first of `competitors` that was created before `own` and stands in its way.
     fn older<'a>(own: &Anchor, competitors: &[&'a Anchor]) -> Option<&'a Anchor> {
         competitors.iter().find(|competitor| competitor.is_settled() && competitor.is_older_than(own)).copied()
+    }
+
+    fn has_installed(&self) -> bool {
+        self.installed != Installed::Nowhere
     }
 
     /// The claim of an anchor without an owner.

@@ -72,16 +72,18 @@ fn forged_older_record_does_not_stop_an_installation() {
     let mut resources = vec![resource("1", "a", "a")];
     let me = InstallationOwner { confirmed: true, ..resources[0].claimant.me.clone() };
     let other = InstallationOwner { confirmed: true, ..resource("2", "b", "b").claimant.me };
-    for (record, has_installed_here, writers) in
-        [(Record::Owner(other.clone()), false, 0), (Record::Owner(other), true, 1), (Record::Unreadable, true, 1)]
-    {
-        resources[0].claimant.has_installed_here = has_installed_here;
+    for (record, installed, writers) in [
+        (Record::Owner(other.clone()), Installed::Somewhere, 0),
+        (Record::Owner(other), Installed::Here, 1),
+        (Record::Unreadable, Installed::Here, 1),
+    ] {
+        resources[0].claimant.installed = installed;
         let mut first = start(&resources, &[("a", Record::Owner(me.clone())), ("b", record.clone())]);
         first.anchors.get_mut("a").unwrap().created = 10;
-        assert_eq!(first.at_rest(&resources).writers(), writers, "{record:?} {has_installed_here}");
+        assert_eq!(first.at_rest(&resources).writers(), writers, "{record:?} {installed:?}");
         let others = [first.anchors["b"].clone()];
         let ignored = resources[0].claimant.ignored(&first.anchors["a"], &others);
-        assert_eq!(ignored.is_some(), has_installed_here);
+        assert_eq!(ignored.is_some(), installed == Installed::Here);
     }
 }
 

@@ -231,8 +231,7 @@ fn resource(hub: &str, name: &'static str, anchor: &'static str) -> Resource {
     Resource {
         claimant: Claimant {
             me,
-            has_installed: false,
-            has_installed_here: false,
+            installed: Installed::Nowhere,
             has_begun: false,
             is_abandoned: false,
             take_over: None,
@@ -311,7 +310,7 @@ fn one_of_several_resources_installs() {
 fn anchors_of_earlier_versions_are_claimed_once() {
     let mut resources = vec![resource("1", "a", "a"), resource("2", "b", "b"), resource("3", "c", "c")];
     for old in &mut resources[..2] {
-        old.claimant.has_installed = true;
+        old.claimant.installed = Installed::Somewhere;
         old.can_be_deleted = false;
     }
     resources[2].can_be_deleted = false;

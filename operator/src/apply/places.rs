@@ -23,7 +23,7 @@ pub type Names = BTreeSet<(String, String)>;
 /// The namespaces of the ServiceAccounts to which the ClusterRoleBindings of `component` grant
 /// something, which this operator or the Go operator applied: those where it is installed.
 pub async fn installed_in(client: &Client, component: Component) -> Result<BTreeSet<String>, StoreError> {
-    let subjects = bindings(client, component).await?.into_iter().flat_map(|binding| binding.subjects).flatten();
+    let subjects = bindings(client, component).await?.into_iter().filter_map(|binding| binding.subjects).flatten();
     Ok(subjects.filter_map(|subject| subject.namespace).collect())
 }
 

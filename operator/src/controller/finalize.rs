@@ -24,8 +24,9 @@ use super::unreachable::{
 };
 use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabelled};
 use crate::apply::anchor::{InventoryStore, Stored};
-use crate::apply::claim::Record;
+use crate::apply::claim::{Installed, Record};
 use crate::apply::inventory::Inventory;
+use crate::apply::store_error::StoreError;
 use crate::apply::{places, remove, users};
 use crate::object::InstallationOwner;
 
@@ -182,53 +183,13 @@ async fn delete_installation(
         state.remaining_on.clone_from(&cluster.uid);
     }
     let _permit = cx.reconcile_permits.acquire(resource.common().cluster_profile_ref.as_ref(), &cx.metrics).await;
-    let failed = |error| DeletionError::Failed(error_text(&error));
-    let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await.map_err(failed)?;
+    let located = namespace::resolve_namespace(cx, resource, state, &cluster.client).await?;
     let (resource, store) = (&*located, InventoryStore::of(&located));
-    let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await.map_err(failed)?);
+    let (me, stored) = (cx.owner(resource), store.load(&cluster.client).await?);
     let has_installed = moved::has_installed(resource, &cluster);
-    match stored.as_ref().map(|stored| &stored.anchor.record) {
-        Some(Record::Owner(other)) if !other.is_same(&me) => {
-            let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
-            let has_installed_here = moved::has_installed_on(resource, cluster.uid.as_deref());
-            // Others may write the record.
-            if has_installed_here && !is_shown(&cluster.client, resource, other).await {
-                report_former(cx, resource, &cluster);
-                let left = describe_installation(state, resource);
-                return Ok(Deleted::Released(format!(
-                    "{note}, as {} says, but not as the installed objects show. Left on the cluster: {left}. If the record is \
-                     forged, correct the annotation {OWNER}, create the resource again, and delete it",
-                    store.id()
-                )));
-            }
-            cx.events.normal(resource, "LeftToOwner", note);
-            report_former(cx, resource, &cluster);
-            return Ok(Deleted::Nothing);
-        }
-        Some(Record::Unreadable) => {
-            let is_left = orphan::is_requested(resource)
-                && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)?;
-            if !is_left {
-                let why = format!(
-                    "this version can't read the owner in the annotation {OWNER} of {}. Correct it, or annotate the resource with \
-                     {ON_DELETE}={ORPHAN} to leave the installation on the cluster",
-                    store.id()
-                );
-                return Err(DeletionError::Failed(why));
-            }
-        }
-        // Somebody else created it, or another hub with the same names.
-        Some(Record::Absent)
-            if !has_installed
-                && (moved::has_former(resource) || stored.as_ref().is_some_and(|stored| !stored.names(resource))) =>
-        {
-            let note =
-                format!("Nothing is deleted on the cluster: nothing shows that {} is of this resource", store.id());
-            cx.events.normal(resource, "LeftToOwner", note);
-            report_former(cx, resource, &cluster);
-            return Ok(Deleted::Nothing);
-        }
-        Some(Record::Owner(_) | Record::Absent) | None => {}
+    if let Some(left) = leave_to_owner(cx, resource, state, &cluster, &store, stored.as_ref()).await? {
+        report_former(cx, resource, &cluster);
+        return Ok(left);
     }
     if let Some(why) = orphan::objection(resource) {
         return Err(DeletionError::Failed(why));
@@ -236,7 +197,7 @@ async fn delete_installation(
     let proof = installed::proof(resource, &store, stored.as_ref(), me, has_installed);
     let lookup = Lookup { cx, desired, cluster: &cluster, store: &store, stored: stored.as_ref(), proof: &proof };
     let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
-    if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await.map_err(failed)? {
+    if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await? {
         // On a spoke, the objects belong to the anchor, which stays.
         let inventory = if store.is_remote() {
             Inventory::default()
@@ -307,7 +268,7 @@ async fn delete_installation(
         return Err(DeletionError::Failed(format!("{why}; those found first are deleted")));
     }
     // The namespace goes first, and the anchor with it: until then, no other resource installs.
-    if let Some(left) = store.delete_namespace(&cluster.client, &proof).await.map_err(failed)? {
+    if let Some(left) = store.delete_namespace(&cluster.client, &proof).await? {
         publish_progress(cx, resource, state, format!("{left} to be deleted")).await;
         return Ok(Deleted::Some);
     }
@@ -315,9 +276,9 @@ async fn delete_installation(
         match store.delete(&cluster.client, &stored.anchor).await {
             // Somebody else wrote it.
             Err(error) if error.is_conflict() => return Ok(Deleted::Some),
-            deleted => deleted.map_err(failed)?,
+            deleted => deleted?,
         }
-        let left = store.load(&cluster.client).await.map_err(failed)?;
+        let left = store.load(&cluster.client).await?;
         if let Some(finalizers) = left.and_then(|left| left.terminating) {
             publish_progress(
                 cx,
@@ -338,6 +299,57 @@ async fn delete_installation(
             resource.component().canonical()
         )),
     })
+}
+
+/// What is reported if the installation on `cluster`, whose anchor is `stored`, is not that of
+/// `resource`; `None` if it is. Fails if that can't be told.
+async fn leave_to_owner(
+    cx: &Context,
+    resource: &Knative,
+    state: &ReconcilerState,
+    cluster: &Cluster,
+    store: &InventoryStore,
+    stored: Option<&Stored>,
+) -> Result<Option<Deleted>, DeletionError> {
+    let Some(stored) = stored else { return Ok(None) };
+    match &stored.anchor.record {
+        Record::Owner(other) if !other.is_same(&cx.owner(resource)) => {
+            let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
+            // Others may write the record.
+            let is_owner = moved::installed(resource, cluster.uid.as_deref()) == Installed::Here;
+            if is_owner && !is_shown(&cluster.client, resource, other).await {
+                let left = describe_installation(state, resource);
+                return Ok(Some(Deleted::Released(format!(
+                    "{note}, as {} says, but not as the installed objects show. Left on the cluster: {left}. If the record is \
+                     forged, correct the annotation {OWNER}, create the resource again, and delete it",
+                    store.id()
+                ))));
+            }
+            cx.events.normal(resource, "LeftToOwner", note);
+            Ok(Some(Deleted::Nothing))
+        }
+        Record::Unreadable => {
+            let terminating = orphan::is_namespace_terminating(cx, resource, store).await;
+            if orphan::is_requested(resource) && !terminating? {
+                return Ok(None);
+            }
+            Err(DeletionError::Failed(format!(
+                "this version can't read the owner in the annotation {OWNER} of {}. Correct it, or annotate the resource with \
+                 {ON_DELETE}={ORPHAN} to leave the installation on the cluster",
+                store.id()
+            )))
+        }
+        // Somebody else created it, or another hub with the same names.
+        Record::Absent
+            if !moved::has_installed(resource, cluster) && (moved::has_former(resource) || !stored.names(resource)) =>
+        {
+            let note =
+                format!("Nothing is deleted on the cluster: nothing shows that {} is of this resource", store.id());
+            cx.events.normal(resource, "LeftToOwner", note);
+            Ok(Some(Deleted::Nothing))
+        }
+        Record::Owner(_) | Record::Absent => Ok(None),
+    }
 }
 
 /// Whether the installed objects show that they are of `owner`. All who may write the anchor can
@@ -367,4 +379,10 @@ async fn publish_progress(cx: &Context, resource: &Knative, state: &mut Reconcil
 enum DeletionError {
     Unresolved(resolve::ResolveFailure),
     Failed(String),
+}
+
+impl From<StoreError> for DeletionError {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error_text(&error))
+    }
 }

@@ -15,6 +15,7 @@ use super::context::Context;
 use super::outcome::{Outcome, Requeue};
 use super::state::{Cluster, ReconcilerState};
 use super::status;
+use crate::apply::claim::Installed;
 use crate::cluster::Unresolved;
 use crate::cluster::identity::NAMESPACE;
 
@@ -81,11 +82,15 @@ pub fn has_installed(resource: &Knative, cluster: &Cluster) -> bool {
     resource.has_installed() && !is_elsewhere
 }
 
-/// Whether the status of `resource` says that it installed something on the cluster with the uid
-/// `now`.
-pub fn has_installed_on(resource: &Knative, now: Option<&str>) -> bool {
+/// Whether `resource` has installed something, and on the cluster with the uid `now`, as its status
+/// says.
+pub fn installed(resource: &Knative, now: Option<&str>) -> Installed {
     let recorded = resource.status().and_then(|status| status.annotations.get(CLUSTER_UID));
-    resource.has_installed() && recorded.is_some_and(|uid| now == Some(uid))
+    match recorded {
+        _ if !resource.has_installed() => Installed::Nowhere,
+        Some(uid) if now == Some(uid) => Installed::Here,
+        Some(_) | None => Installed::Somewhere,
+    }
 }
 
 /// Where installations of `resource`, which is in `namespace` of the cluster in the status, are
@@ -198,7 +203,7 @@ pub async fn start_over(
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::KnativeServing;
+    use knative_operator_shared::api::{ClusterProfileReference, KnativeServing};
 
     use super::*;
 
@@ -263,7 +268,7 @@ mod tests {
     fn namespace_of_an_installation_of_the_go_operator_is_remembered() {
         let mut own = KnativeServing::default();
         own.metadata.namespace = Some("team".to_owned());
-        own.spec.common.cluster_profile_ref = Some(Default::default());
+        own.spec.common.cluster_profile_ref = Some(ClusterProfileReference::default());
         let (own, mut state) = (Knative::Serving(own), ReconcilerState::new());
         for (stays_in_own_namespace, namespace) in
             [(None, "knative-serving"), (Some(false), "knative-serving"), (Some(true), "team")]
@@ -276,15 +281,19 @@ mod tests {
 
     #[test]
     fn installation_on_this_cluster_is_that_of_the_status() {
-        for (stored, uid, is_here) in [
-            (status("a", Some("1.22.1")), Some("a"), true),
-            (status("a", Some("1.22.1")), Some("b"), false),
-            (status("a", Some("1.22.1")), None, false),
-            (status("a", None), Some("a"), false),
-            (KnativeStatus { version: Some("1.22.1".to_owned()), ..KnativeStatus::default() }, Some("a"), false),
+        for (stored, uid, expected) in [
+            (status("a", Some("1.22.1")), Some("a"), Installed::Here),
+            (status("a", Some("1.22.1")), Some("b"), Installed::Somewhere),
+            (status("a", Some("1.22.1")), None, Installed::Somewhere),
+            (status("a", None), Some("a"), Installed::Nowhere),
+            (
+                KnativeStatus { version: Some("1.22.1".to_owned()), ..KnativeStatus::default() },
+                Some("a"),
+                Installed::Somewhere,
+            ),
         ] {
             let resource = Knative::Serving(KnativeServing { status: Some(stored), ..KnativeServing::default() });
-            assert_eq!(has_installed_on(&resource, uid), is_here, "{uid:?}");
+            assert_eq!(installed(&resource, uid), expected, "{uid:?}");
         }
     }
 }

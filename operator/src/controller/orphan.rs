@@ -15,7 +15,7 @@ use super::context::Context;
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::disown::disown;
-use crate::apply::inventory::Inventory;
+use crate::apply::inventory::{Entry, Inventory};
 use crate::apply::store_error::StoreError;
 use crate::object::{InstallationOwner, Kinds};
 
@@ -70,8 +70,12 @@ pub async fn release(
     client: &Client,
     store: &InventoryStore,
     stored: Option<&Stored>,
-    inventory: Inventory,
+    mut inventory: Inventory,
 ) -> Result<(), String> {
+    if stored.is_some_and(|stored| stored.anchor.record == Record::Unreadable) {
+        // It is not written.
+        inventory.0.insert(store.id(), Entry { version: "v1".to_owned(), ..Entry::default() });
+    }
     // On a spoke, the objects belong to the anchor, which stays.
     if !store.is_remote()
         && let Some(uid) = &resource.meta().uid

@@ -228,8 +228,7 @@ impl Ownership<'_> {
 
     fn claimant(&self, own: Option<&Stored>) -> Claimant {
         let take_over = self.resource.annotation(TAKE_OVER).map(str::to_owned);
-        let has_installed = self.resource.has_installed();
-        let has_installed_here = moved::has_installed_on(self.resource, self.cluster.uid.as_deref());
+        let installed = moved::installed(self.resource, self.cluster.uid.as_deref());
         // The finalizer may be of the installation on another cluster.
         let is_first = !moved::has_former(self.resource);
         let has_begun = is_first && self.has_finalizer() && own.is_some_and(|own| own.names(self.resource));
@@ -238,7 +237,7 @@ impl Ownership<'_> {
             Record::Absent | Record::Unreadable => false,
         });
         let me = self.cx.owner(self.resource);
-        Claimant { me, has_installed, has_installed_here, has_begun, is_abandoned, take_over }
+        Claimant { me, installed, has_begun, is_abandoned, take_over }
     }
 
     /// Whether `own` needs no look at others.
