@@ -157,7 +157,7 @@ impl Claimant {
         let older = Self::older(own, &competitors);
         match &own.record {
             Record::Owner(owner) if owner.is_same(&self.me) && owner.confirmed => {
-                // Nobody else can have installed it, whatever they write into ConfigMaps.
+                // Nobody else can have installed it, regardless of what they write into ConfigMaps.
                 if let Some(older) = older.filter(|_| self.installed != Installed::Here) {
                     return Step::Wait(older.clone());
                 }

@@ -85,7 +85,7 @@ fn fleet_editors_get_nothing_beyond_their_rights() {
         report.attack("H4 other content, same name of the revision", templates::share_name(&mut site)).await;
         report.attack("H4 approval of a former approver", former::approval_is_listed(&site, 18)).await;
         report.attack("H4 resources of a fleet are deleted", approvals::children_are_deleted(&site)).await;
-        report.attack("H4 resources of a fleet are held", approvals::children_are_held(&site)).await;
+        report.attack("H4 resources of a fleet get a finalizer", approvals::children_are_held(&site)).await;
         report.attack("H4 fleet with approvals is deleted", approvals::are_deleted(&site)).await;
         report.attack("H4 the same, by the garbage collector", approvals::are_collected(&site)).await;
         if is_permitted() {
