@@ -17,7 +17,7 @@ use super::duplicates::{Shared, shared};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
-use super::revisions::{components, of, of_uid, own_revisions, record, resolved, used};
+use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, used};
 use super::state::{FleetState, Next, REFUSED_RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
@@ -196,15 +196,8 @@ async fn pass(
     }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
-    for obsolete in revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used) {
-        if let Some(names) = new.revisions.as_mut() {
-            let name = revisions.get(&obsolete).map(|revision| revision.data.name(name, of_uid(fleet)));
-            names.retain(|other| Some(other) != name.as_ref());
-        }
-        // It is no revision of somebody else until the watch reports its deletion.
-        state.ignored.insert(obsolete.clone());
-        failed = failed.or(write::delete_revision(&cx.hub, namespace, &obsolete).await.err());
-    }
+    let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
+    failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
     contents.forget_others(&clusters);
     drop(contents);

@@ -94,6 +94,30 @@ pub fn of_uid(fleet: &KnativeFleet) -> &str {
     fleet.metadata.uid.as_deref().unwrap_or_default()
 }
 
+/// Deletes the `obsolete` revisions of `fleet`, also from `status`; returns the first error.
+pub async fn delete_obsolete(
+    cx: &Context,
+    fleet: &KnativeFleet,
+    revisions: &Revisions,
+    obsolete: Vec<String>,
+    status: &mut KnativeFleetStatus,
+    state: &mut FleetState,
+) -> Option<WriteError> {
+    let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref().unwrap_or_default());
+    let mut failed = None;
+    for obsolete in obsolete {
+        if let Some(names) = status.revisions.as_mut() {
+            let name = revisions.get(&obsolete).map(|revision| revision.data.name(name, of_uid(fleet)));
+            names.retain(|other| Some(other) != name.as_ref());
+        }
+        // It is no revision of somebody else until the watch reports its deletion.
+        state.ignored.insert(obsolete.clone());
+        let deleted = write::delete_revision(&cx.hub, namespace.unwrap_or_default(), &obsolete).await;
+        failed = failed.or(deleted.err());
+    }
+    failed
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
