@@ -181,12 +181,12 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         );
     }
     let until = leavers.decision.until.map(|until| format!(" at {until} or later")).unwrap_or_default();
-    let held = match leavers.decision.held {
+    let counting = match leavers.decision.counting {
         0 => String::new(),
-        held => format!("; those that count in the rollout stay until it ends: {held}"),
+        counting => format!("; those that count in the rollout stay until it ends: {counting}"),
     };
     let message = format!(
-        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again{held}{stay}",
+        "{} clusters left the fleet and are removed from it{until}: {clusters}; to keep them, select them again{counting}{stay}",
         removable.len()
     );
     (type_, true, "GracePeriod", message)

@@ -62,7 +62,7 @@ fn cluster_with_nothing_but_deletions_waits_and_blocks_no_other() {
     world.settle();
     (0..4).for_each(|_| pass(&mut world, 1));
     // Somebody deletes all its resources, and finalizers hold them.
-    world.held.insert(0);
+    world.hanging.insert(0);
     let children = world.members[0].children.iter_mut().filter_map(|child| child.applied.as_mut());
     children.for_each(|applied| applied.is_terminating = true);
     world.act(&Action::Edit("c"));
@@ -70,7 +70,7 @@ fn cluster_with_nothing_but_deletions_waits_and_blocks_no_other() {
     assert!(matches!(world.decide().progress[0], Progress::Deferred(_)), "{:?}", world.decide().progress[0]);
     (0..4).for_each(|_| pass(&mut world, 1));
     assert_eq!(world.decide().progress[1], Progress::Updated);
-    world.held.clear();
+    world.hanging.clear();
     (0..4).for_each(|_| pass(&mut world, 1));
     assert_eq!((have(&world, "c"), world.decide().progress[0].clone()), (2, Progress::Updated));
 }

@@ -203,7 +203,7 @@ fn component_whose_deletion_hangs_fails_and_blocks_no_other() {
     pass(&mut world, 1);
     pass(&mut world, 1);
     world.act(&Action::Edit("e"));
-    world.held.insert(0);
+    world.hanging.insert(0);
     world.settle();
     assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))));
     pass(&mut world, DEADLINE);

@@ -90,9 +90,9 @@ impl Member {
 
 impl<C: Contents> Input<'_, C> {
     /// Clusters that are gone and keep their resources until the rollout ends.
-    pub fn held(&self) -> BTreeSet<ClusterProfileReference> {
-        let held = self.members.iter().filter(|member| member.gone.is_some() && !self.has_failed);
-        held.map(|member| member.cluster.clone()).collect()
+    pub fn counting(&self) -> BTreeSet<ClusterProfileReference> {
+        let counting = self.members.iter().filter(|member| member.gone.is_some() && !self.has_failed);
+        counting.map(|member| member.cluster.clone()).collect()
     }
 }
 

@@ -63,7 +63,7 @@ pub struct World {
     pub truth: Vec<Truth>,
     pub broken: BTreeSet<usize>,
     /// Clusters where finalizers hold deletions.
-    pub held: BTreeSet<usize>,
+    pub hanging: BTreeSet<usize>,
     pub contents: Revisions,
     pub current: Option<String>,
     pub update: &'static str,
@@ -107,7 +107,7 @@ impl World {
             members: Vec::new(),
             truth: Vec::new(),
             broken: BTreeSet::new(),
-            held: BTreeSet::new(),
+            hanging: BTreeSet::new(),
             contents: Revisions { versions, relabeled: BTreeSet::new() },
             current: None,
             update: "a",
@@ -261,7 +261,7 @@ impl World {
         for index in 0..self.members.len() {
             let member = &mut self.members[index];
             let works = member.unavailable.is_none() && !self.broken.contains(&index);
-            for child in member.children.iter_mut().filter(|_| works && !self.held.contains(&index)) {
+            for child in member.children.iter_mut().filter(|_| works && !self.hanging.contains(&index)) {
                 child.applied = child.applied.take_if(|applied| !applied.is_terminating);
             }
             for applied in member.children.iter_mut().filter_map(|child| child.applied.as_mut()) {

@@ -47,7 +47,7 @@ pub struct RemovalInput<'a> {
     /// Clusters that leave.
     pub leaving: &'a BTreeMap<ClusterProfileReference, Leaving>,
     /// Those of them that count in a rollout: they are removed after it.
-    pub held: &'a BTreeSet<ClusterProfileReference>,
+    pub counting: &'a BTreeSet<ClusterProfileReference>,
     /// Number of other clusters with an installation.
     pub staying: usize,
     /// Maximum number or percentage of clusters within a day.
@@ -74,7 +74,7 @@ pub struct RemovalDecision {
     /// Clusters that stay until nobody protects their resources from deletion.
     pub protected: BTreeSet<ClusterProfileReference>,
     /// Number of clusters that are removed after the rollout.
-    pub held: usize,
+    pub counting: usize,
     /// When the first cluster is removed, if that is not blocked.
     pub until: Option<Timestamp>,
     /// The new record.
@@ -147,8 +147,8 @@ impl RemovalInput<'_> {
         }
         let mut started = Vec::new();
         for (cluster, leaving) in leaving {
-            if self.held.contains(cluster) {
-                decision.held += 1;
+            if self.counting.contains(cluster) {
+                decision.counting += 1;
                 continue;
             }
             if decision.blocked.is_some() && !is_allowed(leaving) {

@@ -21,7 +21,7 @@ fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileRe
 /// A fleet at a time; the grace period is an hour.
 struct Case {
     leaving: BTreeMap<ClusterProfileReference, Leaving>,
-    held: BTreeSet<ClusterProfileReference>,
+    counting: BTreeSet<ClusterProfileReference>,
     staying: usize,
     limit: Option<IntOrString>,
     paused: bool,
@@ -33,7 +33,7 @@ impl Case {
     fn new(leaving: BTreeMap<ClusterProfileReference, Leaving>, staying: usize) -> Self {
         Self {
             leaving,
-            held: BTreeSet::new(),
+            counting: BTreeSet::new(),
             staying,
             limit: None,
             paused: false,
@@ -45,7 +45,7 @@ impl Case {
     fn approved(&self, is_approved: impl Fn(&str) -> bool) -> RemovalDecision {
         let input = RemovalInput {
             leaving: &self.leaving,
-            held: &self.held,
+            counting: &self.counting,
             staying: self.staying,
             max_at_once: self.limit.as_ref(),
             grace: GRACE_PERIOD,
@@ -116,9 +116,9 @@ fn cluster_that_left_during_a_pause_is_kept_for_another_grace_period() {
 #[test]
 fn cluster_that_counts_in_a_rollout_stays() {
     let mut case = Case::new(leaving(2, 0, HOUR), 98);
-    case.held = BTreeSet::from([cluster(0)]);
+    case.counting = BTreeSet::from([cluster(0)]);
     let decision = case.decide();
-    assert_eq!((decision.remove, decision.held), (BTreeSet::from([cluster(1)]), 1));
+    assert_eq!((decision.remove, decision.counting), (BTreeSet::from([cluster(1)]), 1));
 }
 
 #[test]

@@ -302,7 +302,12 @@ pub const REMEDIES: &[Remedy] = &[
          `fleet resume` observe them again.",
     ),
     permanent("Paused", "Paused", &[], "`knative-operator fleet resume` continues the rollout."),
-    permanent("Progressing", "RolledBack", &[], "Correct the spec. The same revision is not tried again."),
+    permanent(
+        "Progressing",
+        "RolledBack",
+        &[],
+        "Correct the spec. The same revision is not tried again until templates, overrides, placement or stages change.",
+    ),
     permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
     permanent(
         "Progressing",

@@ -184,7 +184,7 @@ async fn pass(
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
     }
     let has_failures = apply::write_all(cx, &observation, &input, &decision, state).await;
-    let installed = Installed { children: &children, unselected: &unselected, held: &input.held() };
+    let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;

@@ -36,7 +36,7 @@ pub struct Installed<'a> {
     /// Clusters that the fleet does not select.
     pub unselected: &'a Unselected,
     /// Those that count in the rollout, and stay until it ends.
-    pub held: &'a BTreeSet<ClusterProfileReference>,
+    pub counting: &'a BTreeSet<ClusterProfileReference>,
 }
 
 /// Advances the removal of the unselected clusters.
@@ -48,7 +48,7 @@ pub async fn advance(
     state: &mut FleetState,
     is_approved: impl Fn(&str) -> bool,
 ) -> Removals {
-    let Installed { children, unselected, held } = *installed;
+    let Installed { children, unselected, counting } = *installed;
     let removal = &fleet.spec.removal;
     let grace = removal.grace_period_seconds.map_or(GRACE_PERIOD, |seconds| SignedDuration::from_secs(seconds.into()));
     let (before, now) = (status.removals.clone().unwrap_or_default(), Timestamp::now());
@@ -58,7 +58,7 @@ pub async fn advance(
     leaving.values_mut().for_each(|one| one.is_protected &= removal.policy == RemovalPolicy::Delete);
     let input = RemovalInput {
         leaving: &leaving,
-        held,
+        counting,
         staying: unselected.staying,
         max_at_once: removal.max_at_once.as_ref(),
         grace,
