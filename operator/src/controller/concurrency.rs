@@ -1,6 +1,6 @@
 //! Limits concurrent reconciles (`--max-concurrent-reconciles`). Reconciles that wait for an
-//! unreachable spoke hold no permit, and those of one spoke at most a quarter of all permits: it may
-//! answer slowly.
+//! unreachable spoke hold no permit, and those of one spoke at most a quarter of all permits: it
+//! may answer slowly.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

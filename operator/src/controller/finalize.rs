@@ -301,8 +301,8 @@ async fn delete_installation(
     })
 }
 
-/// What is reported if the installation on `cluster`, whose anchor is `stored`, is not that of
-/// `resource`; `None` if it is. Fails if that can't be told.
+/// The result if the installation on `cluster`, whose anchor is `stored`, is not that of
+/// `resource`; `None` if it is. Fails if that can't be decided.
 async fn leave_to_owner(
     cx: &Context,
     resource: &Knative,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use jiff::SignedDuration;
 
-use super::gone::Gone;
+use super::absence::Gone;
 use super::member::HubFault;
 use super::model::World;
 use super::timer::Timers;

@@ -8,40 +8,14 @@ use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 use knative_operator_shared::fleet::stage::Stages;
 
+use super::absence::Gone;
 use super::decision::Input;
 use super::member::{Applied, Contents, Member};
 use super::outcome::Outcome;
 use super::progress::Progress;
 
-/// Why a cluster is not part of the fleet any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// It is not selected.
-    Left,
-    /// Its ClusterProfile does not exist.
-    Vanished,
-}
-
 /// What to do about a cluster that is gone.
 const FIX: &str = "to go on without it, delete its resources in the namespace of the fleet";
-
-impl Gone {
-    /// The reason.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::Left => "ClusterLeft",
-            Self::Vanished => "ProfileMissing",
-        }
-    }
-
-    /// What happened.
-    fn message(self) -> &'static str {
-        match self {
-            Self::Left => "the cluster left the fleet during the rollout; its stage waits until it is selected again",
-            Self::Vanished => "the ClusterProfile was deleted during the rollout; its stage waits until it is back",
-        }
-    }
-}
 
 impl Member {
     /// Whether the update to `update` was begun in the rollout after `current`. One to another

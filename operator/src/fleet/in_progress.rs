@@ -93,8 +93,8 @@ impl<C: Contents> Input<'_, C> {
             return None;
         }
         let (reason, _) = member.not_ready().unwrap_or_default();
-        // The update is not what broke a cluster that was not Ready before; but a rollback has failed
-        // if it isn't after it.
+        // The update is not what broke a cluster that was not Ready before; but a rollback has
+        // failed if it isn't after it.
         let has_failed = member.was_all_ready() || self.is_rolling_back();
         has_failed.then_some(Outcome::Failed { generation: self.generation, reason })
     }

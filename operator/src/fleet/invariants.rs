@@ -23,7 +23,8 @@ impl World {
             truth.proven = truth.proven.or(truth.ready.filter(|_| truth.soaked >= soak));
             if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
                 truth.not_ready = None;
-                // After the rollout, and after a change of the fleet, it has recovered when it was Ready for as long as an update.
+                // After the rollout, and after a change of the fleet, it has recovered when it was
+                // Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
                 truth.failed &= !(may_recover && truth.ready.is_some_and(|since| now - since >= soak));

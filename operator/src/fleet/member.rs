@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::version::Version;
 
-use super::gone::Gone;
+use super::absence::Gone;
 use super::outcome::Outcome;
 use super::timer::{Elapsed, Phase};
 use super::walk;
@@ -37,8 +37,8 @@ pub struct Member {
 pub struct HubFault {
     /// What is wrong.
     pub message: String,
-    /// Whether it is a fault of the hub for all clusters, such as a credential plugin that fails, and
-    /// not of one ClusterProfile or its credential.
+    /// Whether it is a fault of the hub for all clusters, such as a credential plugin that fails,
+    /// and not of one ClusterProfile or its credential.
     pub is_common: bool,
 }
 
@@ -310,8 +310,8 @@ impl Member {
     }
 
     /// Whether it was Ready before the update to `revision` that is in progress, or is now if none
-    /// is. The operator may have stopped after it wrote one of the resources. If it was Ready before
-    /// another update, which this one replaces before its end, that is what counts.
+    /// is. The operator may have stopped after it wrote one of the resources. If it was Ready
+    /// before another update, which this one replaces before its end, that is what counts.
     fn was_ready(&self, revision: &str, contents: &impl Contents) -> bool {
         let started = self.children.iter().filter_map(|child| {
             let (applied, wanted) = (child.applied.as_ref()?, self.wanted(child, revision, contents));

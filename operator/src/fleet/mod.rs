@@ -10,6 +10,7 @@
 //!
 //! All of it is pure.
 
+pub mod absence;
 #[cfg(test)]
 mod adversary;
 pub mod approval;

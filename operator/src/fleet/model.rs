@@ -12,8 +12,8 @@ use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::version::Version;
 
+use super::absence::Gone;
 use super::decision::{Decision, Input};
-use super::gone::Gone;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
 use super::outcome::Outcome;
 use super::template::content_with;

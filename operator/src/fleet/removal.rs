@@ -4,7 +4,8 @@
 //! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
 //! and observed; within 24 hours, a limited number is, or an approved set; while the rollout is
-//! paused, none, and the observation starts again after it. A cluster that counts in a rollout stays until it ends.
+//! paused, none, and the observation starts again after it. A cluster that counts in a rollout
+//! stays until it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,8 +178,8 @@ impl RemovalInput<'_> {
         (self.grace - self.now.duration_since(since)).max(self.grace.min(MAX_OBSERVED) - observed)
     }
 
-    /// When a cluster that left at `since` and is kept for the time `left` is removed. The observation
-    /// may have started later, which is rounded: this time is in the status.
+    /// When a cluster that left at `since` and is kept for the time `left` is removed. The
+    /// observation may have started later, which is rounded: this time is in the status.
     fn until(&self, since: Timestamp, left: SignedDuration) -> Timestamp {
         let recorded = since.saturating_add(self.grace).unwrap_or(Timestamp::MAX);
         let observed = self.now.saturating_add(left).unwrap_or(Timestamp::MAX);

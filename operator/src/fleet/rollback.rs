@@ -85,8 +85,8 @@ fn is_finished<C: Contents>(member: &Member, progress: &Progress, input: &Input<
     member.is_ready() || !matches!(progress, Progress::Updating(_)) || applied(member).any(has_failed)
 }
 
-/// Why a member is not Ready in the revision that it returned to, or had during the rollback: reason
-/// and message.
+/// Why a member is not Ready in the revision that it returned to, or had during the rollback:
+/// reason and message.
 pub fn failure<C: Contents>(member: &Member, input: &Input<'_, C>) -> Option<(String, String)> {
     let is_touched = member.is_touched(input.update, input.current, input.contents);
     if !input.is_rolling_back() || member.gone.is_some() || is_touched {

@@ -30,8 +30,8 @@ pub struct Truth {
     pub proven: Option<SignedDuration>,
     /// Whether the update made it fail.
     pub failed: bool,
-    /// Time of the last write, if it was Ready before an update that another content replaced before
-    /// its end.
+    /// Time of the last write, if it was Ready before an update that another content replaced
+    /// before its end.
     pub was_ready_before: Option<SignedDuration>,
     /// Whether it failed, and is observed again since a person changed the fleet.
     pub is_forgiven: bool,

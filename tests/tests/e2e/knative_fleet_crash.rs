@@ -179,8 +179,8 @@ async fn generations(client: &Client) -> Result<BTreeMap<String, i64>> {
 
 /// Number of updates of each cluster's resource since the last call, by cluster: requests, or
 /// generations if there are more. A request of an operator that was killed may be stored although
-/// the audit log says that it was not (504). What came of an update is recorded without taking fields
-/// over, and doesn't count. `before` are the generations at the last call.
+/// the audit log says that it was not (504). What came of an update is recorded without taking
+/// fields over, and doesn't count. `before` are the generations at the last call.
 async fn updates(
     audit: &mut Audit,
     client: &Client,

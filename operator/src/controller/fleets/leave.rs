@@ -15,12 +15,11 @@ use super::clusters::Profiles;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
-use super::reconcile::RETRY;
-use super::state::{FleetState, Next};
+use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
-use crate::fleet::gone::Gone;
+use crate::fleet::absence::Gone;
 use crate::fleet::status;
 
 /// Finalizer of an object whose dependents stay (`kubectl delete --cascade=orphan`).

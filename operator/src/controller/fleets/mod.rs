@@ -31,7 +31,7 @@ use futures::{FutureExt, StreamExt};
 
 use super::context::Context;
 use clusters::Unpermitted;
-use reconcile::RETRY;
+use state::RETRY;
 use state::{DEBOUNCE, FleetState, Next};
 use store::{FleetKey, Store};
 

@@ -57,8 +57,8 @@ impl Children {
         });
     }
 
-    /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what it
-    /// installed is being removed.
+    /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what
+    /// it installed is being removed.
     fn former(&self, key: &ChildKey) -> Option<String> {
         let is_former = |other: &&Arc<Knative>| other.is_terminating() && !self.own.contains_key(key);
         let other = self.others.get(key).filter(is_former)?;

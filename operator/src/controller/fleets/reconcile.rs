@@ -18,23 +18,21 @@ use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
 use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, record, resolved, used};
-use super::state::{FleetState, Next, REFUSED_RETRY, uptime};
+use super::state::{FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
 use super::{apply, leave, unstored};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
+use crate::fleet::absence::Gone;
 use crate::fleet::approval::{self, Rollout};
 use crate::fleet::decision::Input;
-use crate::fleet::gone::{self, Gone};
+use crate::fleet::gone;
 use crate::fleet::member::Member;
 use crate::fleet::removal::Leavers;
 use crate::fleet::revision::{self, RevisionData};
 use crate::fleet::status;
 use crate::fleet::timer::Elapsed;
-
-/// Delay before a pass that failed is retried.
-pub const RETRY: Duration = Duration::from_secs(5);
 
 /// Performs one pass. `unpermitted`: clusters that other fleets select, and may not have.
 pub async fn reconcile(

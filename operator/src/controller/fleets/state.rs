@@ -22,6 +22,8 @@ const DEBOUNCE_PASSES: u32 = 20;
 const WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time after which a refused write is tried again.
 pub const REFUSED_RETRY: Duration = Duration::from_secs(30);
+/// Delay before a pass that failed is retried.
+pub const RETRY: Duration = Duration::from_secs(5);
 /// About the start of the process. Nothing sets this clock.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 

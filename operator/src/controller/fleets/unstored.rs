@@ -9,8 +9,8 @@ use crate::fleet::decision::{Decision, Input};
 use crate::fleet::member::{Change, Contents};
 use crate::fleet::revision::{self, RevisionData, Revisions};
 
-/// Stores the revision `update` of a fleet, unless it is among `revisions`. Returns what is wrong if
-/// the API server refuses it: it refuses to change another object with this name.
+/// Stores the revision `update` of a fleet, unless it is among `revisions`. Returns what is wrong
+/// if the API server refuses it: it refuses to change another object with this name.
 pub async fn store(
     cx: &Context,
     fleet: (&str, &str, &Value),
