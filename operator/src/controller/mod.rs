@@ -5,10 +5,12 @@
 //! - [`supervisor`] starts and stops [`actors`]; [`desired`] is their input, [`actor`] their loop,
 //!   [`state`] what they keep.
 //! - [`reconcile`] is one reconcile: [`resolve`] finds the target cluster, [`namespace`] the
-//!   namespace on it, [`install`] makes the cluster equal to the spec in five steps
+//!   namespace on it, [`selection`] selects the version, unless what is [`recorded`] on the cluster
+//!   is another one, [`install`] makes the cluster equal to the spec in five steps
 //!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`]
-//!   ([`draining`]: how long that takes; [`finalizers`]), or
-//!   [`orphan`] leaves it, or the cluster is [`unreachable`], or has [`moved`];
+//!   ([`draining`]: how long that takes; [`finalizers`]; [`unlabelled`]: what shows less), or
+//!   [`orphan`] leaves it, or the cluster is [`unreachable`], or has [`moved`], where somebody may
+//!   have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
 //! - [`readiness`] and [`rejections`] describe what was found, [`causes`] asks Pods for more,
