@@ -113,8 +113,11 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         assert!(meta.deletion_timestamp.is_none() && meta.owner_references.is_none(), "{meta:?}");
 
         // Somebody deletes the webhook's configuration, and a protected fleet.
+        let of_a = ["knativeserving", "-l", "operator.knative.dev/cluster=a", "-n", PLACE];
+        hub.kubectl(&[&["wait", "--for=delete", "--timeout=2m"], &of_a[..]].concat(), "").await?;
         let name = meta.name.unwrap_or_default();
-        let adopt = ["annotate", "knativeserving", &name, "-n", PLACE, "operator.knative.dev/adopt=true"];
+        let adopt =
+            ["annotate", "knativeserving", &name, "-n", PLACE, "operator.knative.dev/adopt=true", "--overwrite"];
         hub.kubectl(&adopt, "").await?;
         object["metadata"]["annotations"] = json!({"operator.knative.dev/protected": "true"});
         apply(&hub, &object).await?;
