@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::cluster::body::is_too_large;
 
 /// Maximum number of pages of a list, and time limit.
-const LIMITS: (usize, Duration) = (50, Duration::from_secs(60));
+const LIMITS: (usize, Duration) = (500, Duration::from_secs(60));
 
 /// Why a list is not read to its end.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// At most fifty, within a minute from now on.
+    /// At most five hundred, within a minute from now on.
     pub fn new() -> Self {
         Self::limited(LIMITS)
     }

@@ -23,7 +23,7 @@ use crate::object::ObjectId;
 /// Number of objects in a page of a list.
 const PAGE: u32 = 500;
 /// Kinds that are looked at in parallel.
-const CONCURRENCY: usize = 8;
+const CONCURRENCY: usize = 2;
 /// What control planes and nodes write: none is part of a release, and there are many.
 const OTHERS: [&str; 9] = [
     "componentstatuses",

@@ -24,7 +24,7 @@ const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 
 const MAX_EVENT: usize = 8 << 20;
 /// Maximum memory of what an event is parsed to, in bytes. The fields of an object's managers can
 /// take nearly as much.
-const MAX_EVENT_MEMORY: usize = 128 << 20;
+const MAX_EVENT_MEMORY: usize = 192 << 20;
 /// Maximum length of a list or other response in bytes.
 const MAX_LIST: usize = 64 << 20;
 /// Annotation of the bookmark after the initial objects.

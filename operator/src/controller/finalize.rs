@@ -317,11 +317,12 @@ async fn leave_to_owner(
             let note = format!("Nothing is deleted on the cluster: {} there belongs to {other}", resource.component());
             // Others may write the record.
             let is_owner = moved::installed(resource, cluster.uid.as_deref()) == Installed::Here;
-            if is_owner && !is_shown(&cluster.client, resource, other).await {
+            if is_owner && !is_shown(&cluster.client, resource, other).await? {
                 let left = describe_installation(state, resource);
                 return Ok(Some(Deleted::Released(format!(
                     "{note}, as {} says, but not as the installed objects show. Left on the cluster: {left}. If the record is \
-                     forged, correct the annotation {OWNER}, create the resource again, and delete it",
+                     forged, and that owner is not just taking the installation over, correct the annotation {OWNER}, create the \
+                     resource again, and delete it",
                     store.id()
                 ))));
             }
@@ -354,8 +355,8 @@ async fn leave_to_owner(
 
 /// Whether the installed objects show that they are of `owner`. All who may write the anchor can
 /// write its record, but not cluster-scoped objects.
-async fn is_shown(client: &Client, resource: &Knative, owner: &InstallationOwner) -> bool {
-    places::marks(client, resource.component()).await.is_ok_and(|marks| marks.contains(&owner.mark()))
+async fn is_shown(client: &Client, resource: &Knative, owner: &InstallationOwner) -> Result<bool, StoreError> {
+    Ok(places::marks(client, resource.component()).await?.contains(&owner.mark()))
 }
 
 /// Reports what stays on clusters that the ClusterProfile referred to before.

@@ -16,7 +16,7 @@ use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
 use super::{apply_events, author};
 use crate::apply::anchor::{InventoryStore, Stored};
-use crate::apply::claim::{Anchor, Claimant, Record, Step};
+use crate::apply::claim::{Anchor, Claimant, Installed, Record, Step};
 use crate::apply::store_error::StoreError;
 use crate::object::{AppliedVersion, InstallationOwner, Kind, ObjectId, ResourceKey};
 
@@ -207,7 +207,20 @@ impl Ownership<'_> {
     /// its own is read only if there may be one: a first install takes one request less.
     async fn look(&self) -> Result<(Option<Stored>, Option<Vec<Anchor>>), Unclaimed> {
         let client = &self.cluster.client;
-        let (others, may_exist) = self.others(&self.cx.owner(self.resource)).await?;
+        let (others, may_exist) = match self.others(&self.cx.owner(self.resource)).await {
+            Ok(found) => found,
+            // Anybody may write so many ConfigMaps that they can't be listed. What is installed
+            // here stays its owner's.
+            Err(error) => {
+                let own = self.store.load(client).await?;
+                let is_here = moved::installed(self.resource, self.cluster.uid.as_deref()) == Installed::Here;
+                return if is_here && self.is_confirmed(own.as_ref()) {
+                    Ok((own, Some(Vec::new())))
+                } else {
+                    Err(error.into())
+                };
+            }
+        };
         let is_new = !self.resource.has_installed() && !self.has_finalizer() && others.is_empty();
         let own = if is_new && !may_exist { None } else { self.store.load(client).await? };
         // An own record that is not confirmed counts only beside others that are listed after it.

@@ -76,7 +76,7 @@ fn wait(report: &StageReport) -> Option<String> {
     let later = "later stages wait until a cluster of this stage is updated";
     match report {
         report if report.is_lost => Some(format!(
-            "its clusters left during the rollout; {later}: select clusters for it again, or remove it from spec.rollout.stages"
+            "its clusters left or changed their stage during the rollout; {later}: select clusters for it again, or remove it from spec.rollout.stages"
         )),
         StageReport { waiting, .. } if *waiting > 0 => Some(format!(
             "the stage waits for clusters whose state is not known ({waiting}); status.attention has them"

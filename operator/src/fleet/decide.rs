@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use knative_operator_shared::fleet::stage::REST;
+
 use super::decision::{Decision, Input, StageReport};
 use super::member::{Contents, Member};
 use super::progress::Progress;
@@ -35,7 +37,9 @@ impl<C: Contents> Input<'_, C> {
         let mut reports = vec![StageReport::default(); self.stages.settings().len()];
         for (report, stage) in reports.iter_mut().zip(self.stages.settings()) {
             let is_empty = self.members.iter().all(|member| self.stages.settings()[member.stage].name != stage.name);
-            report.is_lost = is_empty && self.is_rolling_out() && self.had_clusters.contains(&stage.name);
+            // No stage comes after the clusters that no stage selects.
+            let is_first = stage.name != REST && self.had_clusters.contains(&stage.name);
+            report.is_lost = is_empty && self.is_rolling_out() && is_first;
         }
         for (member, progress) in self.members.iter().zip(progress) {
             let report = &mut reports[member.stage];
@@ -54,7 +58,8 @@ impl<C: Contents> Input<'_, C> {
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => {
                     report.failed += 1;
-                    report.broken += usize::from(!progress.is_refused());
+                    // One that is gone stops the stage, but has nothing to return from.
+                    report.broken += usize::from(!progress.is_refused() && member.gone.is_none());
                 }
                 Progress::Waiting(..) => report.waiting += 1,
                 Progress::Conflict(_) => {}

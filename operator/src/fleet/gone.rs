@@ -15,7 +15,8 @@ use super::outcome::Outcome;
 use super::progress::Progress;
 
 /// What to do about a cluster that is gone.
-const FIX: &str = "to go on without it, delete its resources in the namespace of the fleet";
+const FIX: &str = "to go on without it, delete its resources in the namespace of the fleet; to keep the installation, annotate them with \
+                   operator.knative.dev/on-delete=orphan before";
 
 impl Member {
     /// Whether the update to `update` was begun in the rollout after `current`. One to another
@@ -47,7 +48,7 @@ impl Member {
     }
 
     /// The resources that were written for `update`, or all if its content has another name.
-    fn of_update(&self, update: &str) -> impl Iterator<Item = &Applied> {
+    pub(super) fn of_update(&self, update: &str) -> impl Iterator<Item = &Applied> {
         let is_named = self.applied().any(|applied| applied.revision == update);
         self.applied().filter(move |applied| !is_named || applied.revision == update)
     }

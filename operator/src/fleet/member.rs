@@ -295,7 +295,9 @@ impl Member {
         let is_own = |child: &&Child| {
             let recorded = child.applied.as_ref().and_then(|applied| applied.outcome.as_ref());
             let in_progress = matches!(recorded, Some(Outcome::Progressing { .. }));
-            child.is_of(revision) || in_progress
+            // What has the same content, and failed under its former name, is fine as well.
+            let has_failed = matches!(recorded, Some(Outcome::Failed { .. }));
+            child.is_of(revision) || in_progress || has_failed && *outcome == Outcome::Succeeded
         };
         let own = self.children.iter().filter(is_own);
         let differs = |child: &&Child| {

@@ -76,8 +76,11 @@ impl Member {
         let is_rolling_out = target.current != Some(revision);
         let has_all = self.has(revision, contents);
         let own = || self.applied().filter(|applied| applied.revision == revision || has_all);
-        let failed =
-            own().find(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation));
+        // A resource that the update leaves as it is may have failed under its former name.
+        let failed = self
+            .of_update(revision)
+            .filter(|applied| applied.revision == revision || has_all)
+            .find(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation));
         if let Some(Some(failed)) = failed.map(|applied| &applied.outcome) {
             return failed.clone();
         }
@@ -98,7 +101,7 @@ impl Member {
     /// observed again.
     pub fn former_failure(&self, target: &Target<'_, impl Contents>) -> Option<&str> {
         let has_all = self.has(target.revision, target.contents);
-        let mut own = self.applied().filter(|applied| applied.revision == target.revision || has_all);
+        let mut own = self.of_update(target.revision).filter(|applied| applied.revision == target.revision || has_all);
         own.find_map(Applied::failure)
     }
 

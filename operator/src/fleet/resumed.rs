@@ -6,6 +6,7 @@ use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use super::adversary::Action;
 use super::member::Refused;
 use super::model::World;
+use super::outcome::Outcome;
 use super::progress::Progress;
 use super::truth::DEADLINE;
 
@@ -49,6 +50,22 @@ fn resumed_fleet_observes_only_what_failed() {
     pass(&mut world, 1);
     assert!(!is_started(&world, 2), "it soaks");
     pass(&mut world, 60);
+    assert!(is_started(&world, 2));
+}
+
+#[test]
+fn resource_that_failed_under_a_former_name_counts_with_the_others() {
+    let mut world = failed();
+    // The next revision changed the other component only.
+    world.members[0].children[0].applied.as_mut().unwrap().revision = "former".to_owned();
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    world.act(&Action::Break(0, false));
+    pass(&mut world, 1);
+    pass(&mut world, 60);
+    assert_eq!(world.decide().progress[0], Progress::Updated);
+    let applied = || world.members[0].applied();
+    assert!(applied().all(|applied| applied.outcome == Some(Outcome::Succeeded)), "{:?}", world.members[0]);
     assert!(is_started(&world, 2));
 }
 

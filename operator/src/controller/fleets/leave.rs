@@ -259,9 +259,17 @@ mod tests {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);
         let answer = move |request: Request<Body>| {
-            // The first one has changed.
-            let code = if count.fetch_add(1, Ordering::Relaxed) == 0 { 409 } else { 404 };
+            // The first one is not the fleet's any more.
+            let is_read = request.method() == "GET";
+            let code = if count.fetch_add(usize::from(!is_read), Ordering::Relaxed) == 0 { 409 } else { 404 };
             async move {
+                if is_read {
+                    let live = json!({"metadata": {"name": "a", "uid": "a", "resourceVersion": "2", "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "Other", "name": "b", "uid": "b"}]}});
+                    return Response::builder()
+                        .body(Body::from(live.to_string().into_bytes()))
+                        .map_err(|e| e.to_string());
+                }
                 let body = request.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
                 let options: serde_json::Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
                 // One that is not the fleet's any more stays.

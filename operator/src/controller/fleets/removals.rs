@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::fleet::RemovalPolicy;
-use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET_LEFT_AT;
 use knative_operator_shared::rules::is_protected;
 
@@ -84,12 +84,13 @@ fn leaving(
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
     let observed = state.observe_leaving(clusters, is_paused);
     let leaving = |cluster: &ClusterProfileReference| {
-        let own = || children.own.iter().filter(|((of, _), resource)| of == cluster && !resource.is_terminating());
-        let times: Option<Vec<Timestamp>> = own().map(|(_, resource)| left_at(resource)).collect();
+        let of = |component| children.own.get(&(cluster.clone(), component));
+        let own = || Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
+        let times: Option<Vec<Timestamp>> = own().map(|resource| left_at(resource)).collect();
         Leaving {
             since: times.and_then(|times| times.into_iter().max()),
             observed: observed.get(cluster).copied().unwrap_or_default(),
-            is_protected: own().any(|(_, resource)| is_protected(resource.meta())),
+            is_protected: own().any(|resource| is_protected(resource.meta())),
         }
     };
     clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect()

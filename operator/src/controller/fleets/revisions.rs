@@ -106,14 +106,18 @@ pub async fn delete_obsolete(
     let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref().unwrap_or_default());
     let mut failed = None;
     for obsolete in obsolete {
-        if let Some(names) = status.revisions.as_mut() {
-            let name = revisions.get(&obsolete).map(|revision| revision.data.name(name, of_uid(fleet)));
-            names.retain(|other| Some(other) != name.as_ref());
-        }
         // It is no revision of somebody else until the watch reports its deletion.
         state.ignored.insert(obsolete.clone());
-        let deleted = write::delete_revision(&cx.hub, namespace.unwrap_or_default(), &obsolete).await;
-        failed = failed.or(deleted.err());
+        match write::delete_revision(&cx.hub, namespace.unwrap_or_default(), &obsolete).await {
+            Ok(()) => {
+                let name = revisions.get(&obsolete).map(|revision| revision.data.name(name, of_uid(fleet)));
+                status.revisions.iter_mut().for_each(|names| names.retain(|other| Some(other) != name.as_ref()));
+            }
+            Err(error) => {
+                state.ignored.remove(&obsolete);
+                failed = failed.or(Some(error));
+            }
+        }
     }
     failed
 }

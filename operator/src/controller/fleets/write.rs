@@ -1,16 +1,20 @@
 //! Writes resources, revisions and the status of a fleet.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT};
-use knative_operator_shared::rules;
+use knative_operator_shared::rules::{self, is_protected};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+
+/// Number of times that a resource may change while it is deleted.
+const MAX_CONFLICTS: usize = 3;
 
 /// Why a write failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,15 +70,32 @@ pub async fn repair(
     apply(client, component, manifest).await
 }
 
-/// Deletes `resource`, unless it changed: it may not be the fleet's any more.
+/// Deletes `resource`, unless its owners or its protection changed: it may not be the fleet's any
+/// more.
 pub async fn delete(client: &Client, resource: &Knative) -> Result<(), WriteError> {
-    let preconditions =
-        Preconditions { uid: resource.meta().uid.clone(), resource_version: resource.meta().resource_version.clone() };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    match api(client, resource.component(), resource.namespace()).delete(resource.name(), &params).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        deleted => Ok(deleted.map(drop)?),
+    let (api, meta) = (api(client, resource.component(), resource.namespace()), resource.meta());
+    let mut version = meta.resource_version.clone();
+    for attempt in 0.. {
+        let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: version };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let error = match api.delete(resource.name(), &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => break,
+            Err(error) => error,
+            Ok(_) => break,
+        };
+        let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
+        if !is_conflict || attempt == MAX_CONFLICTS {
+            return Err(error.into());
+        }
+        // Others may write its metadata all the time.
+        let Some(live) = api.get_metadata_opt(resource.name()).await? else { break };
+        let is_same = |live: &ObjectMeta| live.uid == meta.uid && live.owner_references == meta.owner_references;
+        if !is_same(&live.metadata) || is_protected(&live.metadata) != is_protected(meta) {
+            return Err(error.into());
+        }
+        version = live.metadata.resource_version;
     }
+    Ok(())
 }
 
 /// Sets the annotation `name` of `resource`, or removes it; returns the stored resource.
