@@ -134,8 +134,8 @@ pub enum Change {
         previous: Option<String>,
         /// `spec.version` of this step.
         version: Option<String>,
-        /// Whether the cluster was Ready before the update.
-        was_ready: bool,
+        /// What is recorded about the update.
+        outcome: Outcome,
     },
     /// Records what came of the update.
     Record(Outcome),
@@ -332,7 +332,7 @@ impl Member {
     /// written again once it is Ready.
     pub fn writes(&self, revision: &str, contents: &impl Contents) -> Vec<Write> {
         let mut writes = Vec::new();
-        let was_ready = self.was_ready(revision, contents);
+        let begun = Outcome::Progressing { was_ready: self.was_ready(revision, contents) };
         for child in &self.children {
             let wanted = self.wanted(child, revision, contents);
             if child.conflict.is_some() || child.has(wanted.as_ref()) {
@@ -343,7 +343,8 @@ impl Member {
                 (Some(_), None) => Change::Delete,
                 (None, None) => continue,
                 (None, Some(wanted)) => {
-                    Change::Apply { revision: revision.to_owned(), previous: None, version: wanted.version, was_ready }
+                    let outcome = begun.clone();
+                    Change::Apply { revision: revision.to_owned(), previous: None, version: wanted.version, outcome }
                 }
                 (Some(applied), Some(wanted)) => {
                     let is_step = applied.revision == revision && applied.content == wanted.content;
@@ -356,7 +357,10 @@ impl Member {
                         continue;
                     }
                     let previous = applied.before(revision);
-                    Change::Apply { revision: revision.to_owned(), previous, version, was_ready }
+                    // A failure counts until the last step succeeds.
+                    let failed = applied.outcome.clone().filter(|_| is_step && applied.failure().is_some());
+                    let outcome = failed.unwrap_or_else(|| begun.clone());
+                    Change::Apply { revision: revision.to_owned(), previous, version, outcome }
                 }
             };
             writes.push(Write { cluster: self.cluster.clone(), component: child.component, change });

@@ -15,7 +15,6 @@ use knative_operator_shared::version::Version;
 use super::absence::Gone;
 use super::decision::{Decision, Input};
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
-use super::outcome::Outcome;
 use super::template::content_with;
 use super::timer::{Elapsed, Timers};
 use super::truth::{DEADLINE, Truth};
@@ -207,7 +206,7 @@ impl World {
             }
             Change::Repair { .. } => child.applied.as_mut().unwrap().has_drifted = false,
             Change::Record(outcome) => child.applied.as_mut().unwrap().outcome = Some(outcome.clone()),
-            Change::Apply { revision, previous, version, was_ready } => {
+            Change::Apply { revision, previous, version, outcome } => {
                 let installed = child.applied.as_ref().and_then(|applied| applied.installed.clone());
                 let target = Version::resolve(version.as_deref(), &self.contents.versions).unwrap();
                 assert!(
@@ -219,7 +218,7 @@ impl World {
                     revision: revision.clone(),
                     previous: previous.clone(),
                     stage,
-                    outcome: Some(Outcome::Progressing { was_ready: *was_ready }),
+                    outcome: Some(outcome.clone()),
                     since: now,
                     content: wanted.content,
                     version: version.clone(),

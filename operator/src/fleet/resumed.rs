@@ -70,6 +70,26 @@ fn resource_that_failed_under_a_former_name_counts_with_the_others() {
 }
 
 #[test]
+fn failure_counts_until_the_last_minor_version_is_reached() {
+    let mut world = failed();
+    world.act(&Action::Edit("b"));
+    world.act(&Action::Break(0, false));
+    world.settle();
+    (0..3).for_each(|_| pass(&mut world, 61));
+    world.act(&Action::Break(0, true));
+    world.settle();
+    pass(&mut world, DEADLINE);
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    world.act(&Action::Break(0, false));
+    // The invariants hold at each step.
+    for _ in 0..10 {
+        pass(&mut world, 61);
+    }
+    assert_eq!(world.current.as_deref(), Some("b"));
+}
+
+#[test]
 fn failure_before_a_change_of_the_fleet_rolls_nothing_back() {
     let mut world = failed();
     world.on_failure = OnFailure::Rollback;

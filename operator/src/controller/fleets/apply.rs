@@ -85,11 +85,11 @@ async fn write_one(
             return write::annotate(&cx.hub, stored, FLEET_OUTCOME, Some(&outcome.to_string())).await;
         }
         (Change::Record(_) | Change::Repair { .. }, None) => return Ok(None),
-        (Change::Apply { revision, previous, version, was_ready }, _) => Record {
+        (Change::Apply { revision, previous, version, outcome }, _) => Record {
             revision: revision.clone(),
             previous: previous.clone().filter(|previous| !previous.is_empty()),
             stage: stages.get(&write.cluster).cloned(),
-            outcome: Some(Outcome::Progressing { was_ready: *was_ready }),
+            outcome: Some(outcome.clone()),
             updated_at: truncate(now).to_string(),
             version: version.clone(),
         },
@@ -115,7 +115,12 @@ mod tests {
         let write = |component| Write {
             cluster: cluster.clone(),
             component,
-            change: Change::Apply { revision: "r".to_owned(), previous: None, version: None, was_ready: true },
+            change: Change::Apply {
+                revision: "r".to_owned(),
+                previous: None,
+                version: None,
+                outcome: Outcome::Progressing { was_ready: true },
+            },
         };
         let mut state = FleetState::default();
         assert!(record(&mut state, &write(Component::Serving), Err(WriteError::Refused("no".to_owned()))));

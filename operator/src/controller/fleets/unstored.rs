@@ -71,7 +71,12 @@ mod tests {
             change,
         };
         let apply = |revision: &str| {
-            write(Change::Apply { revision: revision.to_owned(), previous: None, version: None, was_ready: true })
+            write(Change::Apply {
+                revision: revision.to_owned(),
+                previous: None,
+                version: None,
+                outcome: Outcome::Progressing { was_ready: true },
+            })
         };
         let repair = write(Change::Repair { revision: "new".to_owned(), version: None });
         let record = write(Change::Record(Outcome::Succeeded));
