@@ -18,7 +18,6 @@ use crate::controller::context::Context;
 use crate::fleet::child;
 use crate::fleet::decision::{Decision, Input};
 use crate::fleet::member::{Change, Member, Write};
-use crate::fleet::outcome::Outcome;
 use crate::fleet::template::Record;
 
 /// Writes at the same time.
@@ -108,6 +107,7 @@ mod tests {
     use knative_operator_shared::api::{Component, KnativeEventing};
 
     use super::*;
+    use crate::fleet::outcome::Outcome;
 
     #[test]
     fn refusal_of_one_component_stays_when_the_other_is_written() {
