@@ -16,7 +16,7 @@ fn pass(world: &mut World, seconds: i64) {
 fn have(world: &World, revision: &str) -> usize {
     let has = |applied: &Applied| applied.revision == revision && !applied.is_terminating;
     let members = world.members.iter();
-    members.filter(|m| m.children.iter().filter_map(|child| child.applied.as_ref()).any(has)).count()
+    members.filter(|m| m.applied().any(has)).count()
 }
 
 /// Three clusters of a stage, which lose a component at the same time.

@@ -234,8 +234,7 @@ impl Member {
 
     /// Whether everything is Ready.
     pub fn is_ready(&self) -> bool {
-        !self.is_new()
-            && self.children.iter().filter_map(|child| child.applied.as_ref()).all(|applied| applied.ready.is_ok())
+        !self.is_new() && self.applied().all(|applied| applied.ready.is_ok())
     }
 
     /// Whether all resources have the content of `revision`.
@@ -249,20 +248,19 @@ impl Member {
         if self.is_started(update, current, contents) || self.has(update, contents) {
             return None;
         }
-        let mut own = self.children.iter().filter_map(|child| child.applied.as_ref());
-        let other = own.find(|applied| matches!(applied.outcome, Some(Outcome::Progressing { .. })));
+        let other = self.applied().find(|applied| matches!(applied.outcome, Some(Outcome::Progressing { .. })));
         other.map(|applied| applied.revision.as_str())
     }
 
     /// Whether what came of an update is recorded. An earlier version did not.
     pub fn is_recorded(&self) -> bool {
-        self.children.iter().filter_map(|child| child.applied.as_ref()).any(|applied| applied.outcome.is_some())
+        self.applied().any(|applied| applied.outcome.is_some())
     }
 
     /// Whether it was Ready before each update that is in progress.
     pub fn was_all_ready(&self) -> bool {
         let not_ready = Some(Outcome::Progressing { was_ready: false });
-        self.children.iter().filter_map(|child| child.applied.as_ref()).all(|applied| applied.outcome != not_ready)
+        self.applied().all(|applied| applied.outcome != not_ready)
     }
 
     /// A digest of what was written last, for the fleet in `generation`. Each write is observed for
@@ -283,9 +281,8 @@ impl Member {
         if self.hub_fault.is_some() {
             return Phase::Unknown;
         }
-        let applied = || self.children.iter().filter_map(|child| child.applied.as_ref());
         let is_ready = self.unavailable.is_none() && self.is_ready() && self.has(revision, contents);
-        let since = applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();
+        let since = self.applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();
         since.filter(|_| is_ready).map_or(Phase::NotReady, Phase::Ready)
     }
 

@@ -76,10 +76,8 @@ impl Member {
         let is_rolling_out = target.current != Some(revision);
         let has_all = self.has(revision, contents);
         let own = || self.applied().filter(|applied| applied.revision == revision || has_all);
-        // A resource that the update leaves as it is may have failed under its former name.
         let failed = self
-            .of_update(revision)
-            .filter(|applied| applied.revision == revision || has_all)
+            .of_target(target)
             .find(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation));
         if let Some(Some(failed)) = failed.map(|applied| &applied.outcome) {
             return failed.clone();
@@ -100,9 +98,14 @@ impl Member {
     /// The reason for which the update failed before the last change of the fleet, if it did and is
     /// observed again.
     pub fn former_failure(&self, target: &Target<'_, impl Contents>) -> Option<&str> {
+        self.of_target(target).find_map(Applied::failure)
+    }
+
+    /// The resources whose failure is one of the update: a resource that the update leaves as it is
+    /// may have failed under its former name.
+    fn of_target<'m>(&'m self, target: &Target<'_, impl Contents>) -> impl Iterator<Item = &'m Applied> {
         let has_all = self.has(target.revision, target.contents);
-        let mut own = self.of_update(target.revision).filter(|applied| applied.revision == target.revision || has_all);
-        own.find_map(Applied::failure)
+        self.of_update(target.revision).filter(move |applied| applied.revision == target.revision || has_all)
     }
 
     /// Why it is not Ready: reason and message.

@@ -64,14 +64,10 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     decision.writes.extend(writes);
 }
 
-fn applied(member: &Member) -> impl Iterator<Item = &Applied> {
-    member.children.iter().filter_map(|child| child.applied.as_ref())
-}
-
 /// The revision to which a member returns: the last one before the update revision that was
 /// installed successfully on it; without one, the current revision.
 fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&'a str> {
-    let own = applied(member).filter(|applied| applied.revision == input.update);
+    let own = member.applied().filter(|applied| applied.revision == input.update);
     let previous = own
         .filter_map(|applied| applied.previous.as_deref())
         .find(|previous| *previous != input.update && input.contents.knows(previous));
@@ -82,7 +78,7 @@ fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&
 fn is_finished<C: Contents>(member: &Member, progress: &Progress, input: &Input<'_, C>) -> bool {
     let has_failed =
         |applied: &Applied| applied.revision == input.update && matches!(applied.outcome, Some(Outcome::Failed { .. }));
-    member.is_ready() || !matches!(progress, Progress::Updating(_)) || applied(member).any(has_failed)
+    member.is_ready() || !matches!(progress, Progress::Updating(_)) || member.applied().any(has_failed)
 }
 
 /// Why a member is not Ready in the revision that it returned to, or had during the rollback:
@@ -93,7 +89,7 @@ pub fn failure<C: Contents>(member: &Member, input: &Input<'_, C>) -> Option<(St
         return None;
     }
     let (_, message) = member.not_ready()?;
-    let failed = applied(member).find(|applied| applied.failure().is_some())?;
+    let failed = member.applied().find(|applied| applied.failure().is_some())?;
     let message = format!("not Ready in revision {}, which it has after the rollback: {message}", failed.revision);
     Some((failed.failure()?.to_owned(), message))
 }
@@ -105,5 +101,5 @@ pub fn is_kept<C: Contents>(member: &Member, input: &Input<'_, C>) -> bool {
 
 /// Time at which the update of a member started.
 fn started(member: &Member, update: &str) -> Option<jiff::Timestamp> {
-    applied(member).filter(|applied| applied.revision == update).map(|applied| applied.since).max()
+    member.applied().filter(|applied| applied.revision == update).map(|applied| applied.since).max()
 }

@@ -13,15 +13,12 @@ use knative_operator_shared::time::truncate;
 use super::contents::Contents;
 use super::observe::Observation;
 use super::state::FleetState;
-use super::write::{self, WriteError};
+use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::fleet::child;
 use crate::fleet::decision::{Decision, Input};
 use crate::fleet::member::{Change, Member, Write};
 use crate::fleet::template::Record;
-
-/// Writes at the same time.
-const CONCURRENT_WRITES: usize = 16;
 
 /// Performs the writes of `decision` about `input`; returns whether one failed, and is retried.
 pub async fn write_all(

@@ -17,15 +17,13 @@ use super::observe::Children;
 use super::publish::publish;
 use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
-use super::write::{self, WriteError};
+use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::fleet::absence::Gone;
 use crate::fleet::status;
 
 /// Finalizer of an object whose dependents stay (`kubectl delete --cascade=orphan`).
 const ORPHAN: &str = "orphan";
-/// Deletions at the same time.
-const CONCURRENT_DELETIONS: usize = 16;
 
 /// Clusters with resources of the fleet, by whether it selects them.
 #[derive(Debug, Default)]
@@ -95,7 +93,7 @@ pub async fn remove(
         }
     });
     // One that changed a moment ago doesn't keep the others; it is tried again.
-    let removed: Vec<_> = stream::iter(removals).buffer_unordered(CONCURRENT_DELETIONS).collect().await;
+    let removed: Vec<_> = stream::iter(removals).buffer_unordered(CONCURRENT_WRITES).collect().await;
     removed.into_iter().collect()
 }
 

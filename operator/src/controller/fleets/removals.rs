@@ -14,12 +14,9 @@ use knative_operator_shared::rules::is_protected;
 use super::leave::{self, Unselected};
 use super::observe::Children;
 use super::state::FleetState;
-use super::write::{self, WriteError};
+use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
-
-/// Writes at the same time.
-const CONCURRENT_WRITES: usize = 16;
 
 /// What was done, and the first write that failed.
 pub struct Removals {

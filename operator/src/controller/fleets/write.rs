@@ -13,6 +13,9 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+/// Writes for a fleet at the same time.
+pub const CONCURRENT_WRITES: usize = 16;
+
 /// Number of times that a resource may change while it is deleted.
 const MAX_CONFLICTS: usize = 3;
 
