@@ -24,10 +24,16 @@ build-demo:
 	$(call step,build images and the demo,env DEMO=yes tests/package/test-images.sh)
 
 .PHONY: test
-test: prerequisites ## Runs all checks and tests. Takes about 20 minutes. KUBERNETES=minor: another control plane.
+test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	@mkdir -p target && rm -f target/skipped.txt
 	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests
 	@tests/package/run-tests.sh
+
+.PHONY: test-long
+test-long: tools-of-tests ## Runs the end-to-end tests that "make test" leaves out, in tests/package/long-tests.txt. Takes 10 minutes.
+	@cargo build --workspace --quiet --bins
+	$(call step,build images,tests/package/test-images.sh)
+	@KNATIVE_IMAGES=target/images-test cargo test -p knative-operator-tests --test e2e -- --exact $$(tests/package/long-tests.sh)
 
 .PHONY: build-tests
 build-tests: lint

