@@ -33,7 +33,7 @@ test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERN
 test-long: tools-of-tests ## Runs the end-to-end tests that "make test" leaves out, in tests/package/long-tests.txt. Takes 10 minutes.
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)
-	@KNATIVE_IMAGES=target/images-test cargo test -p knative-operator-tests --test e2e -- --exact $$(tests/package/long-tests.sh)
+	@KNATIVE_IMAGES=target/images-test cargo test --workspace --test e2e -- --exact $$(tests/package/long-tests.sh)
 
 .PHONY: build-tests
 build-tests: lint

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 names=$(sed -nE 's/^([a-z_0-9:]+) .*/\1/p' tests/package/long-tests.txt)
-tests=$(cargo test --quiet -p knative-operator-tests --test e2e -- --list)
+tests=$(cargo test --quiet --workspace --test e2e -- --list)
 for name in $names; do
   grep -qx "$name: test" <<<"$tests" || { echo "tests/package/long-tests.txt: no test has the name $name" >&2; exit 1; }
 done

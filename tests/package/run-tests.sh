@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs all tests that `make test` built, in this order, and prints a summary: what was skipped and
-# why, the slowest tests and what they waited for, and how many tests passed and failed.
+# Runs all tests that `make test` built (with --workspace, or Cargo builds them again with other
+# features), in this order, and prints a summary: what was skipped and why, the slowest tests and
+# what they waited for, and how many tests passed and failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 long=$(tests/package/long-tests.sh)
@@ -19,15 +20,15 @@ tests() {
 
 # Beside the next steps: it mostly waits.
 machines=$logs/machines.log
-{ tests/package/step.sh "machines" "${images[@]}" cargo test --quiet -p knative-operator-tests --test machines || echo machines >>"$failed"; } >"$machines" 2>&1 &
+{ tests/package/step.sh "machines" "${images[@]}" cargo test --quiet --workspace --test machines || echo machines >>"$failed"; } >"$machines" 2>&1 &
 tests "unit tests" cargo test --workspace --no-fail-fast --quiet --lib --bins
 tests "conformance" cargo test --workspace --no-fail-fast --quiet --test crd_compatibility --test chart --test tooling --test conformance
 tests "images" "${images[@]}" cargo test --workspace --quiet --test images
-CHAOS_SEEDS=1 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet -p knative-operator-tests --test chaos
+CHAOS_SEEDS=1 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet --workspace --test chaos
 wait
 cat "$machines"
 # Alone: it measures how long reviews take. Before the others, whose logs the next step reads.
-tests "flood" "${images[@]}" cargo test --quiet -p knative-operator-tests --test e2e -- flood::
+tests "flood" "${images[@]}" cargo test --quiet --workspace --test e2e -- flood::
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
 printf 'skipped: %s: it takes minutes: make test-long\n' $long >>target/skipped.txt
 tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions

@@ -1,8 +1,13 @@
-//! What the garbage collector would uninstall against the user's will: installations that a
-//! deletion in the foreground doesn't leave, and resources of a fleet that doesn't exist. Pure.
+//! What a deletion would uninstall against the user's will: the clusters of a fleet, installations
+//! that a deletion in the foreground doesn't leave, and resources of a fleet that doesn't exist,
+//! which the garbage collector deletes. Pure.
 
-use knative_operator_shared::label::{ON_DELETE, ORPHAN};
+use knative_operator_shared::api::fleet::Removal;
+use knative_operator_shared::fleet::deletion;
+use knative_operator_shared::label::{CONFIRM_REMOVAL, ON_DELETE, ORPHAN};
 use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
+use kube::core::ObjectMeta;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admission::component;
@@ -26,6 +31,30 @@ static OWNER: Rule = Rule {
     valid: Example::serving("{}"),
     invalid: Example::serving("{}"),
 };
+
+/// The deletion of a fleet is confirmed.
+static CONFIRMED: Rule = Rule {
+    id: "fleet-deletion",
+    severity: Severity::Error,
+    requirement: "The deletion of a fleet that uninstalls from more clusters than `spec.removal.maxAtOnce` is confirmed for their number.",
+    valid: Example::serving("{}"),
+    invalid: Example::serving("{}"),
+};
+
+/// The violation if `request` deletes a fleet, which uninstalls from many clusters, and nobody
+/// confirmed that. How many it selects is in its status; the operator counts what is installed.
+pub fn unconfirmed(request: &Request) -> Option<Violation> {
+    if request.operation != "DELETE" || !is_fleet(request) || request.options.propagation_policy == "Orphan" {
+        return None;
+    }
+    let old = &request.old_object;
+    let meta = ObjectMeta::deserialize(&old["metadata"]).ok()?;
+    // What can't be read is left as it is by the operator.
+    let removal = Removal::deserialize(&old["spec"]["removal"]).unwrap_or_default();
+    let clusters = old["status"]["clusters"].as_u64().and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+    let (message, fix) = deletion::unconfirmed(&meta, &removal, clusters)?;
+    Some(CONFIRMED.at(format!("metadata.annotations[{CONFIRM_REMOVAL}]"), message, fix))
+}
 
 /// The violation if the deletion in `request` is in the foreground although it is to leave
 /// installations: the garbage collector would delete the fleet's resources, or the installed
@@ -127,6 +156,30 @@ mod tests {
         ] {
             let found = foreground(&request(kind, "DELETE", Value::Null, old.clone(), policy));
             assert_eq!(found.map(|violation| violation.field).as_deref(), expected, "{kind} {old} {policy}");
+        }
+    }
+
+    #[test]
+    fn deletion_of_a_fleet_is_confirmed() {
+        let fleet = |removal: &Value, confirmed: &str, clusters: i32| {
+            json!({"metadata": {"name": "prod", "annotations": {CONFIRM_REMOVAL: confirmed}}, "spec": {"removal": removal},
+                "status": {"clusters": clusters}})
+        };
+        let default = || json!({});
+        for (kind, old, policy, is_refused) in [
+            (FLEET, fleet(&default(), "", 2), "", true),
+            (FLEET, fleet(&default(), "", 2), "Background", true),
+            (FLEET, fleet(&default(), "2", 2), "Background", false),
+            (FLEET, fleet(&default(), "", 2), "Orphan", false),
+            (FLEET, fleet(&json!({"policy": "Orphan"}), "", 2), "", false),
+            (FLEET, fleet(&json!({"maxAtOnce": "100%"}), "", 2), "", false),
+            (FLEET, fleet(&Value::Null, "", 2), "", true),
+            (FLEET, fleet(&default(), "", 0), "", false),
+            (FLEET, json!({"metadata": {"name": "prod"}, "spec": {}}), "", false),
+            ("KnativeServing", fleet(&default(), "", 2), "", false),
+        ] {
+            let found = unconfirmed(&request(kind, "DELETE", Value::Null, old.clone(), policy));
+            assert_eq!(found.is_some(), is_refused, "{kind} {old} {policy}");
         }
     }
 

@@ -26,7 +26,7 @@ use crate::body;
 use crate::cluster_facts::ClusterFacts;
 use crate::definition;
 use crate::fleet;
-use crate::lifetime::{foreground, missing_owner, new_owners};
+use crate::lifetime::{foreground, missing_owner, new_owners, unconfirmed};
 use crate::live::Live;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
@@ -140,6 +140,7 @@ impl App {
                 let (request, mut violations) = self.violations(request, validate).await?;
                 violations.extend(self.authorizer.check(&request).await);
                 violations.extend(foreground(&request));
+                violations.extend(unconfirmed(&request));
                 violations.extend(definition::check(&self.live, &request).await);
                 if !violations.iter().any(Violation::is_error) && !self.authorizer.is_exempt(&request) {
                     violations.extend(self.check_owner(&request).await);

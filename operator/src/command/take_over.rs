@@ -1,7 +1,6 @@
 //! `knative-operator take-over`: moves installations that belong to another owner, such as a hub
 //! that was lost, to the resources of this hub.
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use knative_operator_runtime::error_text;
@@ -16,6 +15,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::output::{self, PROGRAM};
+use super::terminal::confirmed;
 
 /// Flags of `take-over`.
 #[derive(Clone, Debug, clap::Args)]
@@ -137,19 +137,6 @@ fn asked(message: &str) -> Option<String> {
     let (_, value) = message.rsplit_once(&format!("{TAKE_OVER}="))?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-:/.".contains(c);
     Some(value.to_owned()).filter(|value| !value.is_empty() && value.chars().all(is_plain))
-}
-
-/// Asks on the terminal.
-fn confirmed(question: &str) -> Result<bool, String> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err("nobody can be asked: there is no terminal; use --yes".to_owned());
-    }
-    let mut stderr = std::io::stderr();
-    let _ = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());
-    let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| error.to_string())?;
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 impl Occupied {

@@ -1,8 +1,9 @@
-//! What terminals obey: control sequences of this program. Those in texts from clusters and users
-//! are shown.
+//! What terminals obey: control sequences of this program, while those in texts from clusters and
+//! users are shown; and questions on the terminal.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::io::{BufRead, IsTerminal, Write};
 use std::sync::LazyLock;
 
 use knative_operator_shared::text::show_controls;
@@ -29,6 +30,19 @@ pub fn styled(code: &str, text: &str) -> String {
 /// escapes.
 pub fn visible(text: &str) -> String {
     text.split(sequence("").as_str()).map(show_controls).collect::<Vec<_>>().join("\x1b[")
+}
+
+/// Asks on the terminal; fails if there is none.
+pub fn confirmed(question: &str) -> Result<bool, String> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err("nobody can be asked: there is no terminal; use --yes".to_owned());
+    }
+    let mut stderr = std::io::stderr();
+    let _ = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    stdin.lock().read_line(&mut answer).map_err(|error| error.to_string())?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 #[cfg(test)]

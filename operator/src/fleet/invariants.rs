@@ -100,8 +100,12 @@ impl World {
             let truth = &self.truth[index];
             truth.soaked >= self.stages.settings()[stage].min_ready && !truth.failed
         };
-        let counts =
-            move |index: usize| !self.gone.contains_key(&index) || self.is_begun(index) && !has_succeeded(index);
+        // A resource of an earlier update to the same revision may still be there.
+        let is_written = |index: usize| {
+            self.truth[index].revision == self.update || self.members[index].has(self.update, &self.contents)
+        };
+        let is_begun = move |index: usize| self.is_begun(index) && is_written(index);
+        let counts = move |index: usize| !self.gone.contains_key(&index) || is_begun(index) && !has_succeeded(index);
         self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 

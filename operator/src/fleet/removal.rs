@@ -13,12 +13,11 @@ use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{RecentRemoval, RemovalStatus};
+use knative_operator_shared::fleet::deletion::MAX_AT_ONCE;
 use knative_operator_shared::fleet::stage::limit;
 use knative_operator_shared::time::truncate;
 use sha2::{Digest, Sha256};
 
-/// Percentage of the clusters that may leave within a day, by default.
-const MAX_AT_ONCE: usize = 10;
 /// Length of the name of a removal, in bytes.
 const NAME_DIGEST: usize = 16;
 /// Time for which removals count.

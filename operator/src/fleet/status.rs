@@ -81,6 +81,20 @@ pub fn protected(
     stopped(old, generation, ("Ready", false, "Protected", message.to_owned()), now)
 }
 
+/// The status of a fleet that is being deleted although nobody confirmed that. Nothing is deleted
+/// for it.
+pub fn unconfirmed(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    message: &str,
+    now: Timestamp,
+) -> KnativeFleetStatus {
+    let state = |type_, is| (type_, is, "DeletionNotConfirmed", message.to_owned());
+    let mut status = stopped(old, generation, state("Ready", false), now);
+    set(old, &mut status, state("RemovalBlocked", true), now);
+    status
+}
+
 /// Reports in `status`, which follows `old`, that the update revision is not stored. It is not
 /// rolled out.
 pub fn unstored(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, message: &str, now: Timestamp) {

@@ -4,9 +4,11 @@
 pub mod build;
 pub mod component;
 pub mod events;
+pub mod fleet_remedy;
 pub mod follow;
 pub mod model;
 pub mod remedy;
+pub mod remedy_row;
 pub mod snapshot;
 
 pub use build::overview;

@@ -1,44 +1,14 @@
 //! What to do about a condition that is not True: the tables of docs/user/troubleshooting.md.
 
+use super::fleet_remedy::FLEET_REMEDIES;
 use super::model::Advice;
-
-/// What to do about a condition.
-pub struct Remedy {
-    /// Type of the condition; empty for any.
-    pub condition: &'static str,
-    /// Reason of the condition; empty for any.
-    pub reason: &'static str,
-    /// Parts of its message, in order; empty for any.
-    pub message: &'static [&'static str],
-    /// What to do.
-    pub advice: Advice,
-}
+use super::remedy_row::{Remedy, permanent, temporary};
 
 const RESOLVED: &str = "TargetClusterResolved";
 const INSTALLED: &str = "InstallSucceeded";
 const AVAILABLE: &str = "DeploymentsAvailable";
 
-/// It ends by itself, or once something outside of the resource changes.
-const fn temporary(
-    condition: &'static str,
-    reason: &'static str,
-    message: &'static [&'static str],
-    text: &'static str,
-) -> Remedy {
-    Remedy { condition, reason, message, advice: Advice { text, can_recover: true } }
-}
-
-/// It does not end until somebody acts.
-const fn permanent(
-    condition: &'static str,
-    reason: &'static str,
-    message: &'static [&'static str],
-    text: &'static str,
-) -> Remedy {
-    Remedy { condition, reason, message, advice: Advice { text, can_recover: false } }
-}
-
-/// All remedies. The first that fits counts.
+/// Remedies of resources. The first that fits counts.
 pub const REMEDIES: &[Remedy] = &[
     permanent(
         RESOLVED,
@@ -292,54 +262,6 @@ pub const REMEDIES: &[Remedy] = &[
         &["ProgressDeadlineExceeded"],
         "Look at the Pods: `kubectl describe pods`, in the namespace of the Deployment on its cluster.",
     ),
-    permanent("Ready", "InvalidSpec", &[], "Correct the field that the message names."),
-    permanent("Ready", "NoClusters", &[], "Correct `spec.placement`, or label the ClusterProfiles."),
-    permanent(
-        "Paused",
-        "TooManyFailures",
-        &[],
-        "Correct the spec, or return to the last revision: `knative-operator fleet rollback`. If the clusters are fixed, `fleet pause` and \
-         `fleet resume` observe them again.",
-    ),
-    permanent("Paused", "Paused", &[], "`knative-operator fleet resume` continues the rollout."),
-    permanent(
-        "Progressing",
-        "RolledBack",
-        &[],
-        "Correct the spec. The same revision is not tried again until templates, overrides, placement or stages change.",
-    ),
-    permanent("Progressing", "AwaitingApproval", &[], "`knative-operator fleet approve` approves the stage."),
-    permanent(
-        "Progressing",
-        "RevisionNotStored",
-        &[],
-        "Delete the ControllerRevision that the message names, if it is not of the fleet. If the API server refuses all, the message says why.",
-    ),
-    permanent(
-        "Progressing",
-        "WaitingForClusters",
-        &[],
-        "Clusters of the stage are deferred, failed within `maxFailures`, or left during the rollout: make one available, select them again, or \
-         change the stages.",
-    ),
-    permanent(
-        "RemovalPending",
-        "GracePeriod",
-        &[],
-        "Select the clusters again before the time in the message, if they must stay.",
-    ),
-    permanent(
-        "RemovalPending",
-        "Protected",
-        &[],
-        "Remove the annotation `operator.knative.dev/protected` from the resources of the clusters, or select the clusters again.",
-    ),
-    permanent(
-        "RemovalBlocked",
-        "TooManyClusters",
-        &[],
-        "Correct `spec.placement`, or approve the removal: `knative-operator fleet approve NAME --removal`.",
-    ),
 ];
 
 /// What to do about `condition` with `reason` and `message`.
@@ -351,7 +273,7 @@ pub fn find(condition: &str, reason: &str, message: &str) -> Option<Advice> {
         }
         remedy.condition == condition && (remedy.reason.is_empty() || remedy.reason == reason) && rest.is_some()
     };
-    REMEDIES.iter().find(fits).map(|remedy| remedy.advice)
+    REMEDIES.iter().chain(FLEET_REMEDIES).find(fits).map(|remedy| remedy.advice)
 }
 
 #[cfg(test)]

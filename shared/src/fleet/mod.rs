@@ -1,6 +1,7 @@
 //! Fleets: the parts that both the rules and the operator need.
 
 pub mod content;
+pub mod deletion;
 pub mod overrides;
 pub mod placement;
 pub mod selector;

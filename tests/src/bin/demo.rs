@@ -135,8 +135,7 @@ async fn run(summary: &mut Summary) -> Result<()> {
     if keeps() {
         return keep(&hub).await;
     }
-    let delete = async { hub.kubectl(&["delete", "knativefleet", "demo", "-n", NAMESPACE], "").await };
-    summary.step("kubectl delete the KnativeFleet, which empties both spokes", delete).await?;
+    summary.step("knative-operator fleet delete, which empties both spokes", deleted(&hub)).await?;
     let left = async { Ok([remaining(&spoke, &before.0).await?, remaining(&other, &before.1).await?].concat()) };
     summary.left = summary.step("list the remaining objects", left).await?;
     if !summary.left.is_empty() {
@@ -201,6 +200,17 @@ fn status(hub: &Cluster) -> Result<String> {
     let mut command = Command::new(binary()?);
     let output = command.args(["status", "--all-namespaces", "--kubeconfig"]).arg(hub.kubeconfig()).output()?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Deletes the fleet, and waits until it is gone.
+async fn deleted(hub: &Cluster) -> Result<()> {
+    let mut command = Command::new(binary()?);
+    command.args(["fleet", "delete", "demo", "--yes", "--namespace", NAMESPACE, "--kubeconfig"]).arg(hub.kubeconfig());
+    let output = command.output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    hub.kubectl(&["wait", "--for=delete", "knativefleet/demo", "-n", NAMESPACE, "--timeout=2m"], "").await.map(drop)
 }
 
 /// Leaves everything running until Ctrl+C.

@@ -1,12 +1,13 @@
 //! `status`, `wait` and `ui` show the remedies that docs/user/troubleshooting.md has.
 
+use knative_operator::overview::fleet_remedy::FLEET_REMEDIES;
 use knative_operator::overview::remedy::REMEDIES;
 use knative_operator_tests::tools::project;
 
 #[test]
 fn remedies_are_those_of_the_documents() {
     let page = std::fs::read_to_string(project().join("docs/user/troubleshooting.md")).unwrap();
-    for remedy in REMEDIES {
+    for remedy in REMEDIES.iter().chain(FLEET_REMEDIES) {
         // Rows of these conditions have messages, not reasons.
         let reason = Some(remedy.reason).filter(|reason| !["Error", "NotReady"].contains(reason));
         let cell = format!("| {} |", remedy.advice.text);

@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::knative_fleet::{PLACE, approve, children, fleet, has, status, two_spokes};
-use crate::support::{INSTALL, apply, gone, run};
+use crate::support::{INSTALL, apply, confirm, gone, run};
 
 /// Waits until `holds` is true for the status of the fleet called `name`.
 async fn status_of(
@@ -103,6 +103,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         let refused = |s: &KnativeFleetStatus| s.failed == 2 && has(s, "Ready", "ClustersFailed");
         let message = status_of(&hub, "young", "in conflict", refused).await?.attention[0].message.clone();
         assert!(message.contains("KnativeServing platform/") && message.contains("of KnativeFleet prod"), "{message}");
+        confirm(&hub, PLACE, "young").await?;
         hub.kubectl(&["delete", "kfleet", "young", "-n", PLACE], "").await?;
         assert_eq!(children(&hub).await?.len(), 2);
 
@@ -179,7 +180,10 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         object["metadata"]["name"] = json!("renamed");
         apply(&hub, &object).await?;
         status_of(&hub, "renamed", "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
-        assert_eq!((generations(&a).await?, api.get("single").await?.metadata.uid), before);
+        let single = api.get("single").await?.metadata;
+        assert_eq!((generations(&a).await?, single.uid), before);
+        let owners = single.owner_references.unwrap_or_default();
+        assert!(owners.iter().any(|owner| owner.name == "renamed"), "{owners:?}");
         hub.kubectl(&["delete", "kfleet", "renamed", "-n", PLACE], "").await?;
         Ok(())
     });
@@ -228,6 +232,7 @@ fn decisions_place_clusters() {
         // Longer than the delay of a removal.
         tokio::time::sleep(Duration::from_secs(7)).await;
         assert_eq!(children(&hub).await?.len(), 2);
+        confirm(&hub, PLACE, "prod").await?;
         hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
         gone(&hub, &object).await?;
         Ok(())

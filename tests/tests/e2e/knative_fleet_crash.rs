@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::knative_fleet::{PLACE, fleet, has, status};
 use crate::lives::{KillPlan, Lives};
-use crate::support::{apply, namespace, run};
+use crate::support::{apply, confirm, namespace, run};
 
 const SPOKES: usize = 5;
 /// Clusters that may be updated at the same time.
@@ -102,6 +102,7 @@ fn killed_operator_updates_no_cluster_twice() {
             }
         }
         observer.abort();
+        confirm(&lives.hub, PLACE, "prod").await?;
         lives.hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
         Ok(())
     });
@@ -139,6 +140,7 @@ fn rollout_continues_on_another_replica() {
         manager.process.wait()?;
         status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 5).await?;
         assert_eq!(updates(&mut audit, &client, &mut before).await?, all.iter().map(|n| (name(*n), 1)).collect());
+        confirm(&hub, PLACE, "prod").await?;
         hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
         Ok(())
     });

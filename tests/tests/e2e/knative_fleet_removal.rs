@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
-use crate::support::{apply, gone, run};
+use crate::support::{apply, confirm, gone, run};
 
 /// Seconds of the grace period.
 const GRACE: u64 = 15;
@@ -100,6 +100,12 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         removed.await?;
         status(&hub, "left", |s| has(s, "RemovalPending", "NotPending") && s.clusters == 1).await?;
 
+        // The webhook refuses a deletion that nobody confirmed, with the number of clusters.
+        let plain = ["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"];
+        let (is_deleted, output) = hub.kubectl_output(&plain, "").await;
+        let says = ["would uninstall from 1 cluster,", "knative-operator fleet delete prod", "confirm-removal=1"];
+        assert!(!is_deleted && says.iter().all(|part| output.contains(part)), "{output}");
+
         // The resources of a fleet stay if it is deleted with `--cascade=orphan`.
         hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--cascade=orphan", "--timeout=2m"], "").await?;
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -122,12 +128,25 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         object["metadata"]["annotations"] = json!({"operator.knative.dev/protected": "true"});
         apply(&hub, &object).await?;
         status(&hub, "adopted", |s| has(s, "Ready", "Ready") && s.updated == 1).await?;
+        let owners = api.get(&name).await?.metadata.owner_references.unwrap_or_default();
+        assert!(owners.iter().any(|owner| owner.kind == "KnativeFleet"), "{owners:?}");
         let before = uids(&hub).await?;
         hub.kubectl(&["delete", "validatingwebhookconfiguration", "validation.operator.knative.dev"], "").await?;
         hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
         status(&hub, "protected", |s| has(s, "Ready", "Protected")).await?;
         assert_eq!(uids(&hub).await?, before);
         hub.kubectl(&["annotate", "kfleet", "prod", "-n", PLACE, "operator.knative.dev/protected-"], "").await?;
+        // Nobody has confirmed it either.
+        let blocked = status(&hub, "not confirmed", |s| has(s, "RemovalBlocked", "DeletionNotConfirmed")).await?;
+        let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());
+        let message = message.unwrap_or_default();
+        assert!(
+            message.contains("would uninstall from 1 cluster,") && message.contains("confirm-removal=1"),
+            "{message}"
+        );
+        tokio::time::sleep(Duration::from_secs(GRACE)).await;
+        assert_eq!(uids(&hub).await?, before);
+        confirm(&hub, PLACE, "prod").await?;
         gone(&hub, &object).await
     });
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::knative_fleet::{PLACE, approve_as_recorded, has, recorded, status};
 use crate::newer_site::{LIMIT, MARKER, PROD, SINGLE, Site, Stored, awaits, marker, single};
 use crate::reasons::{invalid, provider_file, set_provider_file};
-use crate::support::{gone, has_condition, ready, run};
+use crate::support::{confirm, gone, has_condition, ready, run};
 
 const ANCHOR: &str = "/api/v1/namespaces/knative-serving/configmaps/knativeserving-single-root-owner";
 const INVENTORY: &str = "/data/inventory";
@@ -229,6 +229,7 @@ async fn fleet_deletion(site: &mut Site, schema: &Value) -> Result<()> {
     let original = get(&site.hub, PROD.path).await?;
     let newer = newer(&original, schema).into_iter().find(|newer| newer.field == REMOVAL).ok_or("no removal")?;
     set(&site.hub, PROD.path, REMOVAL, newer.value.pointer(REMOVAL)).await?;
+    confirm(&site.hub, PLACE, "prod").await?;
     site.hub.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
     let is_kept = |status: &Value| status["conditions"].to_string().contains("nothing is deleted");
     PROD.until(&site.hub, "left as it is", is_kept).await?;

@@ -17,8 +17,10 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::knative_fleet::children;
 use crate::support::{
-    INSTALL, apply, delete, eventing, gone, has_condition, jobs_done, namespace, nothing_left, ready, run, serving,
+    INSTALL, apply, confirm, delete, eventing, gone, has_condition, jobs_done, namespace, nothing_left, ready, run,
+    serving,
 };
 
 /// Time at rest, in which a resource that waits for another one sends nothing.
@@ -382,19 +384,17 @@ fn unreadable_fleet_uninstalls_nothing() {
             wait::until(&fleets, "prod", INSTALL, part, says).await
         };
         says("spec.removal.policy").await?;
+        confirm(&hub, "platform", "prod").await?;
         hub.kubectl(&["delete", "knativefleet", "prod", "-n", "platform", "--wait=false"], "").await?;
         says("nothing is deleted").await?;
-        assert_eq!(crate::knative_fleet::children(&hub).await?.len(), 1);
-        assert_eq!(state(&spoke, PLACE).await?, installed);
+        assert_eq!((children(&hub).await?.len(), state(&spoke, PLACE).await?), (1, installed.clone()));
 
         // Corrected, it is deleted as it says.
         patch(&policy("Orphan")).await;
         gone(&hub, &fleet).await?;
-        assert_eq!(crate::knative_fleet::children(&hub).await?.len(), 1);
-        assert_eq!(state(&spoke, PLACE).await?, installed);
+        assert_eq!((children(&hub).await?.len(), state(&spoke, PLACE).await?), (1, installed));
         hub.kubectl(&["delete", "knativeserving", "--all", "-n", "platform"], "").await?;
-        let namespaces = Api::<Namespace>::all(spoke.client());
-        assert!(namespaces.get_opt(Component::Serving.canonical()).await?.is_none());
+        assert!(Api::<Namespace>::all(spoke.client()).get_opt(Component::Serving.canonical()).await?.is_none());
         Ok(())
     });
 }

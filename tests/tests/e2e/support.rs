@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
+use knative_operator_shared::label::CONFIRM_REMOVAL;
 use knative_operator_tests::cluster::Cluster;
 pub use knative_operator_tests::kubelet::script;
 use knative_operator_tests::process::{self, Process};
@@ -136,8 +137,19 @@ pub fn current_words(text: &str) -> String {
     text.replace("Invalid value: \"null\"", "Invalid value: null")
 }
 
+/// Confirms that the deletion of the fleet `name` uninstalls from all its clusters.
+pub async fn confirm(hub: &Cluster, namespace: &str, name: &str) -> Result<()> {
+    let confirm = format!("{CONFIRM_REMOVAL}=1000");
+    hub.kubectl(&["annotate", "kfleet", name, "-n", namespace, "--overwrite", &confirm], "").await.map(drop)
+}
+
 /// Deletes `resource` and waits until it is gone.
 pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
+    if resource["kind"] == "KnativeFleet" {
+        let meta = &resource["metadata"];
+        confirm(cluster, meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default())
+            .await?;
+    }
     cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)
 }
 

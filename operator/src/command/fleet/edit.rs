@@ -46,6 +46,12 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
     let fleet = hub.fleet(&args.name).await?;
     let (uid, digest, status) = (fleet.metadata.uid, digest(&fleet.spec), fleet.status.unwrap_or_default());
     let (revision, stage) = if args.removal {
+        if fleet.metadata.deletion_timestamp.is_some() {
+            return Err(format!(
+                "the fleet is being deleted; to confirm that: knative-operator fleet delete {}",
+                args.name
+            ));
+        }
         (blocked_removal(&status).ok_or("no removal is blocked")?, REMOVAL.to_owned())
     } else {
         let waiting = status.stages.iter().find(|stage| stage.state == StageState::AwaitingApproval);

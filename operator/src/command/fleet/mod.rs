@@ -1,6 +1,7 @@
 //! `knative-operator fleet`: plans, observes and controls rollouts, with the kubeconfig of the
 //! user.
 
+mod delete;
 mod edit;
 mod history;
 mod plan;
@@ -69,6 +70,8 @@ enum FleetCommand {
     },
     /// Sets the templates and overrides to those of an earlier revision.
     Rollback(edit::RollbackArgs),
+    /// Deletes a fleet, after it showed the clusters from which that uninstalls, and asked.
+    Delete(delete::DeleteArgs),
 }
 
 /// Runs the subcommand. Exit status: 0 success, 1 stopped by failures or refused, 2 error.
@@ -86,6 +89,7 @@ async fn execute(args: &FleetArgs) -> Result<ExitCode, String> {
         FleetCommand::Approve(approve) => edit::approve(&hub, approve).await,
         FleetCommand::Pause { name } => edit::set_paused(&hub, name, true).await,
         FleetCommand::Resume { name } => edit::set_paused(&hub, name, false).await,
+        FleetCommand::Delete(delete) => delete::run(&hub, delete).await,
         FleetCommand::Rollback(rollback) => edit::roll_back(&hub, rollback).await,
     }
 }

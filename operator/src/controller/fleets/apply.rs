@@ -76,7 +76,10 @@ async fn write_one(
     let record = match (&write.change, stored) {
         (Change::Delete, Some(stored)) => return write::delete(&cx.hub, stored).await.map(|()| None),
         (Change::Delete, None) => return Ok(None),
-        (Change::Repair { .. }, Some(stored)) => child::record(stored),
+        // Of another fleet, it may have the name of a revision that is not known here.
+        (Change::Repair { revision, version }, Some(stored)) => {
+            Record { revision: revision.clone(), version: version.clone(), ..child::record(stored) }
+        }
         (Change::Record(outcome), Some(stored)) => {
             return write::annotate(&cx.hub, stored, FLEET_OUTCOME, Some(&outcome.to_string())).await;
         }

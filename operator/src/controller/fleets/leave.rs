@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use knative_operator_shared::api::fleet::RemovalPolicy;
+use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet};
+use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
 use knative_operator_shared::rules::is_protected;
 use kube::Client;
@@ -143,7 +144,13 @@ pub async fn delete(
         let status = status::protected(&old, generation, &message, Timestamp::now());
         return publish(cx, fleet, state, status).await.map(Some);
     }
-    match policy(stored, state.is_orphaning).filter(|_| fleet.metadata.deletion_timestamp.is_some()) {
+    let policy = policy(stored, state.is_orphaning).filter(|_| fleet.metadata.deletion_timestamp.is_some());
+    if let Some(message) = policy.and_then(|policy| unconfirmed(fleet, policy, children)) {
+        let (old, generation) = (state.stored_status(fleet), fleet.metadata.generation);
+        let status = status::unconfirmed(&old, generation, &message, Timestamp::now());
+        return publish(cx, fleet, state, status).await.map(Some);
+    }
+    match policy {
         Some(policy) => finalize(cx, fleet, children, policy).await.map(Some),
         None => Ok(None),
     }
@@ -162,6 +169,19 @@ fn protection(fleet: &KnativeFleet) -> Option<String> {
              Orphan before, and create the fleet again afterwards"
         )
     })
+}
+
+/// Why `fleet`, which is being deleted with `policy`, keeps its resources: nobody confirmed that it
+/// uninstalls from all its clusters.
+fn unconfirmed(fleet: &KnativeFleet, policy: RemovalPolicy, children: &Children) -> Option<String> {
+    let meta = &fleet.metadata;
+    if !meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER) {
+        return None;
+    }
+    let installed: HashSet<_> = children.own.values().filter_map(|resource| installed_on(resource)).collect();
+    let removal = Removal { policy, ..fleet.spec.removal.clone() };
+    let (message, fix) = deletion::unconfirmed(meta, &removal, installed.len())?;
+    Some(format!("the fleet is being deleted, which {message}: nothing is uninstalled; {fix}"))
 }
 
 /// Deletes or orphans all resources, then removes the finalizer; returns when to continue.
@@ -193,7 +213,7 @@ mod tests {
     use http::{Request, Response};
     use knative_operator_shared::api::{ClusterProfile, ClusterProfileSpec, Component, KnativeServing};
     use knative_operator_shared::condition::INSTALL_SUCCEEDED;
-    use knative_operator_shared::label::CLUSTER_UID;
+    use knative_operator_shared::label::{CLUSTER_UID, CONFIRM_REMOVAL};
     use kube::client::Body;
     use serde_json::json;
 
@@ -250,6 +270,41 @@ mod tests {
         assert!(message.contains("kubectl annotate knativefleet f -n n operator.knative.dev/protected-"), "{message}");
         assert_eq!(protection(&fleet("true", None)), None);
         assert_eq!(protection(&fleet("false", deleted)), None);
+    }
+
+    #[test]
+    fn deletion_of_a_fleet_uninstalls_from_many_clusters_once_it_is_confirmed() {
+        let fleet = |annotations: &serde_json::Value| {
+            serde_json::from_value::<KnativeFleet>(json!({"spec": {"placement": {}}, "metadata": {"name": "prod", "namespace": "n",
+                "finalizers": [FLEET_FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}}))
+            .unwrap()
+        };
+        let serving = |name: &str, uid: &str, version: &str| {
+            let resource: KnativeServing = serde_json::from_value(json!({
+                "metadata": {"name": name, "namespace": "n"}, "spec": {},
+                "status": {"version": version, "annotations": {CLUSTER_UID: uid}, "conditions": []},
+            }))
+            .unwrap();
+            let cluster = ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+            ((cluster, Component::Serving), Arc::new(Knative::Serving(resource)))
+        };
+        // Two clusters, one of them twice; and one without an installation.
+        let own = [
+            serving("a", "1", "1.22.1"),
+            serving("b", "2", "1.22.1"),
+            serving("c", "2", "1.22.1"),
+            serving("d", "3", ""),
+        ];
+        let children = Children { own: own.into(), ..Children::default() };
+        let asked = |annotations: serde_json::Value, policy| unconfirmed(&fleet(&annotations), policy, &children);
+        let message = asked(json!({}), RemovalPolicy::Delete).unwrap();
+        assert!(
+            message.contains("would uninstall from 2 clusters") && message.contains("confirm-removal=2"),
+            "{message}"
+        );
+        assert_eq!(asked(json!({CONFIRM_REMOVAL: "2"}), RemovalPolicy::Delete), None);
+        assert!(asked(json!({CONFIRM_REMOVAL: "1"}), RemovalPolicy::Delete).is_some());
+        assert_eq!(asked(json!({}), RemovalPolicy::Orphan), None);
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use super::attacker::Attacker;
 use super::fleets::{EDITOR, Site, child, prod, settle};
 use super::report::Outcome;
 use crate::knative_fleet::PLACE;
-use crate::support::{apply, gone};
+use crate::support::{apply, confirm, gone};
 
 /// What the attacker has.
 const UNAPPROVED: &str = "a revision that nobody approved is on the cluster of the next stage";
@@ -63,6 +63,7 @@ pub async fn are_annotated(site: &Site, replicas: i32) -> Result<Outcome> {
 
 /// The fleet is deleted, to be created again without its approvals.
 pub async fn are_deleted(site: &Site) -> Result<Outcome> {
+    confirm(&site.hub, PLACE, "prod").await?;
     let line = ["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"];
     let attempt = Attacker::new(&site.hub, EDITOR).kubectl(&line, "").await?;
     let fleet = site.hub.kubectl(&["get", "knativefleet", "prod", "-n", PLACE, "-o", "json"], "").await?;
@@ -120,6 +121,7 @@ pub async fn outlive_fleet(site: &Site, replicas: i32) -> Result<Outcome> {
     let (hub, editor, fleet) = (&site.hub, Attacker::new(&site.hub, EDITOR), prod(replicas));
     site.start_rollout(replicas).await?;
     site.finish_rollout(&prod(replicas)).await?;
+    confirm(hub, PLACE, "prod").await?;
     hub.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
     gone(hub, &fleet).await?;
     let attempt = editor.apply(&fleet).await?;

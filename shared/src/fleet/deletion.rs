@@ -1,0 +1,81 @@
+//! The deletion of a fleet is the removal of all its clusters: beyond `spec.removal.maxAtOnce`, it
+//! must be confirmed for their number.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::stage::limit;
+use crate::api::fleet::{Removal, RemovalPolicy};
+use crate::label::CONFIRM_REMOVAL;
+
+/// Percentage of the clusters that may leave within a day, by default.
+pub const MAX_AT_ONCE: usize = 10;
+
+/// What the deletion of the fleet with `meta` does, and how to confirm it, if it would uninstall
+/// from more of its `clusters` than `removal` allows and nobody confirmed that.
+pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Option<(String, String)> {
+    let limit = limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters);
+    if removal.policy != RemovalPolicy::Delete || clusters <= limit || confirmed(meta).is_some_and(|n| n >= clusters) {
+        return None;
+    }
+    let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());
+    let from = if clusters == 1 { "1 cluster".to_owned() } else { format!("{clusters} clusters") };
+    let message = format!("would uninstall from {from}, more than {limit} (spec.removal.maxAtOnce)");
+    let fix = format!(
+        "to confirm: knative-operator fleet delete {name} -n {namespace}, or kubectl annotate knativefleet {name} -n {namespace} \
+         {CONFIRM_REMOVAL}={clusters}; to keep the installations: set spec.removal.policy to Orphan, or delete with --cascade=orphan"
+    );
+    Some((message, fix))
+}
+
+/// The number of clusters from which the deletion of the fleet with `meta` may uninstall, as
+/// somebody confirmed it.
+fn confirmed(meta: &ObjectMeta) -> Option<usize> {
+    meta.annotations.as_ref()?.get(CONFIRM_REMOVAL)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+    use super::*;
+
+    #[test]
+    fn deletion_is_confirmed_for_the_number_of_clusters() {
+        let meta = |confirmed: &str| ObjectMeta {
+            name: Some("prod".to_owned()),
+            namespace: Some("platform".to_owned()),
+            annotations: Some(BTreeMap::from([(CONFIRM_REMOVAL.to_owned(), confirmed.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        let percent = |text: &str| Some(IntOrString::String(text.to_owned()));
+        for (confirmed, policy, max_at_once, clusters, is_confirmed) in [
+            ("", RemovalPolicy::Delete, None, 0, true),
+            // By default, also the last one must be confirmed.
+            ("", RemovalPolicy::Delete, None, 1, false),
+            ("1", RemovalPolicy::Delete, None, 1, true),
+            ("40", RemovalPolicy::Delete, None, 40, true),
+            // While it is deleted, there are fewer.
+            ("40", RemovalPolicy::Delete, None, 7, true),
+            ("40", RemovalPolicy::Delete, None, 41, false),
+            ("true", RemovalPolicy::Delete, None, 2, false),
+            ("-1", RemovalPolicy::Delete, None, 2, false),
+            ("", RemovalPolicy::Orphan, None, 40, true),
+            ("", RemovalPolicy::Delete, percent("100%"), 40, true),
+            ("", RemovalPolicy::Delete, percent("99%"), 40, false),
+            ("", RemovalPolicy::Delete, Some(IntOrString::Int(2)), 2, true),
+            ("", RemovalPolicy::Delete, Some(IntOrString::Int(2)), 3, false),
+        ] {
+            let removal = Removal { policy, max_at_once, ..Removal::default() };
+            let found = unconfirmed(&meta(confirmed), &removal, clusters);
+            assert_eq!(found.is_none(), is_confirmed, "{confirmed:?} {removal:?} {clusters}: {found:?}");
+        }
+        let (message, fix) = unconfirmed(&meta(""), &Removal::default(), 25).unwrap();
+        assert_eq!(message, "would uninstall from 25 clusters, more than 2 (spec.removal.maxAtOnce)");
+        assert!(
+            fix.contains("kubectl annotate knativefleet prod -n platform operator.knative.dev/confirm-removal=25"),
+            "{fix}"
+        );
+    }
+}
