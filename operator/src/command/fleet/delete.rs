@@ -24,7 +24,7 @@ const SHOWN: usize = 20;
 pub struct DeleteArgs {
     /// Name of the fleet.
     name: String,
-    /// Keeps the installations, also if spec.removal.policy is Delete: their resources stay, without
+    /// Keeps the installations, also with spec.removal.policy Delete: their resources stay, without
     /// the fleet.
     #[arg(long)]
     orphan: bool,
