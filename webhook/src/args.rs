@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::authorization::{Authorizer, Mode};
 use crate::cluster_facts::ClusterFacts;
+use crate::lifetime::CONTROLLERS;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::{informers, routes};
@@ -201,13 +202,8 @@ impl Args {
         let facts = ClusterFacts::default();
         // The garbage collector only removes owners that are gone, and the namespace controller
         // what is in a namespace that somebody was permitted to delete.
-        let exempt = vec![
-            format!("system:serviceaccount:{namespace}:{operator_service_account}"),
-            "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
-            "system:serviceaccount:kube-system:namespace-controller".to_owned(),
-            // Both, where controllers have no accounts of their own.
-            "system:kube-controller-manager".to_owned(),
-        ];
+        let operator = format!("system:serviceaccount:{namespace}:{operator_service_account}");
+        let exempt = CONTROLLERS.map(str::to_owned).into_iter().chain([operator]).collect();
         let authorizer = Authorizer::new(authorization, local_installation, exempt, client.clone(), metrics.clone());
         let live = Live::new(client.clone());
         let informers = informers::run(client.clone(), namespace, facts.clone());

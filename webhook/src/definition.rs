@@ -32,7 +32,14 @@ pub async fn check(live: &Live, request: &Request) -> Option<Violation> {
             let message = format!(
                 "{name} has {count} {noun}, which would be deleted with it, and Knative would be uninstalled from their clusters"
             );
-            let fix = format!("delete the resources first: kubectl delete {name} --all --all-namespaces");
+            let fix = match kind {
+                rules::Kind::Fleet => {
+                    "delete the fleets first: knative-operator fleet delete NAME -n NAMESPACE".to_owned()
+                }
+                rules::Kind::Component(_) => {
+                    format!("delete the resources first: kubectl delete {name} --all --all-namespaces")
+                }
+            };
             Some(UNUSED.at("metadata.name", message, fix))
         }
         Err(why) => Some(UNAVAILABLE.at("metadata.name", format!("cannot count {name}: {why}"), "try again")),

@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
-use knative_operator_shared::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, PROTECTED, WAIT};
-use knative_operator_shared::rules::is_protected;
+use knative_operator_shared::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, WAIT};
 use kube::Client;
 
 use super::conditions::ReconcileResult;
@@ -17,6 +16,7 @@ use super::draining;
 use super::finalizers::remove_finalizer;
 use super::installed::{self, Lookup};
 use super::outcome::{Outcome, Requeue};
+use super::owning_fleet::{self, Answer};
 use super::state::{Cluster, ReconcilerState};
 use super::status::{self, StatusUpdate};
 use super::unreachable::{
@@ -49,7 +49,7 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
     }
     // Stop watching: deletions are no drift now.
     state.observer = None;
-    if let Some(message) = protection(resource) {
+    if let Some(message) = orphan::protection(resource) {
         let outcome = Outcome::of(ReconcileResult::Blocked("Protected", message), Requeue::AwaitChange);
         return status::publish_outcome(cx, resource, state, outcome).await;
     }
@@ -109,6 +109,11 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
             publish_states(cx, resource, state, states).await;
             if orphan_requested { Requeue::After(CHECK_INTERVAL) } else { failure.requeue() }
         }
+        Err(DeletionError::Kept(why)) => {
+            let result = ReconcileResult::Blocked("DeletionNotConfirmed", why);
+            let outcome = Outcome::of(result, Requeue::After(USERS_CHECK_INTERVAL));
+            status::publish_outcome(cx, resource, state, outcome).await
+        }
         Err(DeletionError::Failed(why)) => {
             state.suspect = true;
             state.remaining = None;
@@ -120,31 +125,29 @@ pub async fn finalize(cx: &Context, desired: &Desired, state: &mut ReconcilerSta
     }
 }
 
-/// Why `resource` is not uninstalled: its deletion was not asked about, since the webhook was away,
-/// or the CustomResourceDefinition was deleted.
-fn protection(resource: &Knative) -> Option<String> {
-    let (plural, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
-    is_protected(resource.meta()).then(|| {
-        format!(
-            "the resource is being deleted, but the annotation {PROTECTED} protects it: nothing is uninstalled. To uninstall: \
-             kubectl annotate {plural} {name} -n {namespace} {PROTECTED}-. To keep the installation: annotate it with {ON_DELETE}={ORPHAN} \
-             before, and create it again afterwards"
-        )
-    })
-}
-
 async fn publish_states(cx: &Context, resource: &Knative, state: &mut ReconcilerState, states: States) {
     // The deletion is retried in any case.
     status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
 }
 
-/// Whether the installation whose anchor is `stored` may own objects: an owner that is not
-/// confirmed has applied nothing.
-fn may_own_objects(stored: Option<&Stored>, has_installed: bool) -> bool {
-    stored.map_or(has_installed, |stored| match &stored.anchor.record {
-        Record::Owner(owner) => owner.confirmed || owner.adopted,
-        Record::Absent | Record::Unreadable => true,
-    })
+/// Why the installation stays on the cluster without `resource`, for people.
+async fn reason_to_stay(
+    cx: &Context,
+    resource: &Knative,
+    state: &ReconcilerState,
+) -> Result<Option<String>, DeletionError> {
+    if orphan::is_requested(resource) {
+        return Ok(Some(format!("as {ON_DELETE}={ORPHAN} asks")));
+    }
+    // What has begun goes on.
+    if state.remaining.is_some() {
+        return Ok(None);
+    }
+    match owning_fleet::answer(&cx.hub, resource).await? {
+        Answer::Uninstall => Ok(None),
+        Answer::Leave(why) => Ok(Some(why)),
+        Answer::Keep(why) => Err(DeletionError::Kept(why)),
+    }
 }
 
 /// What a step of the deletion has done.
@@ -196,8 +199,11 @@ async fn delete_installation(
     }
     let proof = installed::proof(resource, &store, stored.as_ref(), me, has_installed);
     let lookup = Lookup { cx, desired, cluster: &cluster, store: &store, stored: stored.as_ref(), proof: &proof };
-    let is_orphaned = orphan::is_requested(resource) && may_own_objects(stored.as_ref(), has_installed);
-    if is_orphaned && !orphan::is_namespace_terminating(cx, resource, &store).await? {
+    let why =
+        reason_to_stay(cx, resource, state).await?.filter(|_| orphan::may_own_objects(stored.as_ref(), has_installed));
+    if let Some(why) = why
+        && !orphan::is_namespace_terminating(cx, resource, &store).await?
+    {
         // On a spoke, the objects belong to the anchor, which stays.
         let inventory = if store.is_remote() {
             Inventory::default()
@@ -211,9 +217,7 @@ async fn delete_installation(
         released.map_err(DeletionError::Failed)?;
         let left = describe_installation(state, resource);
         report_former(cx, resource, &cluster);
-        return Ok(Deleted::Released(format!(
-            "Uninstalled nothing, as {ON_DELETE}={ORPHAN} asks. Left on the cluster: {left}"
-        )));
+        return Ok(Deleted::Released(format!("Uninstalled nothing, {why}. Left on the cluster: {left}")));
     }
     if state.remaining.is_none() {
         let (mut inventory, unseen) = lookup.inventory().await.map_err(DeletionError::Failed)?;
@@ -380,6 +384,8 @@ async fn publish_progress(cx: &Context, resource: &Knative, state: &mut Reconcil
 enum DeletionError {
     Unresolved(resolve::ResolveFailure),
     Failed(String),
+    /// The fleet of the resource keeps it.
+    Kept(String),
 }
 
 impl From<StoreError> for DeletionError {

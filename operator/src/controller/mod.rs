@@ -43,6 +43,7 @@ mod namespace;
 mod orphan;
 mod outcome;
 mod owner;
+mod owning_fleet;
 pub mod profiles;
 mod readiness;
 mod reconcile;

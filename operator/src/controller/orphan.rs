@@ -1,5 +1,5 @@
-//! Gives up an installation without uninstalling it: a resource with the annotation
-//! `operator.knative.dev/on-delete: orphan` is deleted.
+//! What a deletion leaves, and giving up an installation without uninstalling it: a resource with
+//! the annotation `operator.knative.dev/on-delete: orphan` is deleted, or its fleet says so.
 //!
 //! Afterwards, nothing on the cluster depends on the resource, so the garbage collector deletes
 //! nothing with it. The next resource with the same name takes the installation up.
@@ -8,7 +8,8 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::label::{ON_DELETE, ORPHAN, WAIT};
+use knative_operator_shared::label::{ON_DELETE, ORPHAN, PROTECTED, WAIT};
+use knative_operator_shared::rules::is_protected;
 use kube::{Api, Client};
 
 use super::context::Context;
@@ -25,6 +26,28 @@ const CONCURRENCY: usize = 16;
 /// Whether the deletion of `resource` leaves its installation on the cluster.
 pub fn is_requested(resource: &Knative) -> bool {
     resource.annotation(ON_DELETE) == Some(ORPHAN)
+}
+
+/// Why `resource` is not uninstalled: its deletion was not asked about, since the webhook was away,
+/// or the CustomResourceDefinition was deleted.
+pub fn protection(resource: &Knative) -> Option<String> {
+    let (plural, namespace, name) = (resource.component().plural(), resource.namespace(), resource.name());
+    is_protected(resource.meta()).then(|| {
+        format!(
+            "the resource is being deleted, but the annotation {PROTECTED} protects it: nothing is uninstalled. To uninstall: \
+             kubectl annotate {plural} {name} -n {namespace} {PROTECTED}-. To keep the installation: annotate it with {ON_DELETE}={ORPHAN} \
+             before, and create it again afterwards"
+        )
+    })
+}
+
+/// Whether the installation whose anchor is `stored` may own objects: an owner that is not
+/// confirmed has applied nothing.
+pub fn may_own_objects(stored: Option<&Stored>, has_installed: bool) -> bool {
+    stored.map_or(has_installed, |stored| match &stored.anchor.record {
+        Record::Owner(owner) => owner.confirmed || owner.adopted,
+        Record::Absent | Record::Unreadable => true,
+    })
 }
 
 /// Whether the deletion of `resource` waits for the users' objects of Knative.

@@ -49,6 +49,7 @@ pub fn status<C: Contents>(
         rollout_generation: old.rollout_generation,
         removals: Some(removal.decision.record.clone()).filter(|record| *record != RemovalStatus::default()),
         clusters: number(input.members.len()),
+        installed: old.installed,
         updated: count(|progress| *progress == Progress::Updated),
         ready: number(input.members.iter().filter(|member| member.is_ready()).count()),
         deferred: count(|progress| matches!(progress, Progress::Deferred(_))),
@@ -91,7 +92,19 @@ pub fn unconfirmed(
 ) -> KnativeFleetStatus {
     let state = |type_, is| (type_, is, "DeletionNotConfirmed", message.to_owned());
     let mut status = stopped(old, generation, state("Ready", false), now);
-    set(old, &mut status, state("RemovalBlocked", true), now);
+    for (type_, is) in [("Progressing", false), ("RemovalPending", false), ("RemovalBlocked", true)] {
+        set(old, &mut status, state(type_, is), now);
+    }
+    status
+}
+
+/// The status of a fleet that is being deleted, and with it the installations of `left` clusters.
+pub fn deleting(old: &KnativeFleetStatus, generation: Option<i64>, left: i32, now: Timestamp) -> KnativeFleetStatus {
+    let state = |type_| (type_, false, "Deleting", format!("Clusters to uninstall from: {left}"));
+    let mut status = stopped(old, generation, state("Ready"), now);
+    for type_ in ["Progressing", "RemovalPending", "RemovalBlocked"] {
+        set(old, &mut status, state(type_), now);
+    }
     status
 }
 

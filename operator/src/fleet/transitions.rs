@@ -5,7 +5,8 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 11] = [
+const WARNINGS: [&str; 12] = [
+    "DeletionNotConfirmed",
     "TooManyFailures",
     "TooManyClusters",
     "GracePeriod",

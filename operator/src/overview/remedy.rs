@@ -128,6 +128,12 @@ pub const REMEDIES: &[Remedy] = &[
     ),
     permanent(
         INSTALLED,
+        "DeletionNotConfirmed",
+        &[],
+        "The fleet of the resource is being deleted, too. `knative-operator fleet delete` confirms that.",
+    ),
+    permanent(
+        INSTALLED,
         "NotPermitted",
         &[],
         "Bind the ClusterRole that the message names, or run its command as a user who has it. See [Security](../operate/security.md).",

@@ -191,7 +191,8 @@ pub struct Removal {
     pub policy: RemovalPolicy,
     /// Maximum number or percentage of the clusters with an installation that leave within 24
     /// hours; one may always leave, unless it is the last. If more would leave, none does, until
-    /// the removal is approved. Defaults to 10%.
+    /// the removal is approved. A deletion of the fleet beyond it must be confirmed. Defaults to
+    /// 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_at_once: Option<IntOrString>,
     /// Seconds for which a cluster must have left the fleet before its installation is removed.

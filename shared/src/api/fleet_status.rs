@@ -42,6 +42,8 @@ pub struct KnativeFleetStatus {
     pub removals: Option<RemovalStatus>,
     /// Number of clusters.
     pub clusters: i32,
+    /// Number of clusters with an installation, also of those that are not selected any more.
+    pub installed: i32,
     /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`.
     pub updated: i32,
     /// Number of clusters on which everything is Ready.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::permission::Permission;
 use super::questions::Question;
 use super::write::Write;
-use crate::label::{FLEET_ANNOTATIONS, FLEET_LABELS, ON_DELETE, PROTECTED};
+use crate::label::{CONFIRM_REMOVAL, FLEET_ANNOTATIONS, FLEET_LABELS, ON_DELETE, PROTECTED};
 use crate::rules::Kind;
 
 /// Annotations of a resource of a fleet that decide whether it is deleted, and what that leaves.
@@ -51,6 +51,7 @@ fn needs_approvals(fleet: &Value) -> bool {
 ///   without the fleet, where nothing needs an approval.
 /// - `onFailure` lets clusters return to what they had before.
 /// - The garbage collector deletes a fleet whose owners don't exist.
+/// - `confirm-removal` confirms the deletion of the fleet.
 ///
 /// The templates are what is approved. `paused` only delays what was approved.
 fn of_fleet(new: &Value, old: &Value) -> Vec<String> {
@@ -68,7 +69,10 @@ fn of_fleet(new: &Value, old: &Value) -> Vec<String> {
         ("spec.rollout.stages", &spec["rollout"]["stages"], &before["rollout"]["stages"]),
     ];
     let changed = pairs.into_iter().filter(|(_, new, old)| content(new) != content(old));
-    owners.into_iter().chain(changed.map(|(field, ..)| field.to_owned())).collect()
+    let confirmed = |fleet: &Value| fleet["metadata"]["annotations"][CONFIRM_REMOVAL].clone();
+    let confirms = confirmed(new) != confirmed(old);
+    let confirmed = confirms.then(|| format!("metadata.annotations[{CONFIRM_REMOVAL}]"));
+    owners.into_iter().chain(changed.map(|(field, ..)| field.to_owned())).chain(confirmed).collect()
 }
 
 /// The changed fields of a resource that record the state of a rollout. The version in the spec of

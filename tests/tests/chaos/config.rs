@@ -65,6 +65,7 @@ impl Config {
         "metadata": {"name": "one", "namespace": namespace}, "spec": {
             "placement": {"clusterSelector": {"matchLabels": {key: value}}, "namespaces": [FLEET]},
             "rollout": {"stages": [{"name": "all", "maxConcurrent": "100%"}]},
+            "removal": {"maxAtOnce": "100%"},
         }});
         object["spec"][self.component.kind().trim_start_matches("Knative").to_lowercase()] =
             json!({"spec": self.spec()});

@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, gone, namespace, run};
+use crate::support::{INSTALL, apply, confirm, gone, namespace, run};
 
 pub const PLACE: &str = "platform";
 
@@ -226,6 +226,7 @@ fn rollout_runs_in_stages() {
         eprintln!("{}", hub.kubectl(&["describe", "kfleet", "prod", "-n", PLACE], "").await?);
         eprintln!("{}", hub.kubectl(&["get", "kfleet,knativeserving", "-n", PLACE], "").await?);
         let object = fleet(&serving);
+        confirm(&hub, PLACE, "prod").await?;
         hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
         gone(&hub, &object).await?;
         assert!(children(&hub).await?.is_empty());
@@ -234,6 +235,7 @@ fn rollout_runs_in_stages() {
         apply(&hub, &object).await?;
         let again = status(&hub, "awaiting approval", |status| has(status, "Progressing", "AwaitingApproval")).await?;
         assert_eq!((again.updated, children(&hub).await?.len()), (1, 1));
+        confirm(&hub, PLACE, "prod").await?;
         hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
         gone(&hub, &object).await?;
         Ok(())

@@ -1,11 +1,12 @@
 //! What uninstalls nothing: a label that flaps, a ClusterProfile that vanishes, a mistyped selector
-//! that matches other clusters, `--cascade=orphan`, and the deletion of a protected fleet without
-//! the webhook. What does: a cluster that left for longer than its grace period.
+//! that matches other clusters, `--cascade=orphan`, and the deletion without the webhook of a fleet
+//! that is protected or not confirmed. What does: a cluster that left for longer than its grace
+//! period.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use knative_operator_shared::api::KnativeServing;
+use knative_operator_shared::api::{Component, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET};
 use knative_operator_tests::{Result, releases};
@@ -15,7 +16,8 @@ use serde_json::json;
 
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
-use crate::support::{apply, confirm, gone, run};
+use crate::owners::state;
+use crate::support::{apply, confirm, gone, has_condition, run};
 
 /// Seconds of the grace period.
 const GRACE: u64 = 15;
@@ -40,7 +42,7 @@ async fn label(hub: &Cluster, label: &str) -> Result<()> {
 fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
     run(async {
         let releases = releases::small();
-        let (hub, [a, _b], _product, _plugins) = two_spokes(&releases, "kfleet-removal").await?;
+        let (hub, [a, b], _product, _plugins) = two_spokes(&releases, "kfleet-removal").await?;
         let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
         object["spec"]["rollout"] = json!({"stages": [{"name": "all", "maxConcurrent": 2}]});
         object["spec"]["removal"] = json!({"gracePeriodSeconds": GRACE});
@@ -100,6 +102,10 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         removed.await?;
         status(&hub, "left", |s| has(s, "RemovalPending", "NotPending") && s.clusters == 1).await?;
 
+        let of_a = ["knativeserving", "-l", "operator.knative.dev/cluster=a", "-n", PLACE];
+        hub.kubectl(&[&["wait", "--for=delete", "--timeout=2m"], &of_a[..]].concat(), "").await?;
+        status(&hub, "uninstalled", |s| s.installed == 1).await?;
+
         // The webhook refuses a deletion that nobody confirmed, with the number of clusters.
         let plain = ["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"];
         let (is_deleted, output) = hub.kubectl_output(&plain, "").await;
@@ -118,9 +124,8 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         let meta = of_b.ok_or("the resource of b was deleted")?.metadata;
         assert!(meta.deletion_timestamp.is_none() && meta.owner_references.is_none(), "{meta:?}");
 
-        // Somebody deletes the webhook's configuration, and a protected fleet.
-        let of_a = ["knativeserving", "-l", "operator.knative.dev/cluster=a", "-n", PLACE];
-        hub.kubectl(&[&["wait", "--for=delete", "--timeout=2m"], &of_a[..]].concat(), "").await?;
+        // Somebody deletes the webhook's configuration, and a protected fleet in the foreground:
+        // the garbage collector deletes its resource.
         let name = meta.name.unwrap_or_default();
         let adopt =
             ["annotate", "knativeserving", &name, "-n", PLACE, "operator.knative.dev/adopt=true", "--overwrite"];
@@ -130,22 +135,22 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         status(&hub, "adopted", |s| has(s, "Ready", "Ready") && s.updated == 1).await?;
         let owners = api.get(&name).await?.metadata.owner_references.unwrap_or_default();
         assert!(owners.iter().any(|owner| owner.kind == "KnativeFleet"), "{owners:?}");
-        let before = uids(&hub).await?;
+        let place = Component::Serving.canonical();
+        let before = state(&b, place).await?;
         hub.kubectl(&["delete", "validatingwebhookconfiguration", "validation.operator.knative.dev"], "").await?;
-        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false", "--cascade=foreground"], "").await?;
         status(&hub, "protected", |s| has(s, "Ready", "Protected")).await?;
-        assert_eq!(uids(&hub).await?, before);
+        let child = json!({"kind": "KnativeServing", "metadata": {"name": name, "namespace": PLACE}});
+        has_condition(&hub, &child, "InstallSucceeded", "DeletionNotConfirmed", "protects it").await?;
         hub.kubectl(&["annotate", "kfleet", "prod", "-n", PLACE, "operator.knative.dev/protected-"], "").await?;
         // Nobody has confirmed it either.
+        let part = "would uninstall from 1 cluster,";
         let blocked = status(&hub, "not confirmed", |s| has(s, "RemovalBlocked", "DeletionNotConfirmed")).await?;
         let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());
         let message = message.unwrap_or_default();
-        assert!(
-            message.contains("would uninstall from 1 cluster,") && message.contains("confirm-removal=1"),
-            "{message}"
-        );
-        tokio::time::sleep(Duration::from_secs(GRACE)).await;
-        assert_eq!(uids(&hub).await?, before);
+        assert!(message.contains(part) && message.contains("confirm-removal=1"), "{message}");
+        has_condition(&hub, &child, "InstallSucceeded", "DeletionNotConfirmed", part).await?;
+        assert_eq!(state(&b, place).await?, before);
         confirm(&hub, PLACE, "prod").await?;
         gone(&hub, &object).await
     });

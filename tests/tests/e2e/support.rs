@@ -139,7 +139,7 @@ pub fn current_words(text: &str) -> String {
 
 /// Confirms that the deletion of the fleet `name` uninstalls from all its clusters.
 pub async fn confirm(hub: &Cluster, namespace: &str, name: &str) -> Result<()> {
-    let confirm = format!("{CONFIRM_REMOVAL}=1000");
+    let confirm = format!("{CONFIRM_REMOVAL}=9");
     hub.kubectl(&["annotate", "kfleet", name, "-n", namespace, "--overwrite", &confirm], "").await.map(drop)
 }
 

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::api::fleet::RemovalPolicy;
-use knative_operator_shared::api::{Knative, KnativeEventing, KnativeFleet, KnativeServing};
+use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing};
 use knative_operator_shared::label::CONFIRM_REMOVAL;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions, PropagationPolicy};
-use serde_json::json;
+use kube::core::{ApiResource, DynamicObject};
+use serde_json::{Value, json};
 
 use super::super::terminal::confirmed;
 use super::{Hub, PROGRAM};
@@ -35,12 +35,16 @@ pub struct DeleteArgs {
 
 /// Deletes. Exit status: 0 deleted, 1 declined, 2 error.
 pub async fn run(hub: &Hub, args: &DeleteArgs) -> Result<ExitCode, String> {
-    let fleet = hub.fleet(&args.name).await?;
-    let clusters = installed(hub, &fleet).await?;
-    let keeps = args.orphan || fleet.spec.removal.policy == RemovalPolicy::Orphan;
-    let selected = fleet.status.as_ref().and_then(|status| usize::try_from(status.clusters).ok()).unwrap_or_default();
-    let count = clusters.len().max(selected);
-    let what = match (keeps, clusters.len()) {
+    // Untyped: what this version can't read can be deleted, too.
+    let fleets = hub.untyped("KnativeFleet", "knativefleets");
+    let missing = || format!("KnativeFleet {}/{} does not exist", hub.namespace, args.name);
+    let fleet = fleets.get_opt(&args.name).await.map_err(|error| error_text(&error))?.ok_or_else(missing)?;
+    let uid = fleet.metadata.uid.clone();
+    let clusters = installed(hub, uid.as_deref()).await?;
+    let keeps = args.orphan || fleet.data["spec"]["removal"]["policy"] == "Orphan";
+    let recorded = fleet.data["status"]["installed"].as_u64().and_then(|number| usize::try_from(number).ok());
+    let count = clusters.len().max(recorded.unwrap_or_default());
+    let what = match (keeps, count) {
         (_, 0) => "nothing is installed".to_owned(),
         (true, number) => format!("Knative stays on {number} clusters, with resources that no fleet owns"),
         (false, number) => format!("Knative is uninstalled from {number} clusters"),
@@ -48,42 +52,61 @@ pub async fn run(hub: &Hub, args: &DeleteArgs) -> Result<ExitCode, String> {
     let name = format!("KnativeFleet {}/{}", hub.namespace, args.name);
     if !args.yes {
         let mut named: Vec<_> = clusters.iter().take(SHOWN).map(|cluster| format!("  {cluster}\n")).collect();
-        named.extend((clusters.len() > SHOWN).then(|| format!("  and {} others\n", clusters.len() - SHOWN)));
+        named.extend((count > named.len()).then(|| format!("  and {} others\n", count - named.len())));
         if !confirmed(&format!("{}Delete {name}? {what}. [y/N] ", named.concat()))? {
             return Ok(ExitCode::FAILURE);
         }
     }
-    let fleets = hub.untyped("KnativeFleet", "knativefleets");
-    if !keeps {
-        let metadata = json!({"uid": fleet.metadata.uid, "annotations": {CONFIRM_REMOVAL: count.to_string()}});
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        fleets.patch(&args.name, &patch_as(PROGRAM), &patch).await.map_err(|error| error_text(&error))?;
-    }
-    let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: fleet.metadata.uid, resource_version: None }),
-        propagation_policy: args.orphan.then_some(PropagationPolicy::Orphan),
-        ..DeleteParams::default()
+    let annotate = async |value: Option<String>| {
+        let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": {CONFIRM_REMOVAL: value}}}));
+        fleets.patch(&args.name, &patch_as(PROGRAM), &patch).await
     };
-    fleets.delete(&args.name, &params).await.map_err(|error| error_text(&error))?;
-    hub.print(
-        &format!("{name} is being deleted: {what}\n"),
-        &json!({"fleet": args.name, "clusters": clusters, "uninstalls": !keeps}),
-    );
+    if !keeps {
+        annotate(Some(count.to_string())).await.map_err(|error| error_text(&error))?;
+    }
+    // The deletion may have waited for the confirmation only.
+    if fleet.metadata.deletion_timestamp.is_none() {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: uid.clone(), resource_version: None }),
+            propagation_policy: args.orphan.then_some(PropagationPolicy::Orphan),
+            ..DeleteParams::default()
+        };
+        if let Err(error) = fleets.delete(&args.name, &params).await {
+            if !keeps {
+                // It would confirm the next deletion, too.
+                let _ = annotate(None).await;
+            }
+            return Err(error_text(&error));
+        }
+    }
+    let output = json!({"fleet": args.name, "clusters": clusters, "uninstalls": !keeps});
+    hub.print(&format!("{name} is being deleted: {what}\n"), &output);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The clusters on which resources of `fleet` have installed something.
-async fn installed(hub: &Hub, fleet: &KnativeFleet) -> Result<BTreeSet<String>, String> {
-    let all = ListParams::default();
-    let servings: Api<KnativeServing> = Api::namespaced(hub.client.clone(), &hub.namespace);
-    let eventings: Api<KnativeEventing> = Api::namespaced(hub.client.clone(), &hub.namespace);
-    let servings = servings.list(&all).await.map_err(|error| error_text(&error))?;
-    let eventings = eventings.list(&all).await.map_err(|error| error_text(&error))?;
-    let resources = servings.into_iter().map(Knative::Serving).chain(eventings.into_iter().map(Knative::Eventing));
-    let is_own = |resource: &Knative| {
-        let mut owners = resource.meta().owner_references.iter().flatten();
-        owners.any(|owner| Some(&owner.uid) == fleet.metadata.uid.as_ref())
-    };
-    let own = resources.filter(|resource| is_own(resource) && resource.has_installed());
-    Ok(own.filter_map(|resource| Some(resource.common().cluster_profile_ref.as_ref()?.to_string())).collect())
+/// The clusters on which resources of the fleet with `uid` have begun to install something.
+async fn installed(hub: &Hub, uid: Option<&str>) -> Result<BTreeSet<String>, String> {
+    let kinds = [
+        (Component::Serving, ApiResource::erase::<KnativeServing>(&())),
+        (Component::Eventing, ApiResource::erase::<KnativeEventing>(&())),
+    ];
+    let mut clusters = BTreeSet::new();
+    for (component, kind) in kinds {
+        let api: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), &hub.namespace, &kind);
+        let listed = api.list(&ListParams::default()).await.map_err(|error| error_text(&error))?;
+        let is_own = |resource: &&DynamicObject| {
+            let (meta, installed) = (&resource.metadata, &resource.data["status"]["version"]);
+            let mut finalizers = meta.finalizers.iter().flatten();
+            let has_begun = !installed.is_null() || finalizers.any(|finalizer| finalizer == component.finalizer());
+            has_begun && meta.owner_references.iter().flatten().any(|owner| Some(owner.uid.as_str()) == uid)
+        };
+        clusters.extend(listed.items.iter().filter(is_own).map(|resource| cluster(&resource.data)));
+    }
+    Ok(clusters)
+}
+
+/// Namespace and name of the ClusterProfile of `resource`.
+fn cluster(resource: &Value) -> String {
+    let part = |field: &str| resource["spec"]["clusterProfileRef"][field].as_str().unwrap_or_default();
+    format!("{}/{}", part("namespace"), part("name"))
 }

@@ -150,6 +150,10 @@ pub async fn delete(
         let status = status::unconfirmed(&old, generation, &message, Timestamp::now());
         return publish(cx, fleet, state, status).await.map(Some);
     }
+    if policy == Some(RemovalPolicy::Delete) && !children.own.is_empty() {
+        let (old, left) = (state.stored_status(fleet), installations(children));
+        publish(cx, fleet, state, status::deleting(&old, fleet.metadata.generation, left, Timestamp::now())).await?;
+    }
     match policy {
         Some(policy) => finalize(cx, fleet, children, policy).await.map(Some),
         None => Ok(None),
@@ -175,13 +179,30 @@ fn protection(fleet: &KnativeFleet) -> Option<String> {
 /// uninstalls from all its clusters.
 fn unconfirmed(fleet: &KnativeFleet, policy: RemovalPolicy, children: &Children) -> Option<String> {
     let meta = &fleet.metadata;
-    if !meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER) {
+    // With `--cascade=orphan`, the garbage collector may have taken all resources away.
+    if children.own.is_empty() || !meta.finalizers.iter().flatten().any(|finalizer| finalizer == FLEET_FINALIZER) {
         return None;
     }
-    let installed: HashSet<_> = children.own.values().filter_map(|resource| installed_on(resource)).collect();
+    // The number that the webhook showed, too: it must not pass because there are fewer now.
+    let shown = fleet.status.as_ref().map_or(0, |status| status.installed);
+    let installed = usize::try_from(installations(children).max(shown)).unwrap_or_default();
     let removal = Removal { policy, ..fleet.spec.removal.clone() };
-    let (message, fix) = deletion::unconfirmed(meta, &removal, installed.len())?;
-    Some(format!("the fleet is being deleted, which {message}: nothing is uninstalled; {fix}"))
+    let (message, fix) = deletion::unconfirmed(meta, &removal, installed)?;
+    Some(format!(
+        "the fleet is being deleted, which {message}: nothing is uninstalled, and the rollout is stopped; {fix}"
+    ))
+}
+
+/// The number of clusters on which resources of the fleet have begun to install something, by
+/// ClusterProfile: a status may be lost.
+pub fn installations(children: &Children) -> i32 {
+    let has_begun = |resource: &Knative| {
+        let mut finalizers = resource.meta().finalizers.iter().flatten();
+        resource.has_installed() || finalizers.any(|finalizer| finalizer == resource.component().finalizer())
+    };
+    let own = children.own.iter().filter(|(_, resource)| has_begun(resource) && !is_occupied(resource));
+    let clusters: HashSet<_> = own.map(|((cluster, _), _)| cluster).collect();
+    i32::try_from(clusters.len()).unwrap_or(i32::MAX)
 }
 
 /// Deletes or orphans all resources, then removes the finalizer; returns when to continue.
@@ -211,7 +232,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Request, Response};
-    use knative_operator_shared::api::{ClusterProfile, ClusterProfileSpec, Component, KnativeServing};
+    use knative_operator_shared::api::{
+        ClusterProfile, ClusterProfileSpec, Component, KnativeFleetStatus, KnativeServing,
+    };
     use knative_operator_shared::condition::INSTALL_SUCCEEDED;
     use knative_operator_shared::label::{CLUSTER_UID, CONFIRM_REMOVAL};
     use kube::client::Body;
@@ -279,21 +302,20 @@ mod tests {
                 "finalizers": [FLEET_FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}}))
             .unwrap()
         };
-        let serving = |name: &str, uid: &str, version: &str| {
+        let serving = |name: &str, finalizers: &[&str], version: Option<&str>| {
             let resource: KnativeServing = serde_json::from_value(json!({
-                "metadata": {"name": name, "namespace": "n"}, "spec": {},
-                "status": {"version": version, "annotations": {CLUSTER_UID: uid}, "conditions": []},
+                "metadata": {"name": name, "namespace": "n", "finalizers": finalizers}, "spec": {},
+                "status": {"version": version, "conditions": []},
             }))
             .unwrap();
             let cluster = ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
             ((cluster, Component::Serving), Arc::new(Knative::Serving(resource)))
         };
-        // Two clusters, one of them twice; and one without an installation.
+        // The status of one is lost, and one has begun nothing.
         let own = [
-            serving("a", "1", "1.22.1"),
-            serving("b", "2", "1.22.1"),
-            serving("c", "2", "1.22.1"),
-            serving("d", "3", ""),
+            serving("a", &[], Some("1.22.1")),
+            serving("b", &[Component::Serving.finalizer()], None),
+            serving("c", &["other"], None),
         ];
         let children = Children { own: own.into(), ..Children::default() };
         let asked = |annotations: serde_json::Value, policy| unconfirmed(&fleet(&annotations), policy, &children);
@@ -305,6 +327,11 @@ mod tests {
         assert_eq!(asked(json!({CONFIRM_REMOVAL: "2"}), RemovalPolicy::Delete), None);
         assert!(asked(json!({CONFIRM_REMOVAL: "1"}), RemovalPolicy::Delete).is_some());
         assert_eq!(asked(json!({}), RemovalPolicy::Orphan), None);
+        let mut shown = fleet(&json!({}));
+        shown.status = Some(KnativeFleetStatus { installed: 7, ..KnativeFleetStatus::default() });
+        let message = unconfirmed(&shown, RemovalPolicy::Delete, &children).unwrap();
+        assert!(message.contains("from 7 clusters"), "{message}");
+        assert_eq!(unconfirmed(&shown, RemovalPolicy::Delete, &Children::default()), None);
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use serde_json::Value;
 
-use crate::support::{INSTALL, condition, status};
+use crate::support::{INSTALL, condition, confirm, status};
 
 /// Whether everything is installed.
 pub fn is_ready(status: &KnativeStatus) -> bool {
@@ -32,6 +32,11 @@ pub async fn settled(hub: &Cluster, resource: &Value) -> Result<KnativeStatus> {
 
 /// Deletes `resource` as an administrator, if it exists, and waits until it is gone.
 pub async fn remove(cluster: &Cluster, resource: &Value) -> Result<()> {
+    if resource["kind"] == "KnativeFleet" {
+        let name = resource["metadata"]["name"].as_str().unwrap_or_default();
+        // It may not exist.
+        let _ = confirm(cluster, resource["metadata"]["namespace"].as_str().unwrap_or_default(), name).await;
+    }
     let arguments = ["delete", "-f", "-", "--ignore-not-found", "--wait=true", "--timeout=120s"];
     cluster.kubectl(&arguments, &resource.to_string()).await.map(drop)
 }

@@ -12,6 +12,7 @@ mod matrix;
 mod quotas;
 mod records;
 mod restored;
+mod restored_fleet;
 mod second;
 mod versions;
 
