@@ -159,7 +159,8 @@ build() {
   *) packages=("$(sed -n 's/^tool //p' "$module/go.mod")") ;;
   esac
   # Hundreds of lines of downloads are no progress.
-  (cd "$module" && CGO_ENABLED=$cgo go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2))
+  # Cargo, which builds at the same time, waits for single crates: they go first.
+  (cd "$module" && CGO_ENABLED=$cgo nice go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2))
 }
 
 # other NAME FOLDER: installs a tool that is not built with Go.

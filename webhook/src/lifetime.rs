@@ -53,8 +53,15 @@ static CONFIRMED: Rule = Rule {
 /// confirmed that. On how many it is installed is in its status. Controllers would try again and
 /// again, unseen: the operator keeps what they delete, and says so.
 pub fn unconfirmed(request: &Request) -> Option<Violation> {
-    if request.operation != "DELETE" || !is_fleet(request) || request.options.propagation_policy == "Orphan" {
+    if request.operation != "DELETE" || !is_fleet(request) {
         return None;
+    }
+    if request.options.propagation_policy == "Orphan" {
+        // Resources that are being deleted would forget their fleet, and be uninstalled.
+        let is_late = !request.old_object["metadata"]["deletionTimestamp"].is_null();
+        let message = "is being deleted already, so --cascade=orphan comes too late";
+        let fix = "to keep the installations: set spec.removal.policy to Orphan";
+        return is_late.then(|| CONFIRMED.at("metadata.deletionTimestamp", message, fix));
     }
     if CONTROLLERS.contains(&request.user_info.username.as_str()) {
         return None;
@@ -195,6 +202,10 @@ mod tests {
         ] {
             let mut request = request(kind, "DELETE", Value::Null, old.clone(), policy);
             assert_eq!(unconfirmed(&request).is_some(), is_refused, "{kind} {old} {policy}");
+            if kind == FLEET && policy == "Orphan" {
+                request.old_object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                assert!(unconfirmed(&request).is_some(), "too late");
+            }
             request.user_info.username = "system:serviceaccount:kube-system:namespace-controller".to_owned();
             assert_eq!(unconfirmed(&request), None);
         }

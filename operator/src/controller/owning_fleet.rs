@@ -52,7 +52,9 @@ pub async fn answer(hub: &Client, resource: &Knative) -> Result<Answer, StoreErr
             owner.name, owner.uid
         )));
     };
-    let is_deleted = fleet.metadata.deletion_timestamp.is_some() || is_terminating(hub, resource.namespace()).await?;
+    let namespace = resource.namespace();
+    let is_deleted = fleet.metadata.deletion_timestamp.is_some()
+        || is_namespace_terminating(hub, namespace).await.map_err(|source| failed("Namespace", namespace, source))?;
     Ok(if is_deleted { of_deleted(&fleet) } else { Answer::Uninstall })
 }
 
@@ -67,7 +69,11 @@ fn of_deleted(fleet: &DynamicObject) -> Answer {
     }
     let begins = format!("KnativeFleet {name} is being deleted");
     if is_protected(meta) {
-        return Answer::Keep(format!("{begins}, but the annotation {PROTECTED} protects it: nothing is uninstalled"));
+        let namespace = meta.namespace.as_deref().unwrap_or_default();
+        return Answer::Keep(format!(
+            "{begins}, but the annotation {PROTECTED} protects it: nothing is uninstalled; to uninstall: kubectl annotate knativefleet {name} \
+             -n {namespace} {PROTECTED}-; to keep the installation: set spec.removal.policy of the fleet to Orphan"
+        ));
     }
     let number = |field: &str| data["status"][field].as_u64();
     // An earlier version recorded no other number.
@@ -79,9 +85,8 @@ fn of_deleted(fleet: &DynamicObject) -> Answer {
 }
 
 /// Whether the namespace `name` of the hub is being deleted.
-async fn is_terminating(hub: &Client, name: &str) -> Result<bool, StoreError> {
-    let found = Api::<Namespace>::all(hub.clone()).get_metadata_opt(name).await;
-    let found = found.map_err(|source| failed("Namespace", name, source))?;
+pub async fn is_namespace_terminating(hub: &Client, name: &str) -> Result<bool, kube::Error> {
+    let found = Api::<Namespace>::all(hub.clone()).get_metadata_opt(name).await?;
     Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
 }
 

@@ -130,7 +130,7 @@ pub const REMEDIES: &[Remedy] = &[
         INSTALLED,
         "DeletionNotConfirmed",
         &[],
-        "The fleet of the resource is being deleted, too. `knative-operator fleet delete` confirms that.",
+        "The fleet of the resource, or its namespace, is being deleted, too. Do what the message says: `knative-operator fleet delete` confirms that.",
     ),
     permanent(
         INSTALLED,

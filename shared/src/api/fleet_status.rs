@@ -43,7 +43,8 @@ pub struct KnativeFleetStatus {
     /// Number of clusters.
     pub clusters: i32,
     /// Number of clusters with an installation, also of those that are not selected any more.
-    pub installed: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub installed: Option<i32>,
     /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`.
     pub updated: i32,
     /// Number of clusters on which everything is Ready.

@@ -10,8 +10,9 @@ use crate::label::CONFIRM_REMOVAL;
 /// Percentage of the clusters that may leave within a day, by default.
 pub const MAX_AT_ONCE: usize = 10;
 
-/// What the deletion of the fleet with `meta` does, and how to confirm it, if it would uninstall
-/// from more of its `clusters` than `removal` allows and nobody confirmed that.
+/// What the deletion of the fleet with `meta` does, and what to do, if it would uninstall from more
+/// of its `clusters` than `removal` allows and nobody confirmed that. After the deletion has begun,
+/// `--cascade=orphan` would come too late.
 pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Option<(String, String)> {
     let limit = limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters);
     if removal.policy != RemovalPolicy::Delete || clusters <= limit || confirmed(meta).is_some_and(|n| n >= clusters) {
@@ -22,7 +23,7 @@ pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Opt
     let message = format!("would uninstall from {from}, more than {limit} (spec.removal.maxAtOnce)");
     let fix = format!(
         "to confirm: knative-operator fleet delete {name} -n {namespace}, or kubectl annotate knativefleet {name} -n {namespace} \
-         {CONFIRM_REMOVAL}={clusters}; to keep the installations: set spec.removal.policy to Orphan, or delete with --cascade=orphan"
+         {CONFIRM_REMOVAL}={clusters} --overwrite; to keep the installations: set spec.removal.policy to Orphan"
     );
     Some((message, fix))
 }

@@ -104,7 +104,7 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
 
         let of_a = ["knativeserving", "-l", "operator.knative.dev/cluster=a", "-n", PLACE];
         hub.kubectl(&[&["wait", "--for=delete", "--timeout=2m"], &of_a[..]].concat(), "").await?;
-        status(&hub, "uninstalled", |s| s.installed == 1).await?;
+        status(&hub, "uninstalled", |s| s.installed == Some(1)).await?;
 
         // The webhook refuses a deletion that nobody confirmed, with the number of clusters.
         let plain = ["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"];

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing};
-use knative_operator_shared::label::CONFIRM_REMOVAL;
+use knative_operator_shared::label::{CONFIRM_REMOVAL, PROTECTED};
+use knative_operator_shared::rules::is_protected;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions, PropagationPolicy};
 use kube::core::{ApiResource, DynamicObject};
@@ -39,17 +40,24 @@ pub async fn run(hub: &Hub, args: &DeleteArgs) -> Result<ExitCode, String> {
     let fleets = hub.untyped("KnativeFleet", "knativefleets");
     let missing = || format!("KnativeFleet {}/{} does not exist", hub.namespace, args.name);
     let fleet = fleets.get_opt(&args.name).await.map_err(|error| error_text(&error))?.ok_or_else(missing)?;
+    let name = format!("KnativeFleet {}/{}", hub.namespace, args.name);
+    if is_protected(&fleet.metadata) {
+        let place = format!("{} -n {}", args.name, hub.namespace);
+        return Err(format!(
+            "{name} is protected; to delete it, first: kubectl annotate knativefleet {place} {PROTECTED}-"
+        ));
+    }
     let uid = fleet.metadata.uid.clone();
+    let is_deleted = fleet.metadata.deletion_timestamp.is_some();
     let clusters = installed(hub, uid.as_deref()).await?;
     let keeps = args.orphan || fleet.data["spec"]["removal"]["policy"] == "Orphan";
     let recorded = fleet.data["status"]["installed"].as_u64().and_then(|number| usize::try_from(number).ok());
     let count = clusters.len().max(recorded.unwrap_or_default());
     let what = match (keeps, count) {
         (_, 0) => "nothing is installed".to_owned(),
-        (true, number) => format!("Knative stays on {number} clusters, with resources that no fleet owns"),
-        (false, number) => format!("Knative is uninstalled from {number} clusters"),
+        (true, number) => format!("Knative stays where it is (clusters: {number}), with resources that no fleet owns"),
+        (false, number) => format!("Knative is uninstalled (clusters: {number})"),
     };
-    let name = format!("KnativeFleet {}/{}", hub.namespace, args.name);
     if !args.yes {
         let mut named: Vec<_> = clusters.iter().take(SHOWN).map(|cluster| format!("  {cluster}\n")).collect();
         named.extend((count > named.len()).then(|| format!("  and {} others\n", count - named.len())));
@@ -63,9 +71,13 @@ pub async fn run(hub: &Hub, args: &DeleteArgs) -> Result<ExitCode, String> {
     };
     if !keeps {
         annotate(Some(count.to_string())).await.map_err(|error| error_text(&error))?;
+    } else if is_deleted {
+        // The garbage collector has no time to orphan them any more.
+        let patch = Patch::Merge(json!({"metadata": {"uid": uid}, "spec": {"removal": {"policy": "Orphan"}}}));
+        fleets.patch(&args.name, &patch_as(PROGRAM), &patch).await.map_err(|error| error_text(&error))?;
     }
-    // The deletion may have waited for the confirmation only.
-    if fleet.metadata.deletion_timestamp.is_none() {
+    // The deletion may have waited for this only.
+    if !is_deleted {
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid: uid.clone(), resource_version: None }),
             propagation_policy: args.orphan.then_some(PropagationPolicy::Orphan),

@@ -20,6 +20,7 @@ use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
+use crate::controller::owning_fleet::is_namespace_terminating;
 use crate::fleet::absence::Gone;
 use crate::fleet::status;
 
@@ -78,10 +79,10 @@ fn installed_on(resource: &Knative) -> Option<&str> {
     cluster_uid(resource).filter(|_| resource.installed_version().is_some() && !is_occupied(resource))
 }
 
-/// Deletes or orphans the resources of `clusters`.
+/// Deletes or orphans the resources of `clusters`. `is_last`: their namespace is being deleted.
 pub async fn remove(
     hub: &Client,
-    policy: RemovalPolicy,
+    (policy, is_last): (RemovalPolicy, bool),
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
 ) -> Result<(), WriteError> {
@@ -90,7 +91,7 @@ pub async fn remove(
     let removals = own.into_iter().map(|resource| async move {
         match policy {
             RemovalPolicy::Delete => write::delete(hub, &resource).await,
-            RemovalPolicy::Orphan => write::orphan(hub, &resource).await,
+            RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,
         }
     });
     // One that changed a moment ago doesn't keep the others; it is tried again.
@@ -184,7 +185,7 @@ fn unconfirmed(fleet: &KnativeFleet, policy: RemovalPolicy, children: &Children)
         return None;
     }
     // The number that the webhook showed, too: it must not pass because there are fewer now.
-    let shown = fleet.status.as_ref().map_or(0, |status| status.installed);
+    let shown = fleet.status.as_ref().and_then(|status| status.installed).unwrap_or_default();
     let installed = usize::try_from(installations(children).max(shown)).unwrap_or_default();
     let removal = Removal { policy, ..fleet.spec.removal.clone() };
     let (message, fix) = deletion::unconfirmed(meta, &removal, installed)?;
@@ -217,7 +218,9 @@ async fn finalize(
         return Ok(Next::AwaitChange);
     }
     let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
-    remove(&cx.hub, policy, children, &all).await?;
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let is_last = policy == RemovalPolicy::Orphan && is_namespace_terminating(&cx.hub, namespace).await?;
+    remove(&cx.hub, (policy, is_last), children, &all).await?;
     if policy == RemovalPolicy::Delete && !children.own.is_empty() {
         // What was written a moment ago may be gone without a change that the watch reports.
         return Ok(Next::After(RETRY));
@@ -328,7 +331,7 @@ mod tests {
         assert!(asked(json!({CONFIRM_REMOVAL: "1"}), RemovalPolicy::Delete).is_some());
         assert_eq!(asked(json!({}), RemovalPolicy::Orphan), None);
         let mut shown = fleet(&json!({}));
-        shown.status = Some(KnativeFleetStatus { installed: 7, ..KnativeFleetStatus::default() });
+        shown.status = Some(KnativeFleetStatus { installed: Some(7), ..KnativeFleetStatus::default() });
         let message = unconfirmed(&shown, RemovalPolicy::Delete, &children).unwrap();
         assert!(message.contains("from 7 clusters"), "{message}");
         assert_eq!(unconfirmed(&shown, RemovalPolicy::Delete, &Children::default()), None);
@@ -371,7 +374,7 @@ mod tests {
             children.own.insert((cluster, Component::Serving), Arc::new(Knative::Serving(resource)));
         }
         let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
-        assert!(remove(&hub, RemovalPolicy::Delete, &children, &all).await.is_err(), "it is tried again");
+        assert!(remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await.is_err(), "it is tried again");
         assert_eq!(requests.load(Ordering::Relaxed), 3);
     }
     #[test]

@@ -193,7 +193,7 @@ async fn pass(
         status::unstored(&stored_status, &mut new, message, input.now);
     }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
-    new.installed = leave::installations(&children);
+    new.installed = Some(leave::installations(&children));
     let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);

@@ -143,5 +143,5 @@ async fn remove(
         write::status(&cx.hub, fleet, status).await?;
         state.status = Some(status.clone());
     }
-    leave::remove(&cx.hub, fleet.spec.removal.policy, children, &decision.remove).await
+    leave::remove(&cx.hub, (fleet.spec.removal.policy, false), children, &decision.remove).await
 }

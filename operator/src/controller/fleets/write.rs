@@ -6,7 +6,7 @@ use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT};
+use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT, ON_DELETE, ORPHAN};
 use knative_operator_shared::rules::{self, is_protected};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -118,15 +118,18 @@ pub async fn annotate(
 }
 
 /// Removes `resource` from its fleet and leaves it as it is. A fleet that selects its cluster
-/// adopts it.
-pub async fn orphan(client: &Client, resource: &Knative) -> Result<(), WriteError> {
+/// adopts it. `is_last`: its namespace is being deleted, and it leaves its installation.
+pub async fn orphan(client: &Client, resource: &Knative, is_last: bool) -> Result<(), WriteError> {
     let owners = resource.meta().owner_references.iter().flatten().filter(|owner| owner.kind != "KnativeFleet");
-    let patch = json!({"metadata": {
+    let mut patch = json!({"metadata": {
         "resourceVersion": resource.meta().resource_version,
         "ownerReferences": owners.collect::<Vec<_>>(),
         "labels": {FLEET: null},
         "annotations": {ADOPT: "true", FLEET_LEFT_AT: null},
     }});
+    if is_last {
+        patch["metadata"]["annotations"][ON_DELETE] = json!(ORPHAN);
+    }
     let params = patch_as(FLEET_FIELD_MANAGER);
     match api(client, resource.component(), resource.namespace())
         .patch(resource.name(), &params, &Patch::Merge(patch))
