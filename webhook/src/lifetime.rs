@@ -53,7 +53,8 @@ static CONFIRMED: Rule = Rule {
 /// confirmed that. On how many it is installed is in its status. Controllers would try again and
 /// again, unseen: the operator keeps what they delete, and says so.
 pub fn unconfirmed(request: &Request) -> Option<Violation> {
-    if request.operation != "DELETE" || !is_fleet(request) {
+    let is_controller = CONTROLLERS.contains(&request.user_info.username.as_str());
+    if request.operation != "DELETE" || !is_fleet(request) || is_controller {
         return None;
     }
     if request.options.propagation_policy == "Orphan" {
@@ -62,9 +63,6 @@ pub fn unconfirmed(request: &Request) -> Option<Violation> {
         let message = "is being deleted already, so --cascade=orphan comes too late";
         let fix = "to keep the installations: set spec.removal.policy to Orphan";
         return is_late.then(|| CONFIRMED.at("metadata.deletionTimestamp", message, fix));
-    }
-    if CONTROLLERS.contains(&request.user_info.username.as_str()) {
-        return None;
     }
     let old = &request.old_object;
     let meta = ObjectMeta::deserialize(&old["metadata"]).ok()?;
