@@ -68,10 +68,7 @@ pub fn unconfirmed(request: &Request) -> Option<Violation> {
     let meta = ObjectMeta::deserialize(&old["metadata"]).ok()?;
     // What can't be read is left as it is by the operator.
     let removal = Removal::deserialize(&old["spec"]["removal"]).unwrap_or_default();
-    let number = |field: &str| old["status"][field].as_u64().and_then(|number| usize::try_from(number).ok());
-    // An earlier version recorded no other number.
-    let clusters = number("installed").or_else(|| number("clusters")).unwrap_or(0);
-    let (message, fix) = deletion::unconfirmed(&meta, &removal, clusters)?;
+    let (message, fix) = deletion::unconfirmed(&meta, &removal, deletion::installed(&old["status"]))?;
     Some(CONFIRMED.at(format!("metadata.annotations[{CONFIRM_REMOVAL}]"), message, fix))
 }
 

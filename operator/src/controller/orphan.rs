@@ -5,14 +5,14 @@
 //! nothing with it. The next resource with the same name takes the installation up.
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{ON_DELETE, ORPHAN, PROTECTED, WAIT};
 use knative_operator_shared::rules::is_protected;
-use kube::{Api, Client};
+use kube::Client;
 
 use super::context::Context;
+use super::owning_fleet;
 use crate::apply::anchor::{InventoryStore, Stored};
 use crate::apply::claim::Record;
 use crate::apply::disown::disown;
@@ -67,8 +67,7 @@ pub async fn is_namespace_terminating(
     }
     let failed =
         |source| StoreError::Api { what: format!("failed to read Namespace {}", resource.namespace()), source };
-    let found = Api::<Namespace>::all(cx.hub.clone()).get_metadata_opt(resource.namespace()).await.map_err(failed)?;
-    Ok(found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()))
+    owning_fleet::is_namespace_terminating(&cx.hub, resource.namespace()).await.map_err(failed)
 }
 
 /// Why the deletion of `resource` must not go on: its annotation may ask for something that only a

@@ -75,10 +75,7 @@ fn of_deleted(fleet: &DynamicObject) -> Answer {
              -n {namespace} {PROTECTED}-; to keep the installation: set spec.removal.policy of the fleet to Orphan"
         ));
     }
-    let number = |field: &str| data["status"][field].as_u64();
-    // An earlier version recorded no other number.
-    let installed = number("installed").or_else(|| number("clusters")).unwrap_or_default();
-    let unconfirmed = deletion::unconfirmed(meta, &removal, usize::try_from(installed).unwrap_or(usize::MAX));
+    let unconfirmed = deletion::unconfirmed(meta, &removal, deletion::installed(&data["status"]));
     unconfirmed.map_or(Answer::Uninstall, |(message, fix)| {
         Answer::Keep(format!("{begins}, which {message}: nothing is uninstalled; {fix}"))
     })

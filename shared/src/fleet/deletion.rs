@@ -2,6 +2,7 @@
 //! must be confirmed for their number.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
 
 use super::stage::limit;
 use crate::api::fleet::{Removal, RemovalPolicy};
@@ -26,6 +27,13 @@ pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Opt
          {CONFIRM_REMOVAL}={clusters} --overwrite; to keep the installations: set spec.removal.policy to Orphan"
     );
     Some((message, fix))
+}
+
+/// The number of clusters with an installation in the stored `status` of a fleet. An earlier
+/// version recorded no other number than that of the selected clusters.
+pub fn installed(status: &Value) -> usize {
+    let number = |field: &str| status[field].as_u64().and_then(|number| usize::try_from(number).ok());
+    number("installed").or_else(|| number("clusters")).unwrap_or_default()
 }
 
 /// The number of clusters from which the deletion of the fleet with `meta` may uninstall, as
