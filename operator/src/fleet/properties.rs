@@ -36,7 +36,7 @@ fn action() -> impl Strategy<Value = Action> {
 proptest! {
     // The same cases in each run, so that a failure is of a change. PROPTEST_RNG_SEED and
     // PROPTEST_CASES look for others, as the nightly workflow does.
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     #[test]
     fn limits_hold_and_rollouts_converge(
