@@ -10,14 +10,18 @@ step = @tests/package/step.sh "$(1)" $(2)
 # is scarce.
 JOBS := $(shell awk '/^MemAvailable/ {m = $$2} END {print (m == "" || m > 6000000) ? 2 : 1}' /proc/meminfo 2>/dev/null || echo 1)
 
+# What real nodes need. The demo has real nodes if they are wanted, or were built before.
+NODES := node knative-1.22 envoy
+REAL_NODES := $(if $(filter no,$(REAL)),true,tests/tools/install.sh --present $(NODES))
+
 .PHONY: help
 help: ## Lists all tasks.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  %-17s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: prerequisites ## Runs the main scenario: hub, spokes, chart, KnativeServing, refusal, repair, fleet, deletion.
-	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo
-	$(call step,demo,env KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
+demo: prerequisites ## Runs the main scenario. REAL=yes: on real nodes, with HTTP requests. KEEP=yes: it stays.
+	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo $(if $(filter yes,$(REAL)),programs-of-nodes)
+	$(call step,demo,env REAL_NODES=$$($(REAL_NODES)) KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
 
 .PHONY: build-demo
 build-demo:
@@ -26,7 +30,7 @@ build-demo:
 .PHONY: test
 test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	@mkdir -p target && rm -f target/skipped.txt
-	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests
+	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests programs-of-nodes
 	@tests/package/run-tests.sh
 
 .PHONY: test-long
@@ -71,7 +75,7 @@ generate: tools ## Generates the chart's CRDs and versions, docs/user/rules.md, 
 	@target/debug/knative-operator permissions >docs/operate/permissions.md
 
 .PHONY: cluster
-cluster: tools $(if $(REAL),node) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
+cluster: tools $(if $(REAL),programs-of-nodes) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
 	$(call step,build the operator,cargo build --quiet --workspace)
 	@if [ -n "$(REAL)" ]; then tests/package/test-images.sh; fi
 	@KNATIVE_IMAGES=$(if $(REAL),target/images-test) target/debug/cluster up $(if $(PRODUCT),--product) $(if $(REAL),--real)
@@ -105,23 +109,17 @@ chaos: tools ## Changes resources under faults of all API servers: make chaos SE
 	@cargo build --workspace --quiet
 	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),0) CHAOS_SEEDS=$(or $(SEEDS),1) CHAOS_WORLDS=2 cargo test --quiet -p knative-operator-tests --test chaos -- --nocapture
 
-.PHONY: test-knative
-test-knative: tools ## Runs Knative's own controllers beside the operator. Takes 15 minutes, and more to build them once.
-	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.21 knative-1.22 envoy)
-	@cargo build --workspace --quiet
-	@KNATIVE_CONTROLLERS=yes cargo test --quiet -p knative-operator-tests --test knative -- --nocapture
-
 .PHONY: test-real
-test-real: tools-of-tests node ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests.
-	$(call step,programs of real nodes,tests/tools/install.sh node)
-	$(call step,Knative's controllers and Envoy,tests/tools/install.sh knative-1.22 envoy)
+test-real: tools-of-tests programs-of-nodes ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests.
+	$(call step,Knative 1.21,tests/tools/install.sh knative-1.21)
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)
 	@REAL_NODES=yes KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test real -- --nocapture
 
-.PHONY: node
-node: # Programs of the distribution that a real node needs.
+.PHONY: programs-of-nodes
+programs-of-nodes: # Of the distribution, and those of Kubernetes and Knative, which are built once.
 	@tests/package/node.sh
+	$(call step,programs of real nodes,tests/tools/install.sh $(NODES))
 
 .PHONY: test-differential
 test-differential: tools-of-tests ## Compares random specs with the Go operator's renderer: make test-differential SPECS=20000 [SEED=1].

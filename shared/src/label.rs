@@ -101,7 +101,8 @@ pub const ADOPT: &str = "operator.knative.dev/adopt";
 pub const FLEET: &str = "operator.knative.dev/fleet";
 /// Label of a resource: its cluster.
 pub const FLEET_CLUSTER: &str = "operator.knative.dev/cluster";
-/// Annotation of a resource of a fleet: its revision.
+/// Annotation and label of a resource of a fleet: its revision; a name that is too long for a label
+/// is shortened there.
 pub const FLEET_REVISION: &str = "operator.knative.dev/fleet-revision";
 /// Annotation of a resource of a fleet: the revision before.
 pub const FLEET_PREVIOUS: &str = "operator.knative.dev/fleet-previous-revision";
@@ -118,8 +119,8 @@ pub const FLEET_LEFT_AT: &str = "operator.knative.dev/fleet-left-at";
 /// The annotations of a resource of a fleet that record the state of its rollout.
 pub const FLEET_ANNOTATIONS: [&str; 7] =
     [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_STAGE, FLEET_LEFT_AT];
-/// The labels of a resource of a fleet that name its fleet and its cluster.
-pub const FLEET_LABELS: [&str; 2] = [FLEET, FLEET_CLUSTER];
+/// The labels of a resource of a fleet that name its fleet, its cluster and its revision.
+pub const FLEET_LABELS: [&str; 3] = [FLEET, FLEET_CLUSTER, FLEET_REVISION];
 /// Annotation of a revision of a fleet: generation of the fleet in which its rollout failed.
 pub const FLEET_FAILED: &str = "operator.knative.dev/fleet-failed-generation";
 /// ConfigMap in the operator's namespace with the catalog of releases, for the webhook.

@@ -27,6 +27,9 @@ tests "images" "${images[@]}" cargo test --workspace --quiet --test images
 CHAOS_SEEDS=1 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet --workspace --test chaos
 wait
 cat "$machines"
+# Alone: nodes, containers and HTTP requests.
+real=life::hub_installs_knative_on_a_real_spoke
+REAL_NODES=yes tests "real nodes" "${images[@]}" cargo test --workspace --quiet --test real -- --exact $real
 # Alone: it measures how long reviews take. Before the others, whose logs the next step reads.
 tests "flood" "${images[@]}" cargo test --quiet --workspace --test e2e -- flood::
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
@@ -34,7 +37,7 @@ printf 'skipped: %s: it takes minutes: make test-long\n' $long >>target/skipped.
 tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
 
 # They say why they are skipped.
-tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test knative --test monitoring --test real --test release --test ui
+tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test monitoring --test real --test release --test ui -- --skip $real
 
 skipped=$(sort -u target/skipped.txt 2>/dev/null || true)
 printf '\n==> skipped%s\n%s\n' "${REQUIRE_ALL:+ (REQUIRE_ALL: only what needs another kernel, machine or long build)}" "${skipped:-none}"

@@ -33,7 +33,7 @@ pub struct Setup {
     /// Whether the API server calls admission webhooks. Off on spokes: Knative's own webhooks have
     /// no Pods here.
     pub webhooks: bool,
-    /// Namespaces whose Pods KWOK does not play. See [`crate::node`].
+    /// Namespaces whose Pods KWOK does not play.
     pub real_namespaces: &'static [&'static str],
     /// Whether its API server speaks HTTP/2, besides HTTP/1.1.
     pub http2: bool,

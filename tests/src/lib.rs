@@ -30,7 +30,6 @@ pub mod measure;
 pub mod memory;
 pub mod network;
 pub mod newer;
-pub mod node;
 pub mod outside;
 pub mod package;
 pub mod patch_schema;

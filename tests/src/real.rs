@@ -2,6 +2,7 @@
 //! images in a registry. See [`crate::cluster::machine`] for what a node needs.
 
 pub mod images;
+pub mod load;
 pub mod product;
 pub mod traffic;
 

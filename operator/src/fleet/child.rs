@@ -93,6 +93,8 @@ pub fn hub_fault(resource: &Knative) -> Option<HubFault> {
     ];
     let of_one = [
         Reason::ClusterProfileUnavailable,
+        Reason::ClusterProfileNotFound,
+        Reason::ClusterProfileNotPermitted,
         Reason::CredentialNotBound,
         Reason::RemoteClientCreationFailed,
         Reason::RemoteClusterUnauthorized,
@@ -147,8 +149,12 @@ fn has_drifted(resource: &Knative, manifest: &Value) -> bool {
         let mut wanted = wanted.into_iter().filter(|(key, _)| ![FLEET_CONTENT, FLEET_OUTCOME].contains(&key.as_str()));
         wanted.any(|(key, value)| own.and_then(|own| own.get(key)).map(String::as_str) != value.as_str())
     };
+    // An earlier version wrote no label of the revision: the next update does.
+    let mut labels = resource.meta().labels.clone().unwrap_or_default();
+    let revision = manifest["metadata"]["labels"][FLEET_REVISION].as_str().unwrap_or_default();
+    labels.entry(FLEET_REVISION.to_owned()).or_insert_with(|| revision.to_owned());
     spec(resource) != spec(&wanted)
-        || meta("/metadata/labels", resource.meta().labels.as_ref())
+        || meta("/metadata/labels", Some(&labels))
         || meta("/metadata/annotations", resource.meta().annotations.as_ref())
 }
 
@@ -270,7 +276,7 @@ mod tests {
         for reason in ["AccessProviderFailed", "RemoteClusterUnauthorized", "ClusterProviderClosed"] {
             assert_eq!(is(reason), (false, true), "{reason}");
         }
-        assert_eq!(is("ClusterProfileNotFound"), (false, false));
+        assert_eq!(is("ClusterProfileNotFound"), (false, true));
         let is_common = |reason: &str| hub_fault(&with(reason)).is_some_and(|fault| fault.is_common);
         assert!(is_common("AccessProviderFailed") && !is_common("CredentialNotBound"));
     }

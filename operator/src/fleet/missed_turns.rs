@@ -48,7 +48,11 @@ fn cluster_that_was_deferred_waits_for_the_approval_after_the_rollout() {
 fn new_cluster_gets_no_revision_that_its_stage_did_not_get() {
     let mut world = World::new(&STAGES, &[0], OnFailure::Pause);
     run(&mut world);
+    assert_eq!((world.current.as_deref(), world.decide().stages[1].state), (None, StageState::AwaitingApproval));
+    world.act(&Action::Approve);
+    run(&mut world);
     assert_eq!(world.current.as_deref(), Some("a"), "the stage with the approval is empty");
+    world.approvals.clear();
     world.act(&Action::Join(1));
     run(&mut world);
     assert_eq!((revision(&world, 1), world.decide().stages[1].state), (None, StageState::AwaitingApproval));

@@ -4,8 +4,9 @@
 //! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
 //! and observed; within 24 hours, a limited number is, or an approved set; while the rollout is
-//! paused, none, and the observation starts again after it. A cluster that counts in a rollout
-//! stays until it ends.
+//! paused, none, and the observation starts again after it. A cluster that counts in a rollout, or
+//! that is protected from deletion, waits: it leaves when that ends, and not together with others
+//! that were removed before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,7 @@ const MAX_OBSERVED: SignedDuration = SignedDuration::from_hours(1);
 /// A cluster that leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaving {
-    /// Since when, as it is recorded; `None` if it is not yet.
+    /// Since when, as it is recorded; `None` if it is not yet. While a cluster waits, it is not.
     pub since: Option<Timestamp>,
     /// How long this process has observed it.
     pub observed: SignedDuration,
@@ -127,13 +128,17 @@ impl RemovalInput<'_> {
         if self.leaving.is_empty() {
             return decision;
         }
-        if self.leaving.values().any(|leaving| leaving.since.is_none()) {
+        // What can't be removed doesn't count as a removal.
+        let (protected, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.leaving.iter().partition(|(_, one)| one.is_protected);
+        decision.protected = protected.into_keys().cloned().collect();
+        let (counting, leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            others.into_iter().partition(|(cluster, _)| self.counting.contains(*cluster));
+        decision.counting = counting.len();
+        if leaving.values().any(|leaving| leaving.since.is_none()) {
             // One that comes back and leaves again is not part of the removal that was allowed.
             decision.since = next(self.record).into_iter().chain([truncate(self.now)]).max();
         }
-        // What can't be removed doesn't count as a removal.
-        let (protected, leaving): (BTreeMap<_, _>, _) = self.leaving.iter().partition(|(_, one)| one.is_protected);
-        decision.protected = protected.into_keys().cloned().collect();
         let is_allowed = |leaving: &Leaving| leaving.since.is_some_and(|since| Some(since) <= allowed);
         let rest: BTreeMap<_, _> = leaving.iter().map(|(k, v)| (*k, *v)).filter(|(_, one)| !is_allowed(one)).collect();
         let recent: usize = decision.record.recent.iter().map(|r| usize::try_from(r.clusters).unwrap_or(0)).sum();
@@ -147,10 +152,6 @@ impl RemovalInput<'_> {
         }
         let mut started = Vec::new();
         for (cluster, leaving) in leaving {
-            if self.counting.contains(cluster) {
-                decision.counting += 1;
-                continue;
-            }
             if decision.blocked.is_some() && !is_allowed(leaving) {
                 continue;
             }
@@ -164,9 +165,12 @@ impl RemovalInput<'_> {
                 decision.wake = decision.wake.into_iter().chain([left]).min();
             }
         }
-        if !started.is_empty() && is_approved && !is_within {
-            // All of them are approved, also those whose grace period is not over.
-            started = rest.values().filter_map(|leaving| leaving.since).collect();
+        if let Some(newest) = started.iter().max().copied() {
+            // All of them are approved, also those whose grace period is not over. Otherwise, those
+            // that left earlier are allowed with it.
+            let is_all = is_approved && !is_within;
+            let times = rest.values().filter_map(|leaving| leaving.since);
+            started = times.filter(|since| is_all || *since <= newest).collect();
         }
         self.add(&mut decision.record, &started);
         decision

@@ -231,10 +231,49 @@ fn protected_clusters_stay_and_use_no_budget() {
     let decision = case.decide();
     assert_eq!((decision.remove.len(), decision.protected.len()), (2, 1));
     assert_eq!(decision.record.recent[0].clusters, 2);
-    // Later, nobody protects it.
+    // While it is protected, no time is recorded. Later, nobody protects it: it leaves again.
     case.record = decision.record;
     case.leaving.retain(|name, _| *name == cluster(1));
-    assert_eq!((case.decide().remove.len(), case.decide().record), (0, case.record.clone()));
+    case.leaving.get_mut(&cluster(1)).unwrap().since = None;
+    assert_eq!((case.decide().since, case.decide().record), (None, case.record.clone()));
     case.leaving.get_mut(&cluster(1)).unwrap().is_protected = false;
-    assert_eq!(case.decide().remove.len(), 1, "it left together with the others");
+    let since = case.decide().since.unwrap();
+    assert!(since > at(0), "later than the removal that was allowed");
+    case.leaving.get_mut(&cluster(1)).unwrap().since = Some(since);
+    case.now = 3 * HOUR;
+    assert!(case.decide().blocked.is_some(), "two have left within a day");
+}
+
+#[test]
+fn those_that_waited_are_a_removal_of_their_own() {
+    for is_protected in [true, false] {
+        // Five of 50 are removed; 45 wait.
+        let mut case = Case { limit: Some(IntOrString::Int(5)), ..Case::new(leaving(50, 0, HOUR), 0) };
+        let waiting: BTreeSet<_> = (5..50).map(cluster).collect();
+        for (name, one) in case.leaving.iter_mut().filter(|(name, _)| waiting.contains(*name)) {
+            (one.is_protected, one.since) = (is_protected, None);
+            case.counting.extend((!is_protected).then(|| name.clone()));
+        }
+        let decision = case.decide();
+        assert_eq!((decision.remove.len(), decision.since), (5, None));
+        // Then they don't wait any more.
+        case.record = decision.record;
+        case.counting.clear();
+        case.leaving.retain(|name, _| waiting.contains(name));
+        case.leaving.values_mut().for_each(|one| one.is_protected = false);
+        let since = case.decide().since;
+        case.leaving.values_mut().for_each(|one| one.since = since);
+        case.now = 9 * HOUR;
+        let decision = case.decide();
+        assert!(decision.remove.is_empty() && decision.blocked.is_some(), "{decision:?}");
+    }
+}
+
+#[test]
+fn all_that_are_allowed_are_counted() {
+    // Those that left before the one that is removed are allowed with it.
+    let mut case = Case { limit: Some(IntOrString::Int(3)), ..Case::new(leaving(2, -10, 0), 50) };
+    case.leaving.extend(leaving(3, 0, HOUR).pop_last());
+    let decision = case.decide();
+    assert_eq!((decision.remove.len(), decision.record.recent[0].clusters), (1, 3));
 }

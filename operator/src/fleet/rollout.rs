@@ -3,6 +3,7 @@
 //! passes the same gates.
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
+use knative_operator_shared::fleet::stage::REST;
 
 use super::decision::{Decision, Input, StageReport};
 use super::member::{Contents, Member, Write};
@@ -56,6 +57,11 @@ fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) 
     // Also after the rollout: a cluster that was deferred, or is new, has not had its turn.
     if report.failed > stage.failures(report.clusters) {
         return StageState::Paused;
+    }
+    // An approval is also asked for without clusters: the selector may be mistyped.
+    let is_gate = input.is_rolling_out() && report.clusters == 0 && stage.name != REST;
+    if is_gate && !report.is_lost && !input.is_approved(index) {
+        return StageState::AwaitingApproval;
     }
     if report.pending + report.updating == 0 {
         return if report.waits_for_clusters() { StageState::Progressing } else { StageState::Complete };

@@ -64,12 +64,26 @@ pub fn status<C: Contents>(
 
 /// The status of a fleet whose spec is invalid. Nothing is written for it.
 pub fn invalid(old: &KnativeFleetStatus, generation: Option<i64>, message: &str, now: Timestamp) -> KnativeFleetStatus {
-    stopped(old, generation, ("Ready", false, "InvalidSpec", message.to_owned()), now)
+    standing(old, generation, "InvalidSpec", message, now)
 }
 
 /// The status of a fleet whose clusters are unknown. Nothing is written for it.
 pub fn unknown(old: &KnativeFleetStatus, generation: Option<i64>, message: &str, now: Timestamp) -> KnativeFleetStatus {
-    stopped(old, generation, ("Ready", false, "ClustersUnknown", message.to_owned()), now)
+    standing(old, generation, "ClustersUnknown", message, now)
+}
+
+/// The status of a fleet that is neither Ready nor rolled out.
+fn standing(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    reason: &'static str,
+    message: &str,
+    now: Timestamp,
+) -> KnativeFleetStatus {
+    let state = |type_| (type_, false, reason, message.to_owned());
+    let mut status = stopped(old, generation, state("Ready"), now);
+    set(old, &mut status, state("Progressing"), now);
+    status
 }
 
 /// The status of a fleet that is being deleted although it is protected. Nothing is deleted for it.

@@ -93,6 +93,7 @@ pub fn manifest(
     let (mut labels, mut annotations) = (template.metadata.labels.clone(), template.metadata.annotations.clone());
     labels.insert(FLEET.to_owned(), label_value(fleet));
     labels.insert(FLEET_CLUSTER.to_owned(), label_value(&cluster.name));
+    labels.insert(FLEET_REVISION.to_owned(), label_value(&record.revision));
     // The state of the rollout is not the template's to set.
     FLEET_ANNOTATIONS.iter().for_each(|name| drop(annotations.remove(*name)));
     annotations.insert(FLEET_REVISION.to_owned(), record.revision.clone());
@@ -165,7 +166,10 @@ mod tests {
             child["spec"],
             json!({"version": "1.22.1", "clusterProfileRef": {"name": "eu-1", "namespace": "fleet-system"}})
         );
-        assert_eq!(child["metadata"]["labels"], json!({FLEET: "prod", FLEET_CLUSTER: "eu-1"}));
+        assert_eq!(
+            child["metadata"]["labels"],
+            json!({FLEET: "prod", FLEET_CLUSTER: "eu-1", FLEET_REVISION: "prod-2"})
+        );
         assert_eq!(child["metadata"]["annotations"][FLEET_REVISION], "prod-2");
         assert_eq!(child["metadata"]["annotations"][FLEET_PREVIOUS], "prod-1");
         assert_eq!(child["metadata"]["annotations"][FLEET_OUTCOME], "Succeeded");

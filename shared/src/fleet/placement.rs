@@ -1,6 +1,6 @@
 //! The clusters of a fleet: those that a selector selects, or those of a decision (KEP-5313).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use kube::core::SelectorExt;
 use serde::Deserialize;
@@ -75,7 +75,7 @@ pub fn decided<'s>(
     let mut own: Vec<&Value> = slices.filter(is_own).collect();
     let index = |slice: &'s Value| label(slice, DECISION_INDEX).parse::<u32>().unwrap_or(u32::MAX);
     own.sort_by_key(|slice| (index(slice), text(slice, "/metadata/name")));
-    let mut clusters: Vec<ClusterProfileReference> = Vec::new();
+    let (mut clusters, mut seen) = (Vec::new(), HashSet::new());
     for slice in own {
         let failed = |what: &str| format!("PlacementDecision {namespace}/{}: {what}", text(slice, "/metadata/name"));
         let Value::Array(decisions) = &slice["decisions"] else { return Err(failed("decisions is not a list")) };
@@ -90,7 +90,7 @@ pub fn decided<'s>(
             if cluster.name.is_empty() {
                 return Err(failed(&format!("decisions[{number}].clusterProfileRef.name is missing")));
             }
-            if !clusters.contains(&cluster) {
+            if seen.insert(cluster.clone()) {
                 clusters.push(cluster);
             }
         }

@@ -12,11 +12,11 @@ use crate::registry::{self, Registry};
 use crate::{Result, releases, tools};
 
 /// A number that changes when images are built in another way.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 3;
 /// Minor version of Knative.
 const MINOR: &str = "1.22";
-/// Images of Knative, by the names of their containers in a release, and their commands.
-const KNATIVE: [(&str, &str); 9] = [
+/// Images of Knative Serving, by the last part of their names in a release, and their commands.
+const SERVING: [(&str, &str); 9] = [
     ("activator", "serving_cmd_activator"),
     ("autoscaler", "serving_cmd_autoscaler"),
     ("autoscaler-hpa", "serving_cmd_autoscaler-hpa"),
@@ -26,6 +26,20 @@ const KNATIVE: [(&str, &str); 9] = [
     ("migrate", "pkg_apiextensions_storageversion_cmd_migrate"),
     ("cleanup", "serving_pkg_cleanup_cmd_cleanup"),
     ("kourier", "net-kourier_cmd_kourier"),
+];
+/// Images of Knative Eventing, by the last part of their names in a release, and their commands.
+const EVENTING: [(&str, &str); 11] = [
+    ("controller", "eventing_cmd_controller"),
+    ("webhook", "eventing_cmd_webhook"),
+    ("jobsink", "eventing_cmd_jobsink"),
+    ("mtping", "eventing_cmd_mtping"),
+    ("requestreply", "eventing_cmd_requestreply"),
+    ("channel_controller", "eventing_cmd_in_memory_channel_controller"),
+    ("channel_dispatcher", "eventing_cmd_in_memory_channel_dispatcher"),
+    ("filter", "eventing_cmd_broker_filter"),
+    ("ingress", "eventing_cmd_broker_ingress"),
+    ("mtchannel_broker", "eventing_cmd_mtchannel_broker"),
+    ("migrate", "pkg_apiextensions_storageversion_cmd_migrate"),
 ];
 /// Programs of this machine in the image of Envoy, for the hooks of its Pod.
 const SHELL: [&str; 2] = ["/bin/sh", "/bin/sleep"];
@@ -65,10 +79,8 @@ pub fn prepare() -> Result<PathBuf> {
     }
     let work = tools::folder("knative-images-")?;
     let registry = Registry::empty()?;
-    for (name, command) in KNATIVE {
-        let entrypoint = format!("/ko-app/{name}");
-        let root = root(&work.path().join(name), &[(&knative.join(command), &entrypoint)])?;
-        registry.push_program(&root, &format!("knative/{name}:{MINOR}"), &entrypoint)?;
+    for (repository, images) in [("knative", &SERVING[..]), ("eventing", &EVENTING)] {
+        push(&registry, &knative, work.path(), (repository, MINOR), images)?;
     }
     for (name, program) in ["hello", "pause"].iter().zip(&programs) {
         let entrypoint = format!("/{name}");
@@ -95,6 +107,30 @@ pub fn prepare() -> Result<PathBuf> {
         }
     }
     Ok(target)
+}
+
+/// Pushes the images of another `minor` version to `registry`.
+pub fn push_minor(registry: &Registry, minor: &str) -> Result<()> {
+    let programs = tools::provided(&format!("knative-{minor}"))?.canonicalize()?;
+    let work = tools::folder("knative-images-")?;
+    push(registry, &programs, work.path(), ("knative", minor), &SERVING)?;
+    push(registry, &programs, work.path(), ("eventing", minor), &EVENTING)
+}
+
+/// Pushes `images` of the commands in `programs` as `REPOSITORY/NAME:TAG`.
+fn push(
+    registry: &Registry,
+    programs: &Path,
+    work: &Path,
+    (repository, tag): (&str, &str),
+    images: &[(&str, &str)],
+) -> Result<()> {
+    for (name, command) in images {
+        let entrypoint = format!("/ko-app/{name}");
+        let root = root(&work.join(repository).join(name), &[(&programs.join(command), &entrypoint)])?;
+        registry.push_program(&root, &format!("{repository}/{name}:{tag}"), &entrypoint)?;
+    }
+    Ok(())
 }
 
 /// A root file system in `folder` with `files`: their places on this machine and in the image.

@@ -38,15 +38,22 @@ pub fn values() -> Value {
     values
 }
 
+/// The minor version of `version`, which is the tag of its images.
+fn minor(version: &str) -> &str {
+    version.rsplit_once('.').map_or(version, |(minor, _)| minor)
+}
+
 /// A spec of a KnativeServing with Kourier that pulls everything from the registry of the node.
 pub fn serving(version: &str) -> Value {
-    let image = |name: &str| format!("registry.example/knative/{name}:1.22");
+    // Envoy is the same for all.
+    let image = |name: &str| format!("registry.example/knative/{name}:{}", minor(version));
+    let envoy = "registry.example/knative/envoy:1.22";
     json!({
         "version": version,
         "ingress": {"kourier": {"enabled": true}},
         "registry": {
             "default": image("${NAME}"),
-            "override": {"net-kourier-controller/controller": image("kourier"), "kourier-gateway": image("envoy")},
+            "override": {"net-kourier-controller/controller": image("kourier"), "kourier-gateway": envoy},
         },
         "config": {
             "network": {"ingress-class": "kourier.ingress.networking.knative.dev"},
@@ -59,12 +66,31 @@ pub fn serving(version: &str) -> Value {
     })
 }
 
+/// A spec of a KnativeEventing that pulls everything from the registry of the node.
+pub fn eventing(version: &str) -> Value {
+    json!({
+        "version": version,
+        "registry": {"default": format!("registry.example/eventing/${{NAME}}:{}", minor(version))},
+    })
+}
+
 /// All Pods of `cluster` and the last events, for an error.
 pub async fn pods(cluster: &Cluster) -> String {
     let (_, pods) = cluster.kubectl_output(&["get", "pods", "-A", "-o", "wide"], "").await;
     let (_, events) = cluster.kubectl_output(&["get", "events", "-A", "--sort-by=.lastTimestamp"], "").await;
     let events: Vec<&str> = events.lines().collect();
     format!("{pods}\n{}", events[events.len().saturating_sub(40)..].join("\n"))
+}
+
+/// Waits until `resource` of `cluster` is Ready; the error has its status and all Pods.
+pub async fn ready(cluster: &Cluster, resource: &str, namespace: &str) -> Result<()> {
+    let timeout = format!("--timeout={}s", READY.as_secs());
+    let wait = ["wait", resource, "-n", namespace, "--for=condition=Ready", &timeout];
+    if let Err(error) = cluster.kubectl(&wait, "").await {
+        let (_, status) = cluster.kubectl_output(&["get", resource, "-n", namespace, "-o", "yaml"], "").await;
+        return Err(format!("{error}\n{status}\n{}", pods(cluster).await).into());
+    }
+    Ok(())
 }
 
 /// Time limit until Knative is Ready from images.

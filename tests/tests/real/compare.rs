@@ -9,6 +9,8 @@ use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::go_operator;
 use knative_operator_tests::measure::{self, Audit, Request};
 use knative_operator_tests::product::{HUB_USER, NAMESPACE as OPERATOR};
+use knative_operator_tests::real::load::services;
+use knative_operator_tests::real::product::ready;
 use knative_operator_tests::real::{images, product, traffic};
 use knative_operator_tests::registry::Registry;
 use knative_operator_tests::{Result, releases, tools};
@@ -16,8 +18,8 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::support::{ANSWER, NAMESPACE, Report, SERVING, apply, ready, run, warnings};
-use crate::traffic::{during, kubectl_apply, rendered, rolled_out, services};
+use crate::support::{ANSWER, NAMESPACE, Report, SERVING, apply, run, warnings};
+use crate::traffic::{during, kubectl_apply, rendered, rolled_out};
 
 /// The images of the Go operator, without their registry, and its programs.
 const GO_IMAGES: [(&str, &str); 2] = [

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::real::product::ready;
 use knative_operator_tests::real::{images, product};
 use knative_operator_tests::{Result, releases, tools};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::{NAMESPACE, Report, SERVING, apply, ready, run};
+use crate::support::{NAMESPACE, Report, SERVING, apply, run};
 
 /// Time limit until a condition names the causes.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -132,6 +133,13 @@ fn condition_names_the_cause_of_each_fault() {
         tells(&mut report, &hub, &[r#"cannot pull image "registry.example/knative/queue-proxy:1.22""#]).await?;
         hub.reach_registry(true)?;
         let mut invalid = healthy;
+        // Too little memory for the autoscaler.
+        let mut limited = invalid.clone();
+        limited["workloads"] = json!([{"name": "autoscaler", "resources": [
+            {"container": "autoscaler", "limits": {"memory": "16Mi"}, "requests": {"memory": "8Mi"}}]}]);
+        apply(&hub, &limited).await?;
+        hub.kubectl(&["delete", "deployment", "autoscaler", "-n", NAMESPACE], "").await?;
+        tells(&mut report, &hub, &["OOMKilled"]).await?;
         invalid["registry"] = json!({"default": "registry.example/${NAME}:UPPER CASE"});
         apply(&hub, &invalid).await?;
         hub.kubectl(&["delete", "deployment", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;

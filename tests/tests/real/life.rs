@@ -7,11 +7,12 @@ use std::time::Duration;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::process::Process;
 use knative_operator_tests::product::{FLEET, register};
+use knative_operator_tests::real::product::ready;
 use knative_operator_tests::real::{images, product, traffic};
 use knative_operator_tests::{Result, releases, remaining, tools};
 use serde_json::{Value, json};
 
-use crate::support::{ANSWER, NAMESPACE, Report, apply, install, millis, ready, run, warnings};
+use crate::support::{ANSWER, NAMESPACE, Report, apply, install, millis, run, warnings};
 
 #[test]
 fn knative_service_answers_from_zero() {

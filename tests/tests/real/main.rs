@@ -6,7 +6,10 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+mod beside;
+mod canary;
 mod compare;
+mod eventing;
 mod faults;
 mod life;
 mod support;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::real::product::ready;
 use knative_operator_tests::real::{self, product};
 use knative_operator_tests::{Result, releases};
 use kube::Api;
@@ -71,16 +72,6 @@ pub async fn install(report: &mut Report, hub: &Cluster, reference: &Value) -> R
 
 pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
-}
-
-pub async fn ready(cluster: &Cluster, resource: &str, namespace: &str) -> Result<()> {
-    let timeout = format!("--timeout={}s", product::READY.as_secs());
-    let wait = ["wait", resource, "-n", namespace, "--for=condition=Ready", &timeout];
-    if let Err(error) = cluster.kubectl(&wait, "").await {
-        let (_, status) = cluster.kubectl_output(&["get", resource, "-n", namespace, "-o", "yaml"], "").await;
-        return Err(format!("{error}\n{status}\n{}", product::pods(cluster).await).into());
-    }
-    Ok(())
 }
 
 /// Warning events of the operator.

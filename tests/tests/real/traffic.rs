@@ -2,104 +2,18 @@
 //! same change.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::NAMESPACE as OPERATOR;
-use knative_operator_tests::real::{images, product, traffic};
-use knative_operator_tests::{Result, http, releases, tools};
+use knative_operator_tests::real::load::{self, services};
+use knative_operator_tests::real::product::ready;
+use knative_operator_tests::real::{images, product};
+use knative_operator_tests::{Result, releases, tools};
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tokio::task::JoinHandle;
 
-use crate::support::{ANSWER, NAMESPACE, Report, SERVING, apply, ready, run};
-
-/// Requests a second to a Knative Service that runs.
-const RATE: u32 = 50;
-/// Interval of requests to a Knative Service that is scaled to zero in between.
-const COLD: Duration = Duration::from_secs(10);
-/// Time limit of a request.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Time with requests before and after a change.
-const AROUND: Duration = Duration::from_secs(3);
-
-/// Results of requests.
-#[derive(Default)]
-struct Counts {
-    done: AtomicUsize,
-    failed: Mutex<Vec<String>>,
-    slowest: Mutex<Duration>,
-}
-
-impl Counts {
-    async fn request(&self, gateway: SocketAddr, host: &str) {
-        let begun = Instant::now();
-        let failure = match tokio::time::timeout(TIMEOUT, http::get_from(gateway, host, "/")).await {
-            Ok(Ok((200, _))) => None,
-            Ok(Ok((code, body))) => Some(format!("{code} {}", body.trim())),
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("no answer in {TIMEOUT:?}")),
-        };
-        self.done.fetch_add(1, Ordering::Relaxed);
-        self.failed.lock().unwrap().extend(failure);
-        let mut slowest = self.slowest.lock().unwrap();
-        *slowest = begun.elapsed().max(*slowest);
-    }
-
-    fn text(&self) -> String {
-        let failed = self.failed.lock().unwrap();
-        let first = failed.first().map(|first| format!(" ({first})")).unwrap_or_default();
-        let slowest = self.slowest.lock().unwrap();
-        format!(
-            "{} of {} failed{first}, the slowest took {:.2} s",
-            failed.len(),
-            self.done.load(Ordering::Relaxed),
-            slowest.as_secs_f64()
-        )
-    }
-}
-
-/// Requests to two Knative Services until it is ended.
-struct Traffic {
-    stop: Arc<AtomicBool>,
-    warm: Arc<Counts>,
-    cold: Arc<Counts>,
-    tasks: [JoinHandle<()>; 2],
-}
-
-impl Traffic {
-    fn start(gateway: SocketAddr) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let sender = |host: String, interval: Duration| {
-            let (counts, ends) = (Arc::<Counts>::default(), Arc::clone(&stop));
-            let of = Arc::clone(&counts);
-            let task = tokio::spawn(async move {
-                let (mut tick, mut sent) = (tokio::time::interval(interval), tokio::task::JoinSet::new());
-                while !ends.load(Ordering::Relaxed) {
-                    tick.tick().await;
-                    let (counts, host) = (Arc::clone(&of), host.clone());
-                    sent.spawn(async move { counts.request(gateway, &host).await });
-                    while sent.try_join_next().is_some() {}
-                }
-                sent.join_all().await;
-            });
-            (counts, task)
-        };
-        let (warm, first) = sender(traffic::host("warm"), Duration::from_secs(1) / RATE);
-        let (cold, second) = sender(traffic::host("cold"), COLD);
-        Self { stop, warm, cold, tasks: [first, second] }
-    }
-
-    async fn end(self) -> Result<(Arc<Counts>, Arc<Counts>)> {
-        self.stop.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            task.await?;
-        }
-        Ok((self.warm, self.cold))
-    }
-}
+use crate::support::{NAMESPACE, Report, SERVING, apply, run};
 
 /// Makes `change` while requests flow; returns how many requests to the running Knative Service
 /// failed.
@@ -109,31 +23,9 @@ pub async fn during(
     what: &str,
     change: impl Future<Output = Result<()>>,
 ) -> Result<usize> {
-    let traffic = Traffic::start(gateway);
-    tokio::time::sleep(AROUND).await;
-    let begun = Instant::now();
-    change.await?;
-    let took = begun.elapsed();
-    tokio::time::sleep(AROUND).await;
-    let (warm, cold) = traffic.end().await?;
-    report.line(&format!("{what} ({:.1} s): {}; from zero: {}", took.as_secs_f64(), warm.text(), cold.text()));
-    let failed = warm.failed.lock().unwrap().len();
-    Ok(failed)
-}
-
-/// Two Knative Services: one that always has a Pod, and one that often has none.
-pub async fn services(cluster: &Cluster) -> Result<SocketAddr> {
-    let warm = json!({"autoscaling.knative.dev/min-scale": "1"});
-    let cold = json!({"autoscaling.knative.dev/window": "6s"});
-    for (name, annotations) in [("warm", warm), ("cold", cold)] {
-        cluster.kubectl(&["apply", "-f", "-"], &traffic::service(name, &annotations).to_string()).await?;
-    }
-    let gateway = traffic::gateway(cluster).await?;
-    for name in ["warm", "cold"] {
-        ready(cluster, &format!("ksvc/{name}"), "default").await?;
-        traffic::until_answer(gateway, &traffic::host(name), ANSWER).await?;
-    }
-    Ok(gateway)
+    let outcome = load::during(gateway, change).await?;
+    report.line(&format!("{what} ({:.1} s): {outcome}", outcome.took.as_secs_f64()));
+    Ok(outcome.warm.failed())
 }
 
 /// The objects that `spec` means, as `kubectl apply` takes them.
@@ -262,4 +154,42 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
 pub async fn rolled_out(hub: &Cluster) -> Result<()> {
     hub.kubectl(&["rollout", "status", "deployment", "-n", NAMESPACE, "--timeout=120s"], "").await?;
     ready(hub, SERVING, NAMESPACE).await
+}
+
+/// The minor version before that of the releases: its images are pushed by the test.
+const EARLIER: (&str, &str) = ("1.21", "1.21.3");
+
+#[test]
+fn requests_during_an_upgrade_by_a_minor_fail_no_more_than_with_kubectl_apply() {
+    run(async {
+        let mut report = Report::new();
+        let registry = images::registry().await?;
+        let (minor, earlier) = EARLIER;
+        tokio::task::block_in_place(|| images::push_minor(registry, minor))?;
+        let (before, after) = (product::serving(earlier), product::serving(releases::best().serving));
+        let floor = {
+            let floor = Cluster::real("floor", registry).await?;
+            kubectl_apply(&floor, &rendered(&floor, &before).await?).await?;
+            let gateway = services(&floor).await?;
+            report.line(&format!("with kubectl apply: {earlier} is installed"));
+            let objects = rendered(&floor, &after).await?;
+            during(&mut report, gateway, "kubectl apply: the next minor", kubectl_apply(&floor, &objects)).await?
+        };
+        let hub = Cluster::real("upgraded", registry).await?;
+        product::install(&hub, &product::values()).await?;
+        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        apply(&hub, &before).await?;
+        ready(&hub, SERVING, NAMESPACE).await?;
+        let gateway = services(&hub).await?;
+        report.line(&format!("with the operator: {earlier} is installed"));
+        let own = during(&mut report, gateway, "the next minor", async {
+            apply(&hub, &after).await?;
+            let installed = format!("--for=jsonpath={{.status.version}}={}", releases::best().serving);
+            hub.kubectl(&["wait", SERVING, "-n", NAMESPACE, &installed, "--timeout=180s"], "").await?;
+            rolled_out(&hub).await
+        });
+        let own = own.await?;
+        assert!(own <= floor, "{own} > {floor}");
+        Ok(())
+    });
 }

@@ -1,4 +1,4 @@
-// Knative 1.22, whose real controllers run in `make test-knative`, built from source.
+// Knative 1.22, whose images run on real nodes, built from source.
 module knative-operator/tests/tools/knative-1.22
 
 go 1.26.0
@@ -9,7 +9,10 @@ tool (
 	knative.dev/eventing/cmd/controller
 	knative.dev/eventing/cmd/in_memory/channel_controller
 	knative.dev/eventing/cmd/in_memory/channel_dispatcher
+	knative.dev/eventing/cmd/jobsink
 	knative.dev/eventing/cmd/mtchannel_broker
+	knative.dev/eventing/cmd/mtping
+	knative.dev/eventing/cmd/requestreply
 	knative.dev/eventing/cmd/webhook
 	knative.dev/net-kourier/cmd/kourier
 	knative.dev/pkg/apiextensions/storageversion/cmd/migrate

@@ -24,6 +24,9 @@ pub struct ApproveArgs {
     /// The stage. Defaults to the one that waits for an approval.
     #[arg(long)]
     stage: Option<String>,
+    /// The revision that was looked at: another one is not approved.
+    #[arg(long, value_name = "REVISION", conflicts_with = "removal")]
+    revision: Option<String>,
     /// Whether to approve the blocked removal.
     #[arg(long, conflicts_with = "stage")]
     removal: bool,
@@ -63,7 +66,14 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
             Some(stage) => stage.clone(),
             None => waiting.ok_or("no stage waits for an approval")?.name.clone(),
         };
-        (status.update_revision.ok_or("the fleet has no revision yet")?, stage)
+        let update = status.update_revision.ok_or("the fleet has no revision yet")?;
+        if let Some(seen) = args.revision.as_ref().filter(|seen| **seen != update) {
+            return Err(format!(
+                "the fleet rolls out revision {update} now, not {seen}; look at it with: knative-operator fleet status {}",
+                args.name
+            ));
+        }
+        (update, stage)
     };
     let approval = json!({"apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleetApproval",
         "metadata": {"generateName": format!("{}-", args.name), "namespace": hub.namespace},

@@ -20,18 +20,30 @@ use crate::fleet::decision::{Decision, Input};
 use crate::fleet::member::{Change, Member, Write};
 use crate::fleet::template::Record;
 
-/// Performs the writes of `decision` about `input`; returns whether one failed, and is retried.
+/// Writes of a pass. During it, neither a pause nor another fleet is seen.
+const BATCH: usize = 256;
+
+/// What became of the writes of a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Whether one failed. It is tried again.
+    pub has_failed: bool,
+    /// Whether some are left for the next pass.
+    pub has_more: bool,
+}
+
+/// Performs the first writes of `decision` about `input`.
 pub async fn write_all(
     cx: &Context,
     observation: &Observation<'_>,
     input: &Input<'_, Contents<'_>>,
     decision: &Decision,
     state: &mut FleetState,
-) -> bool {
+) -> Written {
     let stage = |member: &Member| (member.cluster.clone(), input.stages.settings()[member.stage].name.clone());
     let stages: HashMap<_, _> = input.members.iter().map(stage).collect();
     let stages = &stages;
-    let writes = decision.writes.clone().into_iter().map(|write| async move {
+    let writes = decision.writes.iter().take(BATCH).cloned().map(|write| async move {
         let result = write_one(cx, observation, stages, &write).await;
         (write, result)
     });
@@ -40,7 +52,7 @@ pub async fn write_all(
     while let Some((write, result)) = results.next().await {
         has_failed |= record(state, &write, result);
     }
-    has_failed
+    Written { has_failed, has_more: decision.writes.len() > BATCH }
 }
 
 /// Keeps what became of `write`; returns whether it failed.

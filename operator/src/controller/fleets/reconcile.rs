@@ -181,7 +181,7 @@ async fn pass(
     if decision.mark_failed && !has_failed {
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
     }
-    let has_failures = apply::write_all(cx, &observation, &input, &decision, state).await;
+    let written = apply::write_all(cx, &observation, &input, &decision, state).await;
     let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
     let Removals { decision: removal, mut failed } =
@@ -210,7 +210,8 @@ async fn pass(
         refused.map_or(Next::AwaitChange, Next::After),
         if state.unpermitted.is_empty() { Next::AwaitChange } else { Next::After(state.answers.retry()) },
         if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
-        if has_failures { Next::After(RETRY) } else { Next::AwaitChange },
+        if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
+        if written.has_more { Next::After(Duration::ZERO) } else { Next::AwaitChange },
     ]))
 }
 

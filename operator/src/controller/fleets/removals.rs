@@ -64,7 +64,10 @@ pub async fn advance(
         now,
     };
     let decision = input.decide(is_approved);
-    let mut failed = mark(cx, children, &leaving, decision.since, left_at, state).await.err();
+    let leaves = |cluster: &ClusterProfileReference| {
+        leaving.contains_key(cluster) && !decision.protected.contains(cluster) && !counting.contains(cluster)
+    };
+    let mut failed = mark(cx, children, leaves, decision.since, left_at, state).await.err();
     if !decision.remove.is_empty() {
         let removed = remove(cx, fleet, status, children, &decision, state).await;
         failed = failed.or(removed.err());
@@ -93,12 +96,12 @@ fn leaving(
     clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect()
 }
 
-/// Records `since` in the resources of the clusters `leaving` that have no time yet. Removes the
-/// time from those that are back.
+/// Records `since` in the resources of the clusters that `leave` and have no time yet. Removes the
+/// time from those that are back, or that wait.
 async fn mark(
     cx: &Context,
     children: &Children,
-    leaving: &BTreeMap<ClusterProfileReference, Leaving>,
+    leave: impl Fn(&ClusterProfileReference) -> bool,
     since: Option<Timestamp>,
     left_at: impl Fn(&Knative) -> Option<Timestamp>,
     state: &mut FleetState,
@@ -106,7 +109,7 @@ async fn mark(
     let since = since.map(|since| since.to_string());
     let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
         let time = || left_at(resource).map_or(since.clone(), |time| Some(time.to_string()));
-        leaving.contains_key(cluster).then(time).flatten()
+        leave(cluster).then(time).flatten()
     };
     let mut differing = Vec::new();
     for (key, resource) in &children.own {

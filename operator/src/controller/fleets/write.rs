@@ -6,7 +6,9 @@ use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::label::{ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT, ON_DELETE, ORPHAN};
+use knative_operator_shared::label::{
+    ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT, FLEET_REVISION, ON_DELETE, ORPHAN,
+};
 use knative_operator_shared::rules::{self, is_protected};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -124,7 +126,7 @@ pub async fn orphan(client: &Client, resource: &Knative, is_last: bool) -> Resul
     let mut patch = json!({"metadata": {
         "resourceVersion": resource.meta().resource_version,
         "ownerReferences": owners.collect::<Vec<_>>(),
-        "labels": {FLEET: null},
+        "labels": {FLEET: null, FLEET_REVISION: null},
         "annotations": {ADOPT: "true", FLEET_LEFT_AT: null},
     }});
     if is_last {
