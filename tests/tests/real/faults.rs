@@ -93,15 +93,20 @@ async fn wait(hub: &Cluster) -> Result<(Option<i32>, String, Duration)> {
     Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned(), begun.elapsed()))
 }
 
+/// A hub on which the chart is installed, with an empty namespace for Knative.
+async fn hub(report: &mut Report) -> Result<Cluster> {
+    let hub = Cluster::real("faults", images::registry().await?).await?;
+    product::install(&hub, &product::values()).await?;
+    report.line("the chart is installed, its Pods are ready");
+    hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+    Ok(hub)
+}
+
 #[test]
 fn condition_names_the_cause_of_each_fault() {
     run(async {
         let mut report = Report::new();
-        let registry = images::registry().await?;
-        let hub = Cluster::real("faults", registry).await?;
-        product::install(&hub, &product::values()).await?;
-        report.line("the chart is installed, its Pods are ready");
-        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        let hub = hub(&mut report).await?;
         hub.kubectl(&["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=baseline"], "").await?;
         let healthy = product::serving(releases::best().serving);
         let (faulty, expected) = faulty(healthy.clone());
@@ -120,8 +125,22 @@ fn condition_names_the_cause_of_each_fault() {
         let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "0"}}});
         hub.kubectl(&["apply", "-f", "-"], &quota.to_string()).await?;
         hub.kubectl(&["delete", "pod", "-n", NAMESPACE, "-l", "app=activator"], "").await?;
-        tells(&mut report, &hub, &["exceeded quota: none"]).await?;
-        hub.kubectl(&["delete", "quota", "none", "-n", NAMESPACE], "").await?;
+        tells(&mut report, &hub, &["exceeded quota: none"]).await
+    });
+}
+
+#[test]
+fn condition_names_a_cause_once_and_wait_ends() {
+    run(async {
+        let mut report = Report::new();
+        let hub = hub(&mut report).await?;
+        let healthy = product::serving(releases::best().serving);
+        // Too little memory for Envoy.
+        let mut limited = healthy.clone();
+        limited["workloads"] = json!([{"name": "3scale-kourier-gateway", "resources": [
+            {"container": "kourier-gateway", "limits": {"memory": "24Mi"}, "requests": {"memory": "8Mi"}}]}]);
+        apply(&hub, &limited).await?;
+        tells(&mut report, &hub, &["OOMKilled"]).await?;
 
         // A registry that can't be reached, and a name that is no image: the same for all.
         let mut nowhere = healthy.clone();
@@ -133,13 +152,6 @@ fn condition_names_the_cause_of_each_fault() {
         tells(&mut report, &hub, &[r#"cannot pull image "registry.example/knative/queue-proxy:1.22""#]).await?;
         hub.reach_registry(true)?;
         let mut invalid = healthy;
-        // Too little memory for the autoscaler.
-        let mut limited = invalid.clone();
-        limited["workloads"] = json!([{"name": "autoscaler", "resources": [
-            {"container": "autoscaler", "limits": {"memory": "16Mi"}, "requests": {"memory": "8Mi"}}]}]);
-        apply(&hub, &limited).await?;
-        hub.kubectl(&["delete", "deployment", "autoscaler", "-n", NAMESPACE], "").await?;
-        tells(&mut report, &hub, &["OOMKilled"]).await?;
         invalid["registry"] = json!({"default": "registry.example/${NAME}:UPPER CASE"});
         apply(&hub, &invalid).await?;
         hub.kubectl(&["delete", "deployment", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;
