@@ -58,6 +58,8 @@ pub fn serving(version: &str) -> Value {
         "config": {
             "network": {"ingress-class": "kourier.ingress.networking.knative.dev"},
             "domain": {"example.com": ""},
+            // By default, a Knative Service keeps its last Pod for half a minute more.
+            "autoscaler": {"scale-to-zero-grace-period": "6s"},
             "deployment": {
                 "queue-sidecar-image": image("queue-proxy"),
                 "registries-skipping-tag-resolving": "registry.example",

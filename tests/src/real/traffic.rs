@@ -33,6 +33,13 @@ pub fn host(name: &str) -> String {
     format!("{name}.default.example.com")
 }
 
+/// Waits until the Knative Service `name` in the namespace `default` has no Pod that gets requests.
+pub async fn scaled_to_zero(cluster: &Cluster, name: &str) -> Result<()> {
+    let label = format!("serving.knative.dev/service={name}");
+    let wait = ["wait", "deployment", "-l", &label, "--for=jsonpath={.spec.replicas}=0", "--timeout=90s"];
+    cluster.kubectl(&wait, "").await.map(drop)
+}
+
 /// Requests `host` until it answers with 200; returns the body, the time, and the number of other
 /// answers.
 pub async fn until_answer(gateway: SocketAddr, host: &str, limit: Duration) -> Result<(String, Duration, u32)> {

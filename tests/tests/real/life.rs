@@ -96,8 +96,7 @@ async fn from_zero(report: &mut Report, cluster: &Cluster) -> Result<()> {
     let (body, time, failed) = traffic::until_answer(gateway, &host, ANSWER).await?;
     assert_eq!(body.trim(), "hello from hello");
     report.line(&format!("HTTP 200 through Kourier in {:.1} ms, after {failed} failed requests", millis(time)));
-    let gone = ["wait", "pod", "-l", "serving.knative.dev/service=hello", "--for=delete", "--timeout=150s"];
-    cluster.kubectl(&gone, "").await?;
+    traffic::scaled_to_zero(cluster, "hello").await?;
     report.line("the Knative Service is scaled to zero");
     let (body, time, failed) = traffic::until_answer(gateway, &host, ANSWER).await?;
     assert_eq!((body.trim(), failed), ("hello from hello", 0));

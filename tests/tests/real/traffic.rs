@@ -91,6 +91,8 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
         let spec = product::serving(releases::best().serving);
         let (floor_config, floor_pods) = {
             let floor = Cluster::real("floor", registry).await?;
+            // Its Pods take place on the node here, too.
+            product::install(&floor, &product::values()).await?;
             kubectl_apply(&floor, &rendered(&floor, &spec).await?).await?;
             let gateway = services(&floor).await?;
             report.line("with kubectl apply: two Knative Services are Ready");
@@ -169,6 +171,8 @@ fn requests_during_an_upgrade_by_a_minor_fail_no_more_than_with_kubectl_apply() 
         let (before, after) = (product::serving(earlier), product::serving(releases::best().serving));
         let floor = {
             let floor = Cluster::real("floor", registry).await?;
+            // Its Pods take place on the node here, too.
+            product::install(&floor, &product::values()).await?;
             kubectl_apply(&floor, &rendered(&floor, &before).await?).await?;
             let gateway = services(&floor).await?;
             report.line(&format!("with kubectl apply: {earlier} is installed"));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -28,8 +28,8 @@ const BATCH: usize = 256;
 pub struct Written {
     /// Whether one failed. It is tried again.
     pub has_failed: bool,
-    /// Whether some are left for the next pass.
-    pub has_more: bool,
+    /// Time until the next pass that writes more, if some are left.
+    pub wake: Option<Duration>,
 }
 
 /// Performs the first writes of `decision` about `input`.
@@ -43,7 +43,22 @@ pub async fn write_all(
     let stage = |member: &Member| (member.cluster.clone(), input.stages.settings()[member.stage].name.clone());
     let stages: HashMap<_, _> = input.members.iter().map(stage).collect();
     let stages = &stages;
-    let writes = decision.writes.iter().take(BATCH).cloned().map(|write| async move {
+    let (now, mut wake) = (Instant::now(), None);
+    let mut due = Vec::new();
+    for write in &decision.writes {
+        let key = (write.cluster.clone(), write.component);
+        let is_repair = matches!(write.change, Change::Repair { .. });
+        let wait = if is_repair { state.repairs.wait(&key, now) } else { Duration::ZERO };
+        if wait.is_zero() && due.len() < BATCH {
+            if is_repair {
+                state.repairs.note(&key, now);
+            }
+            due.push(write.clone());
+        } else {
+            wake = wake.into_iter().chain([wait]).min();
+        }
+    }
+    let writes = due.into_iter().map(|write| async move {
         let result = write_one(cx, observation, stages, &write).await;
         (write, result)
     });
@@ -52,7 +67,7 @@ pub async fn write_all(
     while let Some((write, result)) = results.next().await {
         has_failed |= record(state, &write, result);
     }
-    Written { has_failed, has_more: decision.writes.len() > BATCH }
+    Written { has_failed, wake }
 }
 
 /// Keeps what became of `write`; returns whether it failed.

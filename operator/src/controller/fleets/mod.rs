@@ -16,6 +16,7 @@ mod permitted;
 mod publish;
 mod reconcile;
 mod removals;
+mod repairs;
 mod revisions;
 mod state;
 mod store;

@@ -153,6 +153,7 @@ async fn pass(
     let members = members(&observation, all, (&update, current, generation), state);
     state.timers.retain(clusters.iter());
     state.observed.retain(|key, _| children.own.contains_key(key));
+    state.repairs.retain(|key| children.own.contains_key(key));
 
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
@@ -211,7 +212,7 @@ async fn pass(
         if state.unpermitted.is_empty() { Next::AwaitChange } else { Next::After(state.answers.retry()) },
         if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
         if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
-        if written.has_more { Next::After(Duration::ZERO) } else { Next::AwaitChange },
+        written.wake.map_or(Next::AwaitChange, Next::After),
     ]))
 }
 

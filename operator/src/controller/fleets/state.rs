@@ -10,6 +10,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFlee
 use super::contents;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
+use super::repairs::Repairs;
 use crate::fleet::member::Refused;
 use crate::fleet::progress::Progress;
 use crate::fleet::timer::Timers;
@@ -52,6 +53,8 @@ pub struct FleetState {
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
     /// Writes that the API server refused: revision and message, and when.
     pub refused: HashMap<ChildKey, ((String, String), Instant)>,
+    /// Repairs of resources that somebody else changed.
+    pub repairs: Repairs,
     /// Uid of the fleet: one that was created again has nothing of the former.
     uid: Option<String>,
     pub status: Option<KnativeFleetStatus>,

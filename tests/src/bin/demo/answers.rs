@@ -19,9 +19,7 @@ pub async fn from_zero(spoke: &Cluster) -> Result<String> {
     let annotations = json!({"autoscaling.knative.dev/window": "6s"});
     spoke.kubectl(&["apply", "-f", "-"], &traffic::service("hello", &annotations).to_string()).await?;
     ready(spoke, "ksvc/hello", "default").await?;
-    let scaled = ["--for=jsonpath={.spec.replicas}=0", "--timeout=90s"];
-    let wait = ["wait", "deployment", "-l", "serving.knative.dev/service=hello"];
-    spoke.kubectl(&[&wait[..], &scaled].concat(), "").await?;
+    traffic::scaled_to_zero(spoke, "hello").await?;
     let gateway = traffic::gateway(spoke).await?;
     let (body, time, failed) = traffic::until_answer(gateway, &traffic::host("hello"), ANSWER).await?;
     let others = if failed == 0 { String::new() } else { format!(" after {failed} other answers") };

@@ -77,13 +77,10 @@ impl Scene {
     /// The spec of a KnativeServing of `version` with Kourier. Real nodes pull its images from the
     /// registry of the demo, as in a network without internet.
     pub fn serving(&self, version: &str) -> Value {
-        if !self.real {
-            return json!({"version": version, "ingress": {"kourier": {"enabled": true}}});
+        if self.real {
+            return real::product::serving(version);
         }
-        let mut spec = real::product::serving(version);
-        // By default, a Knative Service keeps its last Pod for half a minute more.
-        spec["config"]["autoscaler"] = json!({"scale-to-zero-grace-period": "6s"});
-        spec
+        json!({"version": version, "ingress": {"kourier": {"enabled": true}}})
     }
 }
 
