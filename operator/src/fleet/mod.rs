@@ -5,7 +5,8 @@
 //!   in the revisions and in the status, so that a restart changes nothing.
 //! - [`member`] is the state of one cluster; [`progress`] is its progress toward a revision, by the
 //!   time that [`timer`] observed and the [`outcome`] that is recorded; [`walk`] has the steps
-//!   between minor versions; [`approval`] tells which approvals count.
+//!   between minor versions; [`gates`] is what is measured on it; [`approval`] tells which
+//!   approvals count.
 //! - [`removal`] decides which clusters lose their installation.
 //!
 //! All of it is pure.
@@ -24,6 +25,9 @@ mod deletions;
 mod exploration;
 #[cfg(test)]
 mod findings;
+#[cfg(test)]
+mod gate_cases;
+pub mod gates;
 pub mod gone;
 mod in_progress;
 #[cfg(test)]

@@ -12,6 +12,7 @@ use knative_operator_shared::time::truncate;
 
 use super::conditions::{State, condition, conditions};
 use super::decision::{Decision, Input};
+use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
 use super::member::{Contents, Member};
 use super::progress::{HUB_FAULT, Progress};
 use super::removal::Leavers;
@@ -56,7 +57,7 @@ pub fn status<C: Contents>(
         failed: failed.saturating_add(count(|progress| matches!(progress, Progress::Conflict(_)))),
         stage: in_progress,
         stages,
-        attention: attention(input, decision),
+        attention: attention(old, input, decision),
     };
     status.conditions = conditions(old, input, &status, decision, removal);
     status
@@ -166,12 +167,35 @@ fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision:
 
 /// What is known about a cluster that failed before the last change of the fleet.
 fn observed_again(member: &Member) -> String {
-    let state = member.not_ready().map_or_else(|| "it is Ready".to_owned(), |(_, message)| message);
+    let state = match (member.not_ready(), &member.gates) {
+        (Some((_, message)), _) => message,
+        (None, Gates::Pending(why) | Gates::Unknown(why)) => why.clone(),
+        (None, _) => "it is Ready".to_owned(),
+    };
     format!("it failed before the last change of the fleet, and is observed again: {state}")
 }
 
+/// The message about a cluster whose gates failed: after a restart, only the status `old` has it.
+fn gate_failure(old: &KnativeFleetStatus, member: &Member) -> String {
+    let same = |entry: &&ClusterAttention| entry.reason == GATE_FAILED && entry.cluster == member.cluster;
+    old.attention.iter().find(same).map_or_else(|| "a gate failed".to_owned(), |entry| entry.message.clone())
+}
+
+/// Order, reason and message of a cluster whose gates are measured.
+fn measured(member: &Member) -> Option<(u8, String, String)> {
+    match &member.gates {
+        Gates::Unknown(why) => Some((2, GATE_UNKNOWN.to_owned(), why.clone())),
+        Gates::Pending(why) => Some((6, GATE_PENDING.to_owned(), why.clone())),
+        Gates::Passed | Gates::Failed(_) => None,
+    }
+}
+
 /// The clusters that need attention: those that failed first.
-fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<ClusterAttention> {
+fn attention<C: Contents>(
+    old: &KnativeFleetStatus,
+    input: &Input<'_, C>,
+    decision: &Decision,
+) -> Vec<ClusterAttention> {
     let mut attention: Vec<(u8, ClusterAttention)> = Vec::new();
     for (member, progress) in input.members.iter().zip(&decision.progress) {
         if let Some((reason, message)) = rollback::failure(member, input) {
@@ -180,6 +204,9 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
             continue;
         }
         let (order, reason, message) = match progress {
+            Progress::Failed(reason, message) if reason == GATE_FAILED && message.is_empty() => {
+                (0, reason.clone(), gate_failure(old, member))
+            }
             Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
             Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
             Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
@@ -187,7 +214,10 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
             Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {
                 (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
                 (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
-                (None, None) => continue,
+                (None, None) => match measured(member).filter(|_| input.measures_gates(member, progress)) {
+                    Some(measured) => measured,
+                    None => continue,
+                },
             },
             Progress::Updated => match member.not_ready() {
                 Some((reason, message)) => (5, reason, message),
@@ -201,7 +231,7 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
     let reported: HashSet<_> = attention.iter().map(|(_, attention)| attention.cluster.clone()).collect();
     for (cluster, (reason, message)) in input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster)) {
         let message = clip(message, MAX_CLUSTER_MESSAGE);
-        attention.push((6, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
+        attention.push((7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
     }
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
@@ -253,6 +283,7 @@ mod tests {
             unavailable: None,
             hub_fault: None,
             elapsed: Elapsed::default(),
+            gates: Gates::Passed,
             refused: Some(Refused { revision: "r".to_owned(), message: "why ".repeat(2000), is_due: false }),
             children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
         };

@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 
 use super::contents;
+use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
 use crate::fleet::member::Refused;
@@ -71,6 +72,8 @@ pub struct FleetState {
     pub unpermitted: BTreeSet<ClusterProfileReference>,
     /// How long clusters have been in their state.
     pub timers: Timers,
+    /// Measurements of gates.
+    pub gates: Runs,
     /// Clusters that leave the fleet, and since when this process observes it.
     leaving: HashMap<ClusterProfileReference, Instant>,
 }
