@@ -75,6 +75,7 @@ impl World {
                 self.generation += 1;
                 self.failed.clear();
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+                self.observe_truth();
             }
             Action::Outage(index, outage) => {
                 self.members[index % count].unavailable = outage.then(|| "unreachable".to_owned());
@@ -127,6 +128,7 @@ impl World {
             Action::Pause(paused) => {
                 self.generation += 1;
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+                self.observe_truth();
                 self.paused = *paused;
             }
             Action::Crash(limit) => {

@@ -7,6 +7,7 @@ use super::decision::Decision;
 use super::gates::{GATE_FAILED, Gates};
 use super::member::{Change, Member};
 use super::model::World;
+use super::outcome::Outcome;
 use super::truth::DEADLINE;
 
 impl World {
@@ -115,6 +116,17 @@ impl World {
         self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 
+    /// Whether a gate failed, and was not measured again with success after a change of the fleet.
+    fn has_failed_gates(&self, index: usize) -> bool {
+        let mut outcomes = self.members[index].applied().filter_map(|applied| applied.outcome.as_ref());
+        outcomes.any(|outcome| match outcome {
+            Outcome::Failed { generation, reason } if reason == GATE_FAILED => {
+                *generation == self.generation || !self.truth[index].passed
+            }
+            _ => false,
+        })
+    }
+
     /// "If more than `maxFailures` clusters of a stage failed, the operator starts no further
     /// cluster."
     fn check_failures(&self, stage: usize) {
@@ -122,7 +134,7 @@ impl World {
             let truth = &self.truth[index];
             // A resource of an earlier update to the same revision may still be there.
             let has_update = truth.revision == self.update && member.is_touched(self.update, None, &self.contents);
-            let has_failed = truth.failed || member.applied().any(|applied| applied.failure() == Some(GATE_FAILED));
+            let has_failed = truth.failed || self.has_failed_gates(index);
             (failed + usize::from(has_update && has_failed), all + 1)
         });
         let limit = self.stages.settings()[stage].failures(all);

@@ -158,7 +158,7 @@ mod tests {
     fn last_words_are_those_of_the_container_that_failed() {
         let pod = |time: &str, code: i64, message: &str| -> Pod {
             let state = json!({"terminated": {"exitCode": code, "message": message}});
-            let pod = json!({"metadata": {"name": "p", "creationTimestamp": time}, "status": {"containerStatuses": [
+            let pod = json!({"metadata": {"name": "gate-load-1", "creationTimestamp": time}, "status": {"containerStatuses": [
                 {"name": "first", "state": {"terminated": {"exitCode": 0}}}, {"name": "second", "state": state}]}});
             serde_json::from_value(pod).unwrap()
         };
