@@ -1,6 +1,6 @@
 //! The HTTP client of one spoke: HTTP/2 if the server speaks it, one connection for watches and one
-//! for requests, pings, timeouts, credentials, and one retry after a 401. Requests to Services behind
-//! the API server have connections of their own, over HTTP/1.1, which are closed when idle.
+//! for requests, pings, timeouts, credentials, and one retry after a 401. Requests to Services
+//! behind the API server have connections of their own, over HTTP/1.1, which are closed when idle.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,8 +37,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of pings, and time limit of their response.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
-/// The same of a Service behind the API server, which is slow at its start. Who asks has a time limit
-/// of its own.
+/// The same of a Service behind the API server, which is slow at its start. The caller has a time
+/// limit of its own.
 const SERVICE_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Idle time after which the connection for requests is closed. The one for watches has no such
 /// limit: its watches would keep it open, and the next watch would need another connection.

@@ -23,8 +23,11 @@ impl World {
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
             let is_measured = is_ready && truth.soaked >= soak;
             let gates = self.gates.get(&index).cloned().unwrap_or_default();
-            truth.passed |= is_measured && gates == Gates::Passed;
-            truth.gate_failed |= is_measured && !truth.passed && matches!(gates, Gates::Failed(_));
+            match gates {
+                Gates::Passed if is_measured => truth.passed = Some(true),
+                Gates::Failed(_) if is_measured => truth.passed = truth.passed.or(Some(false)),
+                _ => {}
+            }
             // What nobody observes has not failed.
             truth.proven = truth.proven.or(truth.ready.filter(|_| truth.is_done(soak)));
             if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
@@ -33,7 +36,7 @@ impl World {
                 // Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
-                let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.passed;
+                let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.is_done(soak);
                 truth.failed &= !(may_recover && is_fine);
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
@@ -121,7 +124,7 @@ impl World {
         let mut outcomes = self.members[index].applied().filter_map(|applied| applied.outcome.as_ref());
         outcomes.any(|outcome| match outcome {
             Outcome::Failed { generation, reason } if reason == GATE_FAILED => {
-                *generation == self.generation || !self.truth[index].passed
+                *generation == self.generation || self.truth[index].passed != Some(true)
             }
             _ => false,
         })
@@ -142,8 +145,8 @@ impl World {
     }
 
     /// "No cluster of a stage is written before the clusters of the stage before soaked and passed
-    /// their gates, failed within `maxFailures`, or are deferred", and "a stage that has clusters is
-    /// complete when at least one of them is updated."
+    /// their gates, failed within `maxFailures`, or are deferred", and "a stage that has clusters
+    /// is complete when at least one of them is updated."
     fn check_stage_before(&self, stage: usize) {
         let soak = self.stages.settings()[stage].min_ready;
         let (mut proven, mut all) = (0, 0);
@@ -163,7 +166,7 @@ impl World {
                 continue;
             }
             let is_done = truth.proven.is_some() || truth.is_done(soak);
-            let is_settled = is_done || truth.failed || truth.gate_failed || !truth.was_ready;
+            let is_settled = is_done || truth.failed || truth.passed == Some(false) || !truth.was_ready;
             assert!(
                 is_settled,
                 "the next stage was begun before cluster {index} soaked and passed its gates: {truth:?}"

@@ -34,6 +34,7 @@ mod in_progress;
 mod invariants;
 #[cfg(test)]
 mod lost_clusters;
+mod measured;
 pub mod member;
 #[cfg(test)]
 mod missed_turns;

@@ -1,6 +1,7 @@
 //! The progress of a cluster toward a revision. A cluster has failed if it was Ready before the
 //! update, and is not after it: also if it is not reachable any more. What can't be observed
-//! because of a fault of the hub has neither succeeded nor failed, nor has what gates can't measure.
+//! because of a fault of the hub has neither succeeded nor failed, nor has what gates can't
+//! measure.
 
 use jiff::SignedDuration;
 use knative_operator_shared::fleet::stage::StageSettings;

@@ -145,8 +145,8 @@ pub struct Stage {
     /// earlier stage selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
-    /// Maximum number or percentage of clusters that are being updated at the same time, at least
-    /// 1. A cluster counts until it was Ready for `minReadySeconds` and its gates passed, or has
+    /// Maximum number (at least 1) or percentage of clusters that are being updated at the same
+    /// time. A cluster counts until it was Ready for `minReadySeconds` and its gates passed, or has
     /// failed. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<IntOrString>,

@@ -33,11 +33,11 @@ pub struct Gate {
     pub failure_limit: Option<i32>,
     /// Seconds between a measurement and the next one. Defaults to 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 86400))]
+    #[schemars(range(min = 1, max = 86_400))]
     pub interval_seconds: Option<i32>,
     /// Seconds that a measurement may take. Defaults to 30, and for a Job to 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 86400))]
+    #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: Option<i32>,
 }
 
@@ -67,7 +67,7 @@ pub struct HttpGate {
     /// Maximum time until the whole response is there, in milliseconds, with the way through the
     /// API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 86400000))]
+    #[schemars(range(min = 1, max = 86_400_000))]
     pub max_latency_milliseconds: Option<i32>,
 }
 
@@ -83,7 +83,7 @@ pub struct GateService {
     pub name: String,
     /// Number of the port, which speaks HTTP. Defaults to 80.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 65535))]
+    #[schemars(range(min = 1, max = 65_535))]
     pub port: Option<i32>,
 }
 

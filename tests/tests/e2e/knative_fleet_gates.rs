@@ -1,7 +1,7 @@
 //! Gates of a `KnativeFleet`: requests through the service proxy of a real API server, and Jobs
 //! with its Job controller.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use knative_operator_shared::api::KnativeFleetStatus;
 use knative_operator_shared::label::FLEET_GATE;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::FLEET;
-use knative_operator_tests::{Result, http, releases, wait};
+use knative_operator_tests::{Result, http, network, releases, wait};
 use kube::Api;
 use kube::api::ListParams;
 use rustix::process::Signal;
@@ -35,12 +35,8 @@ struct Site {
 }
 
 impl Site {
-    /// Endpoints can't be on the loopback network, so it listens on another address of the machine.
     async fn open() -> Result<Self> {
-        // Sends nothing: it finds the address of the route.
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect("192.0.2.254:9")?;
-        let listener = TcpListener::bind((socket.local_addr()?.ip(), 0)).await?;
+        let listener = TcpListener::bind((network::endpoint()?, 0)).await?;
         let (address, code) = (listener.local_addr()?, Arc::new(AtomicU16::new(200)));
         let heads = Arc::<Mutex<Vec<String>>>::default();
         let (answers, log) = (Arc::clone(&code), Arc::clone(&heads));

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 
 use super::http::{compare, exchange, get, request};
-use super::measure::within;
+use super::limits::within;
 use crate::fleet::gates::Answer;
 
 /// The Service that receives the events of all Brokers of the default class.

@@ -13,7 +13,8 @@ use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Api, Client, Resource};
 
 use super::job_manifest::{manifest, name};
-use super::measure::{Subject, permit};
+use super::limits::permit;
+use super::subject::Subject;
 use crate::fleet::gates::Answer;
 use crate::object::foreign_text::last_words;
 use crate::object::pod::{Pod, PodList, Terminated};

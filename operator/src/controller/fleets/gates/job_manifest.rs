@@ -8,7 +8,7 @@ use knative_operator_shared::label::{FLEET, FLEET_GATE};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::measure::Subject;
+use super::subject::Subject;
 use crate::fleet::template::label_value;
 
 /// Seconds for which a Job stays after its end: long enough for another replica to find it.

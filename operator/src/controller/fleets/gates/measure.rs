@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use knative_operator_shared::api::fleet::Gate;
-use knative_operator_shared::api::{ClusterProfileReference, Knative};
-use kube::Client;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::limits::{permit, within};
+use super::subject::Subject;
 use super::{event, http, job};
 use crate::controller::context::Context;
 use crate::controller::resolve::resolve_target;
@@ -19,29 +19,6 @@ use crate::fleet::gates::Answer;
 /// Time limits of a measurement, by default: of a request, and of a Job.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const JOB_TIMEOUT: Duration = Duration::from_secs(600);
-/// Time limit of the request that tells whether the API server of a cluster responds.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits the requests of measurements at the same time.
-static PERMITS: Semaphore = Semaphore::const_new(16);
-
-/// What a measurement is about.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// A resource for the cluster.
-    pub resource: Arc<Knative>,
-    /// Name of the fleet.
-    pub fleet: String,
-    /// Uid of the fleet.
-    pub fleet_uid: String,
-    /// The cluster.
-    pub cluster: ClusterProfileReference,
-    /// Digest of the update and the gates.
-    pub update: u64,
-    /// Number of the measurement among those after the update.
-    pub number: u32,
-    /// Environment variables for Jobs.
-    pub variables: Vec<(String, String)>,
-}
 
 /// A measurement in progress. Dropping it ends it.
 pub struct Measurement {
@@ -95,23 +72,5 @@ async fn measure(cx: &Context, subject: &Subject, gate: &Gate) -> Answer {
         }
         Gate { job: Some(job), .. } => job::measure(&client, subject, gate, job, given.unwrap_or(JOB_TIMEOUT)).await,
         _ => Answer::Unknown("the gate has neither http nor event nor job".to_owned()),
-    }
-}
-
-/// Permits a request.
-pub async fn permit() -> Option<SemaphorePermit<'static>> {
-    // Nothing closes it.
-    PERMITS.acquire().await.ok()
-}
-
-/// The answer of `measuring` within `timeout`. After it, a cluster whose API server responds has
-/// failed; about another one, nothing is known.
-pub async fn within(client: &Client, timeout: Duration, measuring: impl Future<Output = Answer>) -> Answer {
-    if let Ok(answer) = tokio::time::timeout(timeout, measuring).await {
-        return answer;
-    }
-    match tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await {
-        Ok(Ok(_)) => Answer::Failure(format!("no response within {} s", timeout.as_secs())),
-        _ => Answer::Unknown("the API server of the cluster does not respond".to_owned()),
     }
 }

@@ -6,7 +6,9 @@ mod event;
 mod http;
 mod job;
 mod job_manifest;
+mod limits;
 mod measure;
+mod subject;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +19,8 @@ use knative_operator_shared::api::fleet::{Gate, Rollout};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet};
 use serde_json::json;
 
-use self::measure::{Measurement, Subject};
+use self::measure::Measurement;
+use self::subject::Subject;
 use super::contents::Contents;
 use super::observe::Children;
 use crate::controller::context::Context;
