@@ -58,23 +58,31 @@ impl Site {
         Ok(Self { address, code, heads })
     }
 
-    /// The Service `site` in front of it.
+    /// The Service `site` in front of it, with a Pod that has its address: an API server sends
+    /// requests to Pods only.
     async fn serve(&self, spoke: &Cluster) -> Result<()> {
-        let port = self.address.port();
-        let ports = json!([{"port": 80, "targetPort": port, "protocol": "TCP"}]);
+        let (address, port) = (self.address.ip().to_string(), self.address.port());
         let meta = |labels: Value| json!({"name": "site", "namespace": ASKED, "labels": labels});
-        spoke
-            .put(&json!({"apiVersion": "v1", "kind": "Service", "metadata": meta(json!({})), "spec": {"ports": ports}}))
-            .await?;
+        let spec = json!({"nodeSelector": {"runs": "nowhere"}, "containers": [{"name": "site", "image": "registry.example/site"}]});
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta(json!({})), "spec": spec});
+        spoke.put(&pod).await?;
+        pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]});
+        spoke.merge_status(&pod).await?;
+        let of = json!({"kind": "Pod", "name": "site", "namespace": ASKED});
+        let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
+        let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta(labels),
+            "subsets": [{"addresses": [{"ip": address, "targetRef": of}], "ports": [{"port": port, "protocol": "TCP"}]}]});
+        spoke.put(&endpoints).await?;
         let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": meta(json!({"kubernetes.io/service-name": "site"})),
-            "endpoints": [{"addresses": [self.address.ip().to_string()], "conditions": {"ready": true}}],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "targetRef": of}],
             "ports": [{"name": "", "port": port, "protocol": "TCP"}]});
-        let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta(json!({
-            "endpointslice.kubernetes.io/skip-mirror": "true"})),
-            "subsets": [{"addresses": [{"ip": self.address.ip().to_string()}], "ports": [{"port": port, "protocol": "TCP"}]}]});
         spoke.put(&slice).await?;
-        spoke.put(&endpoints).await
+        // The last one, since the gate fails without endpoints.
+        let ports = json!([{"port": 80, "targetPort": port, "protocol": "TCP"}]);
+        spoke
+            .put(&json!({"apiVersion": "v1", "kind": "Service", "metadata": meta(json!({})), "spec": {"ports": ports}}))
+            .await
     }
 }
 
