@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::fleet::gates::Answer;
 use crate::fleet::transitions::{ENDS, RolloutEnd};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -42,6 +43,12 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MeasurementLabels {
+    gate_type: &'static str,
+    result: &'static str,
+}
+
 const STATES: [&str; 5] = ["updated", "updating", "pending", "deferred", "failed"];
 const CONDITIONS: [&str; 5] = ["Ready", "Progressing", "Paused", "RemovalPending", "RemovalBlocked"];
 
@@ -53,6 +60,7 @@ pub struct FleetMetrics {
     conditions: Family<ConditionLabels, Gauge>,
     rollouts: Family<OutcomeLabels, Counter>,
     durations: Histogram,
+    measurements: Family<MeasurementLabels, Counter>,
     /// Current labels of stages.
     current: Arc<Mutex<BTreeSet<StageLabels>>>,
 }
@@ -66,6 +74,7 @@ impl Default for FleetMetrics {
             rollouts: Family::default(),
             // 10 s to 45 hours
             durations: Histogram::new(exponential_buckets(10.0, 4.0, 8)),
+            measurements: Family::default(),
             current: Arc::default(),
         }
     }
@@ -91,6 +100,11 @@ impl FleetMetrics {
             "Duration of complete rollouts",
             Unit::Seconds,
             self.durations.clone(),
+        );
+        registry.register(
+            "fleet_gate_measurements",
+            "Measurements of gates, by type: http, event, job; and by result: success, failure, unknown",
+            self.measurements.clone(),
         );
         // Exported from the start, since an alert on increase needs a zero.
         for end in ENDS {
@@ -129,6 +143,11 @@ impl FleetMetrics {
         if end == RolloutEnd::Complete {
             self.durations.observe(duration.as_secs_f64());
         }
+    }
+
+    /// Counts a measurement of a gate.
+    pub fn measured(&self, gate_type: &'static str, answer: &Answer) {
+        self.measurements.get_or_create(&MeasurementLabels { gate_type, result: answer.as_str() }).inc();
     }
 
     /// Removes the series of a fleet.

@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 use crate::api::{KnativeFleet, KnativeFleetApproval};
 use crate::crd::normalize;
 
-/// Fields with content that the definition does not know: templates, and patches of them.
-const OPAQUE: [&str; 6] = [
+/// Fields with content that the definition does not know: templates, and patches of some.
+const OPAQUE: [&str; 7] = [
     "/properties/serving/properties/spec",
     "/properties/eventing/properties/spec",
     "/properties/overrides/items/properties/serving",
     "/properties/overrides/items/properties/eventing",
     "/properties/overrides/items/properties/serving/properties/spec",
     "/properties/overrides/items/properties/eventing/properties/spec",
+    "/properties/rollout/properties/stages/items/properties/gates/items/properties/job/properties/spec",
 ];
 
 /// The definitions, as JSON.

@@ -121,6 +121,8 @@ pub const FLEET_ANNOTATIONS: [&str; 7] =
     [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_STAGE, FLEET_LEFT_AT];
 /// The labels of a resource of a fleet that name its fleet, its cluster and its revision.
 pub const FLEET_LABELS: [&str; 3] = [FLEET, FLEET_CLUSTER, FLEET_REVISION];
+/// Label of a Job: the gate of a fleet that it measures.
+pub const FLEET_GATE: &str = "operator.knative.dev/fleet-gate";
 /// Annotation of a revision of a fleet: generation of the fleet in which its rollout failed.
 pub const FLEET_FAILED: &str = "operator.knative.dev/fleet-failed-generation";
 /// ConfigMap in the operator's namespace with the catalog of releases, for the webhook.

@@ -2,6 +2,7 @@
 //! of the machine matters there, and nothing there reaches the machine's network or is reachable.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::Path;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
@@ -9,6 +10,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
 
+/// An address of the network for tests that is no loopback address, for RFC 5737: API servers
+/// accept no loopback addresses as endpoints.
+const ENDPOINT: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// Where `ip netns` keeps names.
 const NAMES: &str = "/run/netns";
 
@@ -27,6 +31,7 @@ pub fn isolate() -> io::Result<()> {
         other => other?,
     }
     raise_loopback()?;
+    add_address(ENDPOINT)?;
     // The webhook's Service has port 443.
     let _ = std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
     if is_root {
@@ -54,20 +59,57 @@ fn hide_names() -> io::Result<()> {
     Ok(mount("tmpfs", Path::new(NAMES), "tmpfs", MountFlags::empty(), None)?)
 }
 
-/// Sets the loopback device up, by a netlink request, since iproute2 may be missing.
+/// An address of this machine that can be an endpoint of a Service: outside of a network for tests,
+/// that of the route to others.
+pub fn endpoint() -> io::Result<IpAddr> {
+    if UdpSocket::bind((ENDPOINT, 0)).is_ok() {
+        return Ok(ENDPOINT.into());
+    }
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // Sends nothing.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 254), 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// The loopback device, the first one of a network.
+const LOOPBACK: u32 = 1;
+
+/// Sets the loopback device up.
 fn raise_loopback() -> io::Result<()> {
     const NEW_LINK: u16 = 16;
-    const REQUEST_ACK: u16 = 1 | 4;
     const UP: u32 = 1;
-    let mut request = Vec::with_capacity(32);
-    request.extend_from_slice(&32u32.to_ne_bytes());
-    request.extend_from_slice(&NEW_LINK.to_ne_bytes());
-    request.extend_from_slice(&REQUEST_ACK.to_ne_bytes());
+    let mut message = vec![0; 4]; // family, type
+    message.extend_from_slice(&LOOPBACK.to_ne_bytes());
+    message.extend_from_slice(&UP.to_ne_bytes()); // flags
+    message.extend_from_slice(&UP.to_ne_bytes()); // which of the flags to change
+    netlink(NEW_LINK, &message)
+}
+
+/// Adds `address` to the loopback device.
+fn add_address(address: Ipv4Addr) -> io::Result<()> {
+    const NEW_ADDRESS: u16 = 20;
+    const ATTRIBUTES: [u16; 2] = [1, 2]; // address and local address
+    let mut message = vec![2, 32, 0, 0]; // family IPv4, length of the prefix, flags, scope
+    message.extend_from_slice(&LOOPBACK.to_ne_bytes());
+    for attribute in ATTRIBUTES {
+        message.extend_from_slice(&8u16.to_ne_bytes());
+        message.extend_from_slice(&attribute.to_ne_bytes());
+        message.extend_from_slice(&address.octets());
+    }
+    netlink(NEW_ADDRESS, &message)
+}
+
+/// Sends a netlink request of type `kind` with `message`, since iproute2 may be missing.
+fn netlink(kind: u16, message: &[u8]) -> io::Result<()> {
+    const HEADER: usize = 16;
+    const REQUEST_ACK_CREATE: u16 = 1 | 4 | 0x400;
+    let length = u32::try_from(HEADER + message.len()).map_err(io::Error::other)?;
+    let mut request = Vec::with_capacity(HEADER + message.len());
+    request.extend_from_slice(&length.to_ne_bytes());
+    request.extend_from_slice(&kind.to_ne_bytes());
+    request.extend_from_slice(&REQUEST_ACK_CREATE.to_ne_bytes());
     request.extend_from_slice(&[0; 8]); // sequence, port
-    request.extend_from_slice(&[0; 4]); // family, type
-    request.extend_from_slice(&1u32.to_ne_bytes()); // the first device of a network is its loopback
-    request.extend_from_slice(&UP.to_ne_bytes()); // flags
-    request.extend_from_slice(&UP.to_ne_bytes()); // which of the flags to change
+    request.extend_from_slice(message);
     // The protocol 0 is NETLINK_ROUTE.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &request, SendFlags::empty())?;

@@ -1,5 +1,6 @@
 //! The HTTP client of one spoke: HTTP/2 if the server speaks it, one connection for watches and one
-//! for requests, pings, timeouts, credentials, and one retry after a 401.
+//! for requests, pings, timeouts, credentials, and one retry after a 401. Requests to Services
+//! behind the API server have connections of their own, over HTTP/1.1, which are closed when idle.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,9 +37,17 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of pings, and time limit of their response.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same of a Service behind the API server, which is slow at its start. The caller has a time
+/// limit of its own.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Idle time after which the connection for requests is closed. The one for watches has no such
 /// limit: its watches would keep it open, and the next watch would need another connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Extension of a request to a Service behind the API server (its proxy). It is sent over HTTP/1.1:
+/// the API server passes its header `Host` on, which in HTTP/2 is the host of the API server.
+#[derive(Clone, Copy, Debug)]
+pub struct ToService;
 
 type Http = HttpClient<SpokeConnector, GatedBody>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -57,6 +66,7 @@ pub struct SpokeService {
 struct ConnectionPools {
     requests: Http,
     watches: Http,
+    services: Http,
     http2: bool,
     /// The client certificate of the connections, in PEM.
     certificate: Option<String>,
@@ -139,8 +149,12 @@ impl SpokeService {
         // Here, since the credential may have taken long. The connection may, too: it asks for the
         // body when it can send it.
         self.fence.check(&request)?;
-        let http = if watch { &pools.watches } else { &pools.requests };
-        tokio::time::timeout(RESPONSE_TIMEOUT, http.request(request))
+        let (http, limit) = match parts.extensions.get::<ToService>() {
+            Some(ToService) => (&pools.services, SERVICE_TIMEOUT),
+            None if watch => (&pools.watches, RESPONSE_TIMEOUT),
+            None => (&pools.requests, RESPONSE_TIMEOUT),
+        };
+        tokio::time::timeout(limit, http.request(request))
             .await
             .map_err(|_| TransportError::TimedOut)?
             .map_err(Into::into)
@@ -205,7 +219,7 @@ impl tower::Service<Request<Body>> for SpokeService {
 
 fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<ConnectionPools, Unresolved> {
     let (config, name) = tls::config(access, cached.credential.identity.as_ref())?;
-    let http = |idle: Option<Duration>| {
+    let http = |idle: Option<Duration>, http2: bool| {
         HttpClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -218,7 +232,9 @@ fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<Conn
             .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), http2))
     };
     let certificate = cached.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
-    Ok(ConnectionPools { requests: http(Some(IDLE_TIMEOUT)), watches: http(None), http2, certificate })
+    let (requests, watches) = (http(Some(IDLE_TIMEOUT), http2), http(None, http2));
+    let services = http(Some(IDLE_TIMEOUT), false);
+    Ok(ConnectionPools { requests, watches, services, http2, certificate })
 }
 
 /// Appends `path` to the URL of `server`, which may have a path itself.

@@ -27,6 +27,9 @@ pub struct SpokeRoleArgs {
     /// old version and the new one.
     #[arg(long, value_name = "VERSION", value_delimiter = ',')]
     versions: Vec<String>,
+    /// Whether to permit gates of fleets: requests to all Services, and Jobs in all namespaces.
+    #[arg(long)]
+    gates: bool,
     #[command(flatten)]
     releases: ReleaseArgs,
 }
@@ -49,7 +52,7 @@ async fn print_role(args: &SpokeRoleArgs) -> Result<CommandOutput, String> {
             covered.push(Covered { resource: resource.clone(), version, plan });
         }
     }
-    let role = cluster_role(&covered)?;
+    let role = cluster_role(&covered, args.gates)?;
     warnings.extend(role.warnings);
     Ok(CommandOutput { text: yaml::write(&role.object)?, warnings, is_data: true })
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use jiff::SignedDuration;
 
 use super::absence::Gone;
+use super::gates::Gates;
 use super::member::HubFault;
 use super::model::World;
 use super::timer::Timers;
@@ -24,6 +25,8 @@ pub enum Action {
     HubFault(usize, bool),
     /// A revision can't be installed on a cluster, or can.
     Break(usize, bool),
+    /// The gates of a cluster pass, fail, or can't be measured.
+    Gate(usize, Gates),
     /// A resource is not Ready for a moment, such as when a node is drained.
     Blip(usize),
     /// Somebody changes a resource.
@@ -72,6 +75,7 @@ impl World {
                 self.generation += 1;
                 self.failed.clear();
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+                self.observe_truth();
             }
             Action::Outage(index, outage) => {
                 self.members[index % count].unavailable = outage.then(|| "unreachable".to_owned());
@@ -87,6 +91,10 @@ impl World {
                 self.not_ready(index % count);
             }
             Action::Break(index, false) => drop(self.broken.remove(&(index % count))),
+            Action::Gate(index, gates) => {
+                self.gates.insert(index % count, gates.clone());
+                self.observe_truth();
+            }
             Action::Blip(index) => self.not_ready(index % count),
             Action::Drift(index) => {
                 let children = self.members[index % count].children.iter_mut();
@@ -120,6 +128,7 @@ impl World {
             Action::Pause(paused) => {
                 self.generation += 1;
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+                self.observe_truth();
                 self.paused = *paused;
             }
             Action::Crash(limit) => {

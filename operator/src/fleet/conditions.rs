@@ -72,7 +72,7 @@ fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> Sta
 }
 
 /// What the stage of `report` waits for, if it waits for clusters.
-fn wait(report: &StageReport) -> Option<String> {
+pub fn wait(report: &StageReport) -> Option<String> {
     let later = "later stages wait until a cluster of this stage is updated";
     match report {
         report if report.is_lost => Some(format!(

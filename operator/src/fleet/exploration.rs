@@ -9,11 +9,12 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
+use super::gates::Gates;
 use super::model::World;
 use super::truth::DEADLINE;
 
 /// States of each fleet.
-const LIMIT: usize = 3000;
+const LIMIT: usize = 2750;
 
 /// All that a decision can depend on, without times that make no difference any more.
 fn fingerprint(world: &World) -> String {
@@ -31,11 +32,12 @@ fn fingerprint(world: &World) -> String {
             .collect();
         let elapsed = (capped(member.elapsed.total), capped(member.elapsed.in_phase));
         format!(
-            "{children:?} {} {:?} {:?} {elapsed:?} {}",
+            "{children:?} {} {:?} {:?} {elapsed:?} {} {:?}",
             member.stage,
             member.unavailable,
             member.hub_fault,
-            world.broken.contains(&index)
+            world.broken.contains(&index),
+            member.gates
         )
     });
     let members: Vec<_> = members.collect();
@@ -49,8 +51,13 @@ fn fingerprint(world: &World) -> String {
 
 /// A rollout that does nothing says what it waits for, or is complete.
 fn check_waiting(world: &World) {
-    let decision = world.decide();
-    if !decision.writes.is_empty() || decision.wake.is_some() || decision.is_complete || decision.mark_failed {
+    let (decision, measured) = world.decide_with_measured();
+    if !decision.writes.is_empty()
+        || decision.wake.is_some()
+        || decision.is_complete
+        || decision.mark_failed
+        || !measured.is_empty()
+    {
         return;
     }
     let is_explained = decision.stages.iter().find(|stage| stage.state != StageState::Complete).is_none_or(|stage| {
@@ -108,6 +115,9 @@ fn actions(clusters: usize) -> Vec<Action> {
     }
     actions.extend([Action::Leave(0, true), Action::Leave(0, false), Action::Restage(0, 1), Action::Restage(0, 0)]);
     actions.extend([Action::Vanish(1, true), Action::Vanish(1, false)]);
+    for gates in [Gates::Failed(String::new()), Gates::Unknown(String::new()), Gates::Passed] {
+        actions.push(Action::Gate(0, gates));
+    }
     actions.push(Action::HubFault(0, true));
     actions.push(Action::HubFault(0, false));
     actions

@@ -4,6 +4,7 @@
 use jiff::SignedDuration;
 
 use super::decision::{Decision, Input};
+use super::gates::Gates;
 use super::member::{Contents, Member, Write};
 use super::outcome::Outcome;
 use super::progress::Progress;
@@ -100,11 +101,13 @@ impl<C: Contents> Input<'_, C> {
     }
 
     /// Whether `member` has failed, and is Ready since the rollout is complete. During the rollout,
-    /// a failure stays one.
+    /// a failure stays one, and one of its gates until they are measured again.
     fn has_recovered(&self, member: &Member, decision: &Decision) -> bool {
         let (stage, report) = (&self.stages.settings()[member.stage], &decision.stages[member.stage]);
         let is_stopped = report.failed > stage.failures(report.clusters);
         let is_ready = matches!(member.phase(self.update, self.contents), Phase::Ready(_));
-        !self.is_rolling_out() && !is_stopped && is_ready && member.elapsed.in_phase >= stage.min_ready
+        let may_recover = !self.is_rolling_out() && !is_stopped && !member.has_failed_gates(self.generation);
+        let is_ready = is_ready && member.gates == Gates::Passed;
+        may_recover && is_ready && member.elapsed.in_phase >= stage.min_ready
     }
 }

@@ -4,8 +4,10 @@
 use jiff::SignedDuration;
 
 use super::decision::Decision;
+use super::gates::{GATE_FAILED, Gates};
 use super::member::{Change, Member};
 use super::model::World;
+use super::outcome::Outcome;
 use super::truth::DEADLINE;
 
 impl World {
@@ -19,19 +21,27 @@ impl World {
             truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
             truth.in_flight = truth.in_flight.filter(|_| !is_ready);
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
+            let is_measured = is_ready && truth.soaked >= soak;
+            let gates = self.gates.get(&index).cloned().unwrap_or_default();
+            match gates {
+                Gates::Passed if is_measured => truth.passed = Some(true),
+                Gates::Failed(_) if is_measured => truth.passed = truth.passed.or(Some(false)),
+                _ => {}
+            }
             // What nobody observes has not failed.
-            truth.proven = truth.proven.or(truth.ready.filter(|_| truth.soaked >= soak));
+            truth.proven = truth.proven.or(truth.ready.filter(|_| truth.is_done(soak)));
             if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
                 truth.not_ready = None;
                 // After the rollout, and after a change of the fleet, it has recovered when it was
                 // Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
-                truth.failed &= !(may_recover && truth.ready.is_some_and(|since| now - since >= soak));
+                let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.is_done(soak);
+                truth.failed &= !(may_recover && is_fine);
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
                 let is_late = now - since >= SignedDuration::from_secs(DEADLINE);
-                truth.failed |= is_late && truth.was_ready && truth.soaked < soak;
+                truth.failed |= is_late && truth.was_ready && !truth.is_done(soak);
             }
         }
     }
@@ -98,7 +108,7 @@ impl World {
     fn of_stage(&self, stage: usize) -> impl Iterator<Item = (usize, &Member)> {
         let has_succeeded = move |index: usize| {
             let truth = &self.truth[index];
-            truth.soaked >= self.stages.settings()[stage].min_ready && !truth.failed
+            truth.is_done(self.stages.settings()[stage].min_ready) && !truth.failed
         };
         // A resource of an earlier update to the same revision may still be there.
         let is_written = |index: usize| {
@@ -109,6 +119,17 @@ impl World {
         self.members.iter().enumerate().filter(move |(index, _)| counts(*index) && self.stage(*index) == stage)
     }
 
+    /// Whether a gate failed, and was not measured again with success after a change of the fleet.
+    fn has_failed_gates(&self, index: usize) -> bool {
+        let mut outcomes = self.members[index].applied().filter_map(|applied| applied.outcome.as_ref());
+        outcomes.any(|outcome| match outcome {
+            Outcome::Failed { generation, reason } if reason == GATE_FAILED => {
+                *generation == self.generation || self.truth[index].passed != Some(true)
+            }
+            _ => false,
+        })
+    }
+
     /// "If more than `maxFailures` clusters of a stage failed, the operator starts no further
     /// cluster."
     fn check_failures(&self, stage: usize) {
@@ -116,14 +137,16 @@ impl World {
             let truth = &self.truth[index];
             // A resource of an earlier update to the same revision may still be there.
             let has_update = truth.revision == self.update && member.is_touched(self.update, None, &self.contents);
-            (failed + usize::from(has_update && truth.failed), all + 1)
+            let has_failed = truth.failed || self.has_failed_gates(index);
+            (failed + usize::from(has_update && has_failed), all + 1)
         });
         let limit = self.stages.settings()[stage].failures(all);
         assert!(failed <= limit, "a cluster was begun after {failed} clusters of stage {stage} failed");
     }
 
-    /// "No cluster of a stage is written before the stage before has soaked", and "a stage that has
-    /// clusters is complete when at least one of them is updated."
+    /// "No cluster of a stage is written before the clusters of the stage before soaked and passed
+    /// their gates, failed within `maxFailures`, or are deferred", and "a stage that has clusters
+    /// is complete when at least one of them is updated."
     fn check_stage_before(&self, stage: usize) {
         let soak = self.stages.settings()[stage].min_ready;
         let (mut proven, mut all) = (0, 0);
@@ -142,9 +165,13 @@ impl World {
                 proven += usize::from(member.has(self.update, &self.contents));
                 continue;
             }
-            let is_settled = truth.proven.is_some() || truth.soaked >= soak || truth.failed || !truth.was_ready;
-            assert!(is_settled, "the next stage was begun before cluster {index} soaked: {truth:?}");
-            proven += usize::from(truth.proven.is_some() || truth.soaked >= soak);
+            let is_done = truth.proven.is_some() || truth.is_done(soak);
+            let is_settled = is_done || truth.failed || truth.passed == Some(false) || !truth.was_ready;
+            assert!(
+                is_settled,
+                "the next stage was begun before cluster {index} soaked and passed its gates: {truth:?}"
+            );
+            proven += usize::from(is_done);
         }
         let name = &self.stages.settings()[stage].name;
         // A revision that was rolled out completely is proven.

@@ -7,6 +7,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
+use super::gates::Gates;
 use super::outcome::Outcome;
 use super::timer::{Elapsed, Phase};
 use super::walk;
@@ -28,6 +29,8 @@ pub struct Member {
     pub elapsed: Elapsed,
     /// Why the API server refused a write for a revision.
     pub refused: Option<Refused>,
+    /// What its gates say about the update.
+    pub gates: Gates,
     /// Its resources, one for each component that any revision in use has.
     pub children: Vec<Child>,
 }

@@ -5,7 +5,8 @@
 //!   in the revisions and in the status, so that a restart changes nothing.
 //! - [`member`] is the state of one cluster; [`progress`] is its progress toward a revision, by the
 //!   time that [`timer`] observed and the [`outcome`] that is recorded; [`walk`] has the steps
-//!   between minor versions; [`approval`] tells which approvals count.
+//!   between minor versions; [`gates`] is what is measured on it; [`approval`] tells which
+//!   approvals count.
 //! - [`removal`] decides which clusters lose their installation.
 //!
 //! All of it is pure.
@@ -24,12 +25,16 @@ mod deletions;
 mod exploration;
 #[cfg(test)]
 mod findings;
+#[cfg(test)]
+mod gate_cases;
+pub mod gates;
 pub mod gone;
 mod in_progress;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]
 mod lost_clusters;
+mod measured;
 pub mod member;
 #[cfg(test)]
 mod missed_turns;
@@ -46,6 +51,7 @@ mod resumed;
 pub mod revision;
 mod rollback;
 mod rollout;
+mod stages;
 pub mod status;
 pub mod template;
 pub mod timer;

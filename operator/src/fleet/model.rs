@@ -14,6 +14,7 @@ use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
 use super::decision::{Decision, Input};
+use super::gates::Gates;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
 use super::template::content_with;
 use super::timer::{Elapsed, Timers};
@@ -61,6 +62,8 @@ pub struct World {
     pub members: Vec<Member>,
     pub truth: Vec<Truth>,
     pub broken: BTreeSet<usize>,
+    /// What the gates of clusters say, if they are measured and don't pass.
+    pub gates: BTreeMap<usize, Gates>,
     /// Clusters where finalizers hold deletions.
     pub hanging: BTreeSet<usize>,
     pub contents: Revisions,
@@ -98,6 +101,7 @@ impl World {
                 min_ready_seconds: Some(*min_ready),
                 progress_deadline_seconds: i32::try_from(DEADLINE).ok(),
                 approval: approval.then_some(ApprovalPolicy::Required),
+                gates: Vec::new(),
             };
         let rollout = Rollout { stages: stages.iter().enumerate().map(stage).collect(), ..Rollout::default() };
         let versions = ["1.20.3", "1.21.3", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec();
@@ -106,6 +110,7 @@ impl World {
             members: Vec::new(),
             truth: Vec::new(),
             broken: BTreeSet::new(),
+            gates: BTreeMap::new(),
             hanging: BTreeSet::new(),
             contents: Revisions { versions, relabeled: BTreeSet::new() },
             current: None,
@@ -136,6 +141,7 @@ impl World {
             hub_fault: None,
             elapsed: Elapsed::default(),
             refused: None,
+            gates: Gates::Passed,
             children: Component::ALL.map(child).to_vec(),
         });
     }
@@ -146,6 +152,7 @@ impl World {
         let current = self.current.as_deref();
         for (index, member) in members.iter_mut().enumerate() {
             member.gone = self.gone.get(&index).copied();
+            member.gates = self.gates.get(&index).cloned().unwrap_or_default();
             if member.gone == Some(Gone::Vanished) {
                 // So are its labels.
                 member.stage = self.stages.settings().len() - 1;
@@ -165,9 +172,15 @@ impl World {
 
     /// The next decision.
     pub fn decide(&self) -> Decision {
-        Input {
+        self.decide_with_measured().0
+    }
+
+    /// The next decision, and the clusters whose gates are measured.
+    pub fn decide_with_measured(&self) -> (Decision, Vec<ClusterProfileReference>) {
+        let members = self.observed();
+        let input = Input {
             stages: &self.stages,
-            members: &self.observed(),
+            members: &members,
             had_clusters: &self.had_clusters,
             uncounted: &BTreeMap::new(),
             current: self.current.as_deref(),
@@ -179,8 +192,12 @@ impl World {
             approvals: &self.approvals,
             contents: &self.contents,
             now: self.now(),
-        }
-        .decide()
+        };
+        let decision = input.decide();
+        let all = members.iter().zip(&decision.progress);
+        let measured = all.filter(|(member, progress)| input.measures_gates(member, progress));
+        let measured = measured.map(|(member, _)| member.cluster.clone()).collect();
+        (decision, measured)
     }
 
     /// The time by the clock of the replica.
@@ -233,8 +250,9 @@ impl World {
 
     /// Applies the decision: all its writes, or the first ones.
     pub fn advance(&mut self, limit: usize) -> usize {
-        let decision = self.decide();
+        let (decision, measured) = self.decide_with_measured();
         self.check(&decision);
+        measured.iter().for_each(|cluster| self.timers.borrow_mut().suspend(cluster, self.elapsed));
         let stages = self.stages.settings().iter().zip(&decision.stages);
         let unfinished = stages.filter(|(_, r)| r.state != StageState::Complete && (r.clusters > 0 || r.is_lost));
         self.had_clusters = unfinished.map(|(settings, _)| settings.name.clone()).collect();

@@ -1,10 +1,12 @@
 //! The progress of a cluster toward a revision. A cluster has failed if it was Ready before the
 //! update, and is not after it: also if it is not reachable any more. What can't be observed
-//! because of a fault of the hub has neither succeeded nor failed.
+//! because of a fault of the hub has neither succeeded nor failed, nor has what gates can't
+//! measure.
 
 use jiff::SignedDuration;
 use knative_operator_shared::fleet::stage::StageSettings;
 
+use super::gates::{GATE_FAILED, Gates};
 use super::member::{Applied, Child, Contents, HubFault, Member};
 use super::outcome::Outcome;
 use super::timer::Phase;
@@ -156,7 +158,10 @@ impl Member {
         match self.outcome(target) {
             Outcome::Succeeded if has_all => Progress::Updated,
             Outcome::Failed { reason, .. } => {
-                let (_, message) = self.not_ready().unwrap_or_default();
+                let message = match &self.gates {
+                    Gates::Failed(why) if reason == GATE_FAILED => why.clone(),
+                    _ => self.not_ready().map(|(_, message)| message).unwrap_or_default(),
+                };
                 Progress::Failed(reason, message)
             }
             Outcome::Progressing { was_ready: false } => self.observed(target, false, refused),
@@ -170,7 +175,7 @@ impl Member {
         let end = (deadline + soak) * MAX_ATTEMPTS - self.elapsed.total;
         let left = match self.phase(target.revision, target.contents) {
             Phase::Unknown => return Progress::Updating(None),
-            Phase::Ready(_) if self.elapsed.in_phase >= soak => return Progress::Updated,
+            Phase::Ready(_) if self.elapsed.in_phase >= soak => return self.measured(was_ready),
             // It ends, even if the soak is longer than what is left.
             Phase::Ready(_) => return Progress::Updating(Some(soak - self.elapsed.in_phase)),
             Phase::NotReady => (deadline - self.elapsed.in_phase).min(end),
@@ -193,6 +198,17 @@ impl Member {
             return Progress::Failed(reason, message);
         }
         Progress::Deferred(format!("it was not Ready before the update, and is not after it: {reason}: {message}"))
+    }
+
+    /// The progress of an update of which only the gates are left.
+    fn measured(&self, was_ready: bool) -> Progress {
+        match &self.gates {
+            Gates::Passed => Progress::Updated,
+            // No deadline ends it: what can't be measured has not failed.
+            Gates::Pending(_) | Gates::Unknown(_) => Progress::Updating(None),
+            Gates::Failed(why) if was_ready => Progress::Failed(GATE_FAILED.to_owned(), why.clone()),
+            Gates::Failed(why) => Progress::Deferred(format!("it was not Ready before the update, and {why}")),
+        }
     }
 
     /// Whether a refused write of this member is tried again now.

@@ -8,6 +8,7 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
 use super::adversary::Action;
+use super::gates::Gates;
 use super::model::World;
 use super::progress::Progress;
 
@@ -20,6 +21,8 @@ fn action() -> impl Strategy<Value = Action> {
         2 => (index(), any::<bool>()).prop_map(|(index, outage)| Action::Outage(index, outage)),
         1 => (index(), any::<bool>()).prop_map(|(index, fault)| Action::HubFault(index, fault)),
         2 => (index(), any::<bool>()).prop_map(|(index, broken)| Action::Break(index, broken)),
+        2 => (index(), select(vec![Gates::Passed, Gates::Unknown(String::new()), Gates::Failed(String::new())]))
+            .prop_map(|(index, gates)| Action::Gate(index, gates)),
         1 => index().prop_map(Action::Blip),
         1 => index().prop_map(Action::Drift),
         1 => index().prop_map(Action::Relabel),
@@ -54,6 +57,7 @@ proptest! {
         world.act(&Action::Pause(true));
         world.act(&Action::Pause(false));
         world.broken.clear();
+        world.gates.clear();
         for index in 0..world.members.len() {
             world.act(&Action::Leave(index, false));
             world.act(&Action::Outage(index, false));

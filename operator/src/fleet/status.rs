@@ -3,19 +3,17 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use knative_operator_shared::api::fleet::{
-    ClusterAttention, KnativeFleetStatus, RemovalStatus, StageState, StageStatus,
-};
-use knative_operator_shared::fleet::stage::{REST, StageSettings};
+use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, RemovalStatus, StageState};
 use knative_operator_shared::text::clip;
-use knative_operator_shared::time::truncate;
 
 use super::conditions::{State, condition, conditions};
 use super::decision::{Decision, Input};
+use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
 use super::member::{Contents, Member};
 use super::progress::{HUB_FAULT, Progress};
 use super::removal::Leavers;
 use super::rollback;
+use super::stages::stages;
 
 /// Maximum number of clusters that need attention in the status.
 const MAX_ATTENTION: usize = 20;
@@ -56,7 +54,7 @@ pub fn status<C: Contents>(
         failed: failed.saturating_add(count(|progress| matches!(progress, Progress::Conflict(_)))),
         stage: in_progress,
         stages,
-        attention: attention(input, decision),
+        attention: attention(old, input, decision),
     };
     status.conditions = conditions(old, input, &status, decision, removal);
     status
@@ -145,47 +143,42 @@ fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, 
     }
 }
 
-fn number(count: usize) -> i32 {
+/// `count` as a field of the status.
+pub fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision: &Decision) -> Vec<StageStatus> {
-    let is_same = old.update_revision.as_deref() == Some(input.update);
-    let stages = input.stages.settings().iter().zip(&decision.stages);
-    // The last stage is for clusters that no other selects: without clusters, it is not shown.
-    let shown = stages.filter(|(settings, report)| report.clusters > 0 || report.is_lost || settings.name != REST);
-    let stage = |(settings, report): (&StageSettings, &super::decision::StageReport)| {
-        let before = old.stages.iter().find(|stage| is_same && stage.name == settings.name);
-        // Nothing begins before there are clusters.
-        let is_new = before.is_none_or(|stage| stage.started_at.is_none());
-        let is_empty = report.clusters == 0 && is_new && input.is_rolling_out();
-        let started = !is_empty && !matches!(report.state, StageState::Pending | StageState::AwaitingApproval);
-        let at = |before: Option<&String>, is: bool| {
-            is.then(|| before.cloned().unwrap_or_else(|| truncate(input.now).to_string()))
-        };
-        StageStatus {
-            name: settings.name.clone(),
-            state: report.state,
-            clusters: number(report.clusters),
-            updated: number(report.updated),
-            updating: number(report.updating),
-            failed: number(report.failed),
-            deferred: number(report.deferred),
-            started_at: at(before.and_then(|stage| stage.started_at.as_ref()), started),
-            finished_at: at(before.and_then(|stage| stage.finished_at.as_ref()), report.state == StageState::Complete),
-        }
-    };
-    shown.map(stage).collect()
 }
 
 /// What is known about a cluster that failed before the last change of the fleet.
 fn observed_again(member: &Member) -> String {
-    let state = member.not_ready().map_or_else(|| "it is Ready".to_owned(), |(_, message)| message);
+    let state = match (member.not_ready(), &member.gates) {
+        (Some((_, message)), _) => message,
+        (None, Gates::Pending(why) | Gates::Unknown(why)) => why.clone(),
+        (None, _) => "it is Ready".to_owned(),
+    };
     format!("it failed before the last change of the fleet, and is observed again: {state}")
 }
 
+/// The message about a cluster whose gates failed: after a restart, only the status `old` has it.
+fn gate_failure(old: &KnativeFleetStatus, member: &Member) -> String {
+    let same = |entry: &&ClusterAttention| entry.reason == GATE_FAILED && entry.cluster == member.cluster;
+    old.attention.iter().find(same).map_or_else(|| "a gate failed".to_owned(), |entry| entry.message.clone())
+}
+
+/// Order, reason and message of a cluster whose gates are measured.
+fn measured(member: &Member) -> Option<(u8, String, String)> {
+    match &member.gates {
+        Gates::Unknown(why) => Some((2, GATE_UNKNOWN.to_owned(), why.clone())),
+        Gates::Pending(why) => Some((6, GATE_PENDING.to_owned(), why.clone())),
+        Gates::Passed | Gates::Failed(_) => None,
+    }
+}
+
 /// The clusters that need attention: those that failed first.
-fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<ClusterAttention> {
+fn attention<C: Contents>(
+    old: &KnativeFleetStatus,
+    input: &Input<'_, C>,
+    decision: &Decision,
+) -> Vec<ClusterAttention> {
     let mut attention: Vec<(u8, ClusterAttention)> = Vec::new();
     for (member, progress) in input.members.iter().zip(&decision.progress) {
         if let Some((reason, message)) = rollback::failure(member, input) {
@@ -194,6 +187,9 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
             continue;
         }
         let (order, reason, message) = match progress {
+            Progress::Failed(reason, message) if reason == GATE_FAILED && message.is_empty() => {
+                (0, reason.clone(), gate_failure(old, member))
+            }
             Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
             Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
             Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
@@ -201,7 +197,10 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
             Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {
                 (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
                 (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
-                (None, None) => continue,
+                (None, None) => match measured(member).filter(|_| input.measures_gates(member, progress)) {
+                    Some(measured) => measured,
+                    None => continue,
+                },
             },
             Progress::Updated => match member.not_ready() {
                 Some((reason, message)) => (5, reason, message),
@@ -215,7 +214,7 @@ fn attention<C: Contents>(input: &Input<'_, C>, decision: &Decision) -> Vec<Clus
     let reported: HashSet<_> = attention.iter().map(|(_, attention)| attention.cluster.clone()).collect();
     for (cluster, (reason, message)) in input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster)) {
         let message = clip(message, MAX_CLUSTER_MESSAGE);
-        attention.push((6, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
+        attention.push((7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
     }
     attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
     attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
@@ -267,6 +266,7 @@ mod tests {
             unavailable: None,
             hub_fault: None,
             elapsed: Elapsed::default(),
+            gates: Gates::Passed,
             refused: Some(Refused { revision: "r".to_owned(), message: "why ".repeat(2000), is_due: false }),
             children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
         };

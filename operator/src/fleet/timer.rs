@@ -60,6 +60,13 @@ impl Timers {
         Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
     }
 
+    /// Lets no time pass for the end of the update of `cluster`, whose gates are measured.
+    pub fn suspend(&mut self, cluster: &ClusterProfileReference, now: SignedDuration) {
+        if let Some(timer) = self.0.get_mut(cluster) {
+            timer.started = now;
+        }
+    }
+
     /// Forgets others than `clusters`.
     pub fn retain<'c>(&mut self, clusters: impl Iterator<Item = &'c ClusterProfileReference>) {
         let clusters: HashSet<_> = clusters.collect();
@@ -97,6 +104,9 @@ mod tests {
             let elapsed = timers.observe(&cluster, update, phase.clone(), seconds(now));
             assert_eq!((elapsed.total, elapsed.in_phase), (seconds(total), seconds(in_phase)), "{phase:?} at {now}");
         }
+        timers.suspend(&cluster, seconds(930));
+        let elapsed = timers.observe(&cluster, 2, Phase::NotReady, seconds(940));
+        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(10), seconds(20)));
         timers.retain(std::iter::empty());
         assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
     }

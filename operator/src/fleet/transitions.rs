@@ -2,7 +2,9 @@
 
 use jiff::Timestamp;
 use knative_operator_shared::api::Condition;
-use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
+use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, StageState};
+
+use super::gates::{GATE_FAILED, GATE_UNKNOWN};
 
 /// Reasons that need attention.
 const WARNINGS: [&str; 12] = [
@@ -126,6 +128,7 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
             events.push(Transition { is_warning, reason, note: condition.message.clone().unwrap_or_default() });
         }
     }
+    events.extend([GATE_FAILED, GATE_UNKNOWN].into_iter().filter_map(|reason| gates(reason, old, new)));
     // Two conditions may have the same reason.
     let mut unique: Vec<Transition> = Vec::new();
     for event in events {
@@ -134,6 +137,19 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
         }
     }
     unique
+}
+
+/// The event about clusters that need attention because of their gates, for this `reason`, in `new`
+/// and not in `old`.
+fn gates(reason: &str, old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<Transition> {
+    let same = |entry: &ClusterAttention, other: &ClusterAttention| {
+        (&entry.cluster, &entry.reason) == (&other.cluster, &other.reason)
+    };
+    let is_new = |entry: &&ClusterAttention| !old.attention.iter().any(|other| same(entry, other));
+    let all = new.attention.iter().filter(|entry| entry.reason == reason).filter(is_new);
+    let notes: Vec<String> = all.map(|entry| format!("{}: {}", entry.cluster, entry.message)).collect();
+    let event = Transition { is_warning: true, reason: reason.to_owned(), note: notes.join("; ") };
+    (!notes.is_empty()).then_some(event)
 }
 
 #[cfg(test)]
@@ -170,6 +186,26 @@ mod tests {
         assert_eq!(reasons(&started, &ready), [event("StageComplete", false), event("Ready", false)]);
         let again = status("r-2", "Progressing", &[("Progressing", "RollingOut")]);
         assert_eq!(reasons(&ready, &again), [event("RolloutStarted", false), event("StageStarted", false)]);
+    }
+
+    #[test]
+    fn gate_that_fails_is_one_event_and_not_one_for_each_measurement() {
+        let with = |entries: &[(&str, &str, &str)]| -> KnativeFleetStatus {
+            let entry = |(name, reason, message): &(&str, &str, &str)| json!({"cluster": {"name": name, "namespace": "n"}, "reason": reason, "message": message});
+            let attention: Vec<_> = entries.iter().map(entry).collect();
+            serde_json::from_value(json!({"attention": attention})).unwrap()
+        };
+        let (pending, unknown) = (with(&[("a", "GatePending", "m")]), with(&[("a", "GateUnknown", "1")]));
+        let failed = with(&[("a", "GateFailed", "HTTP 500"), ("b", "GateFailed", "HTTP 501"), ("c", "NotReady", "x")]);
+        let notes = |old: &KnativeFleetStatus, new: &KnativeFleetStatus| {
+            transitions(old, new)
+                .into_iter()
+                .map(|event| format!("{} {}", event.reason, event.note))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(notes(&pending, &unknown), ["GateUnknown n/a: 1"]);
+        assert!(notes(&unknown, &with(&[("a", "GateUnknown", "2")])).is_empty() && notes(&failed, &failed).is_empty());
+        assert_eq!(notes(&unknown, &failed), ["GateFailed n/a: HTTP 500; n/b: HTTP 501"]);
     }
 
     #[test]

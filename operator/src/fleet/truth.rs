@@ -28,6 +28,8 @@ pub struct Truth {
     pub soaked: SignedDuration,
     /// Since when it was Ready, if for the soak of the stage that it was in then.
     pub proven: Option<SignedDuration>,
+    /// Whether its gates passed since the update, if they were measured.
+    pub passed: Option<bool>,
     /// Whether the update made it fail.
     pub failed: bool,
     /// Time of the last write, if it was Ready before an update that another content replaced
@@ -60,18 +62,25 @@ impl Truth {
             self.was_ready = is_ready || before;
             (self.revision, self.soaked) = (revision.clone(), SignedDuration::ZERO);
             (self.failed, self.is_forgiven, self.proven) = (false, false, None);
+            self.passed = None;
         }
         // After the end of the update, a component that is back is another one.
-        let has_ended = self.soaked >= soak || self.is_forgiven;
+        let has_ended = self.is_done(soak) || self.is_forgiven;
         self.was_ready &= is_ready || !has_ended || self.written.is_none_or(|written| written == now);
         if !matches!(change, Change::Delete) {
             (self.written, self.ready, self.not_ready, self.in_flight) = (Some(now), None, Some(now), Some(now));
         }
     }
 
+    /// Whether it was Ready for `soak` since the update, and its gates passed.
+    pub fn is_done(&self, soak: SignedDuration) -> bool {
+        self.soaked >= soak && self.passed == Some(true)
+    }
+
     /// Whether an update is in progress, before which it was Ready.
     fn is_unfinished(&self, soak: SignedDuration) -> bool {
-        self.was_ready && !self.failed && !self.is_forgiven && self.soaked < soak && self.written.is_some()
+        let has_failed = self.failed || self.passed == Some(false);
+        self.was_ready && !has_failed && !self.is_forgiven && !self.is_done(soak) && self.written.is_some()
     }
 
     /// Another process observes the cluster: times start from zero.
@@ -84,15 +93,15 @@ impl Truth {
         if self.is_unfinished(soak) {
             self.was_ready_before = self.written;
         }
-        (self.failed, self.was_ready) = (false, false);
+        (self.failed, self.passed, self.was_ready) = (false, self.passed.filter(|passed| *passed), false);
         self.revision.clear();
     }
 
     /// A person changed the fleet: what failed is observed again, and counts until it is Ready for
     /// as long as an update.
     pub fn forgive(&mut self, now: SignedDuration) {
-        if self.failed || self.is_forgiven {
-            self.is_forgiven = true;
+        if self.failed || self.passed == Some(false) || self.is_forgiven {
+            (self.is_forgiven, self.passed) = (true, self.passed.filter(|passed| *passed));
             self.restart(now);
         }
     }

@@ -68,6 +68,14 @@ pub fn add(permissions: &mut Permissions, resource: &Knative, plan: &Plan) -> Ve
     warnings
 }
 
+/// Adds what the gates of fleets need: requests to Services through the API server, and Jobs.
+pub fn add_gates(permissions: &mut Permissions) {
+    permissions.add("", "services/proxy", &["get", "create"]);
+    permissions.add("batch", "jobs", &["get", "create"]);
+    // The last words of a Job.
+    permissions.add("", "pods", &["list"]);
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -36,15 +36,18 @@ pub struct SpokeRole {
     pub warnings: Vec<String>,
 }
 
-/// The ClusterRole that suffices to install, repair, upgrade and remove all of `covered`. The error
-/// names an object that can't be read.
-pub fn cluster_role(covered: &[Covered]) -> Result<SpokeRole, String> {
+/// The ClusterRole that suffices to install, repair, upgrade and remove all of `covered`, and with
+/// `gates` to measure the gates of fleets. The error names an object that can't be read.
+pub fn cluster_role(covered: &[Covered], gates: bool) -> Result<SpokeRole, String> {
     let (mut permissions, mut grants, mut warnings) = (Permissions::default(), Grants::default(), BTreeSet::new());
     for Covered { resource, plan, .. } in covered {
         warnings.extend(requests::add(&mut permissions, resource, plan));
         grants.add(plan, &mut permissions)?;
     }
     grants.add_exceptions(&mut permissions);
+    if gates {
+        requests::add_gates(&mut permissions);
+    }
     let object = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -121,7 +124,7 @@ mod tests {
     /// The role for these objects of a KnativeServing.
     fn role_of(objects: &[Value]) -> Value {
         let rendered = Rendered::new(objects.iter().map(CompactObject::new).collect());
-        cluster_role(&[covered(resource(Component::Serving), "1.0.0", rendered)]).unwrap().object
+        cluster_role(&[covered(resource(Component::Serving), "1.0.0", rendered)], false).unwrap().object
     }
 
     fn role(kind: &str, name: &str, rules: &Value) -> Value {
@@ -143,7 +146,7 @@ mod tests {
             released(Component::Serving, "1.1.0"),
             released(Component::Eventing, "1.1.0"),
         ];
-        let printed = cluster_role(&all).unwrap();
+        let printed = cluster_role(&all, false).unwrap();
         assert_eq!(printed.warnings, Vec::<String>::new());
         let (rules, mut permissions) = (rules_of(&printed.object), Permissions::default());
         rules.iter().for_each(|rule| permissions.add_rule(rule));
@@ -164,7 +167,8 @@ mod tests {
 
     #[test]
     fn escalate_is_limited_to_aggregated_roles() {
-        let printed = cluster_role(&[released(Component::Serving, "1.1.0"), released(Component::Eventing, "1.1.0")]);
+        let printed =
+            cluster_role(&[released(Component::Serving, "1.1.0"), released(Component::Eventing, "1.1.0")], false);
         let object = printed.unwrap().object;
         let rules = rules_of(&object);
         let escalating = with_verb(&rules, "escalate");
@@ -224,7 +228,7 @@ mod tests {
     #[test]
     fn unreadable_rules_are_an_error() {
         let rendered = Rendered::new(vec![CompactObject::new(&role("ClusterRole", "odd", &json!("none")))]);
-        let error = cluster_role(&[covered(resource(Component::Serving), "1.0.0", rendered)]).unwrap_err();
+        let error = cluster_role(&[covered(resource(Component::Serving), "1.0.0", rendered)], false).unwrap_err();
         assert!(error.starts_with("ClusterRole n/odd: cannot read its rules: "), "{error}");
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Component;
+pub use super::fleet_gate::{EventGate, Gate, GateBroker, GateService, HttpGate, JobGate};
 pub use super::fleet_status::{
     ClusterAttention, KnativeFleetStatus, RecentRemoval, RemovalStatus, StageState, StageStatus,
 };
@@ -144,8 +145,9 @@ pub struct Stage {
     /// earlier stage selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
-    /// Maximum number or percentage of clusters that are being updated at the same time, at least
-    /// 1. A cluster counts until it was Ready for `minReadySeconds`, or has failed. Defaults to 1.
+    /// Maximum number (at least 1) or percentage of clusters that are being updated at the same
+    /// time. A cluster counts until it was Ready for `minReadySeconds` and its gates passed, or has
+    /// failed. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrent: Option<IntOrString>,
     /// Maximum number or percentage of clusters that may fail before the rollout stops. Defaults to
@@ -162,6 +164,11 @@ pub struct Stage {
     /// `Required`: the stage waits for a KnativeFleetApproval. By default, it doesn't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
+    /// What is measured on a cluster that was Ready for `minReadySeconds`, one gate after another,
+    /// at most 16. It counts as updated when all passed, and has failed when one failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub gates: Vec<Gate>,
 }
 
 /// Whether a stage waits for an approval.

@@ -106,6 +106,13 @@ pub struct StageStatus {
     pub failed: i32,
     /// Number of clusters that were not healthy when it was their turn.
     pub deferred: i32,
+    /// What it waits for; absent if it is complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// When the first of its clusters that are being updated has been Ready for `minReadySeconds`,
+    /// or has failed, if nothing changes before (RFC 3339; rounded up to a minute).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
     /// Time of its start (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,

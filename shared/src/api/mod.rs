@@ -6,6 +6,7 @@ pub mod common;
 mod component;
 mod eventing;
 pub mod fleet;
+pub mod fleet_gate;
 pub mod fleet_status;
 mod ingress;
 mod patch;

@@ -2,9 +2,9 @@
 
 use super::rule::Rule;
 use super::{
-    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, fleet_clusters, fleet_spec,
-    fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse, patches, pod, probes, protected,
-    quantity, reference, registry, target, version, workloads,
+    availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, fleet_clusters, fleet_gate,
+    fleet_spec, fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse, patches, pod,
+    probes, protected, quantity, reference, registry, target, version, workloads,
 };
 
 /// All rules, by subject.
@@ -77,6 +77,7 @@ pub static ALL: &[&Rule] = &[
     &fleet_template::TEMPLATE,
     &fleet_spec::STAGE,
     &fleet_spec::LIMIT,
+    &fleet_gate::GATE,
     &fleet_clusters::NONE,
     &fleet_clusters::EMPTY_STAGE,
     &fleet_clusters::STEPS,
@@ -97,11 +98,12 @@ pub static REQUIRED_TO_RENDER: [&Rule; 6] = [
 ];
 
 /// Rules that a fleet must follow to be rolled out.
-pub static REQUIRED_OF_FLEETS: [&Rule; 6] = [
+pub static REQUIRED_OF_FLEETS: [&Rule; 7] = [
     &parse::READABLE,
     &fleet_spec::PLACEMENT,
     &fleet_spec::SELECTOR,
     &fleet_template::TEMPLATE,
     &fleet_spec::STAGE,
     &fleet_spec::LIMIT,
+    &fleet_gate::GATE,
 ];

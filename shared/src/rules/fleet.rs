@@ -7,7 +7,7 @@ use super::context::{FleetContext, RuleContext};
 use super::parse::{drop_nulls, parse_with_path};
 use super::rule::{Example, Rule, Severity, Violation};
 use super::validate::remove_existing;
-use super::{fleet_clusters, fleet_spec, fleet_template, protected};
+use super::{fleet_clusters, fleet_gate, fleet_spec, fleet_template, protected};
 use crate::api::{Knative, KnativeFleet};
 use crate::label::{FIELD_MANAGER, FLEET_FIELD_MANAGER};
 
@@ -44,6 +44,7 @@ pub fn parse_fleet(object: &Value) -> Result<KnativeFleet, Violation> {
 pub fn validate_fleet(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<Violation> {
     let mut violations = Vec::new();
     fleet_spec::check(&fleet.spec, &mut violations);
+    fleet_gate::check(&fleet.spec, &mut violations);
     fleet_template::check(fleet, context, &mut violations);
     fleet_clusters::check(fleet, context, &mut violations);
     violations

@@ -13,6 +13,7 @@ mod deprecated;
 mod eventing;
 mod fleet;
 mod fleet_clusters;
+mod fleet_gate;
 mod fleet_spec;
 mod fleet_template;
 mod ingress;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use rustix::process::Signal;
 use serde_json::json;
 
 use super::Cluster;
@@ -168,13 +167,17 @@ impl Cluster {
         })
     }
 
-    /// Kills kubelet and containerd of its real node, which start again, and waits until it is
-    /// ready.
-    pub async fn restart_node(&self) -> Result<()> {
+    /// Kills kubelet and containerd of its real node, starts them again, and waits until it is
+    /// ready. Its containers go on.
+    pub async fn restart_node(&mut self) -> Result<()> {
         for program in ["kubelet", "containerd"] {
-            self.components.get(program).ok_or("no real node")?.signal(Signal::KILL)?;
+            drop(self.components.remove(program).ok_or("no real node")?);
         }
-        self.node_ready(Timestamp::now()).await
+        let since = Timestamp::now();
+        for program in ["containerd", "kubelet"] {
+            self.run(program, &self.worker(program)?)?;
+        }
+        self.node_ready(since).await
     }
 
     /// Waits until containerd listens: the kubelet does not wait for it.

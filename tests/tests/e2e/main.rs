@@ -33,6 +33,7 @@ mod hostile;
 mod knative_fleet;
 mod knative_fleet_clusters;
 mod knative_fleet_crash;
+mod knative_fleet_gates;
 mod knative_fleet_guide;
 mod knative_fleet_removal;
 mod lifecycle;

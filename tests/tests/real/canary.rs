@@ -18,7 +18,7 @@ const DEADLINE: i32 = 45;
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// What `knative-operator fleet status` prints.
-async fn status(hub: &Cluster) -> Result<String> {
+pub async fn status(hub: &Cluster) -> Result<String> {
     let mut command = Command::new(tools::binary("knative-operator")?);
     command.args(["fleet", "status", "prod", "-n", NAMESPACE, "--kubeconfig"]).arg(hub.kubeconfig());
     let output = command.output().await?;

@@ -11,6 +11,7 @@ mod canary;
 mod compare;
 mod eventing;
 mod faults;
+mod gates;
 mod life;
 mod support;
 mod traffic;

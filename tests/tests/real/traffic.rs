@@ -103,7 +103,7 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
             let change = kubectl_apply(&floor, &objects);
             (config, during(&mut report, gateway, "kubectl apply: all Pods of Knative are replaced", change).await?)
         };
-        let hub = Cluster::real("traffic", registry).await?;
+        let mut hub = Cluster::real("traffic", registry).await?;
         product::install(&hub, &product::values()).await?;
         hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
         apply(&hub, &spec).await?;

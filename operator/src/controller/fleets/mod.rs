@@ -3,13 +3,14 @@
 //! supervisor's watches.
 //!
 //! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`], [`duplicates`],
-//! [`permitted`]), decides ([`crate::fleet::decision`]), writes ([`apply`]), and publishes the
-//! status ([`publish`]).
+//! [`permitted`]), decides ([`crate::fleet::decision`]), writes ([`apply`]), measures ([`gates`]),
+//! and publishes the status ([`publish`]).
 
 mod apply;
 mod clusters;
 mod contents;
 mod duplicates;
+mod gates;
 mod leave;
 mod observe;
 mod permitted;

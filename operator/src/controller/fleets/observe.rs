@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::contents::Contents;
 use crate::fleet::child;
+use crate::fleet::gates::Gates;
 use crate::fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
 use crate::fleet::template::{Record, child_name, content_with, manifest};
 use crate::fleet::timer::Elapsed;
@@ -156,6 +157,7 @@ impl Observation<'_> {
             hub_fault: own().find_map(|child| child::hub_fault(child)),
             elapsed: Elapsed::default(),
             refused: self.refused.get(cluster).cloned(),
+            gates: Gates::Passed,
             children: self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect(),
         }
     }

@@ -1,6 +1,7 @@
 //! One pass over a fleet: observe, decide, write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use super::clusters::{Unpermitted, claims, clusters};
 use super::contents::Contents;
 use super::duplicates::{Shared, shared};
+use super::gates::{self, Measuring, StageGates};
 use super::observe::{Children, Observation, lost_child};
 use super::publish::publish;
 use super::removals::{self, Installed, Removals};
@@ -36,7 +38,7 @@ use crate::fleet::timer::Elapsed;
 
 /// Performs one pass. `unpermitted`: clusters that other fleets select, and may not have.
 pub async fn reconcile(
-    cx: &Context,
+    cx: &Arc<Context>,
     store: &Store,
     stored: &StoredFleet,
     unpermitted: &Unpermitted,
@@ -62,7 +64,7 @@ pub async fn reconcile(
 }
 
 async fn pass(
-    cx: &Context,
+    cx: &Arc<Context>,
     store: &Store,
     stored: &StoredFleet,
     of_others: &Unpermitted,
@@ -72,6 +74,7 @@ async fn pass(
     let (meta, started) = (&fleet.metadata, Instant::now());
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     state.keep_only(fleet);
+    state.gates.collect(&cx.metrics.fleets);
     let resources = cx.registry.all();
     let mut children = Children::of(fleet, resources.clone());
     state.merge_written(&mut children, &resources);
@@ -150,10 +153,9 @@ async fn pass(
     let generation = meta.generation.unwrap_or_default();
     let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster)).map(|cluster| (cluster, None));
     let all = counted.chain(unselected.gone().map(|(cluster, gone)| (cluster, Some(gone))));
-    let members = members(&observation, all, (&update, current, generation), state);
-    state.timers.retain(clusters.iter());
-    state.observed.retain(|key, _| children.own.contains_key(key));
-    state.repairs.retain(|key| children.own.contains_key(key));
+    let stage_gates = gates::of_stages(&fleet.spec.rollout);
+    let members = members(&observation, all, (&update, current, generation), &stage_gates, state);
+    state.forget_others(&clusters, &children);
 
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
@@ -182,6 +184,9 @@ async fn pass(
     if decision.mark_failed && !has_failed {
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
     }
+    let measuring = Measuring { fleet, children: &children, stages: &stage_gates, input: &input, decision: &decision };
+    let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
+    measured.iter().for_each(|cluster| state.timers.suspend(cluster, uptime()));
     let written = apply::write_all(cx, &observation, &input, &decision, state).await;
     let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
     let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
@@ -208,6 +213,7 @@ async fn pass(
     Ok(soonest([
         published,
         wake.map_or(Next::AwaitChange, Next::After),
+        next_gate.map_or(Next::AwaitChange, Next::After),
         refused.map_or(Next::AwaitChange, Next::After),
         if state.unpermitted.is_empty() { Next::AwaitChange } else { Next::After(state.answers.retry()) },
         if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
@@ -222,6 +228,7 @@ fn members<'c>(
     observation: &Observation<'_>,
     all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
     (update, current, generation): (&str, Option<&str>, i64),
+    gates: &[Arc<StageGates>],
     state: &mut FleetState,
 ) -> Vec<Member> {
     let contents = observation.contents;
@@ -231,6 +238,7 @@ fn members<'c>(
         member.keep_stage(observation.stages, update, current, contents);
         if gone.is_none() {
             member.elapsed = observe(&member, (update, current, generation), contents, state);
+            member.gates = state.gates.state(&member, gates.get(member.stage), generation);
         }
         members.extend(member.counts(update, current, contents).then_some(member));
     }

@@ -12,7 +12,7 @@ const FIRST: Duration = Duration::from_secs(5);
 /// Maximum delay.
 const LONGEST: Duration = Duration::from_secs(600);
 /// Time after which a repair is the first one again.
-const FORGET: Duration = Duration::from_hours(1);
+const FORGET: Duration = Duration::from_secs(3600);
 
 /// The repairs of the resources of a fleet: when the last one was, and how many there were.
 #[derive(Default)]

@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 
 use super::contents;
+use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
 use super::repairs::Repairs;
@@ -74,6 +75,8 @@ pub struct FleetState {
     pub unpermitted: BTreeSet<ClusterProfileReference>,
     /// How long clusters have been in their state.
     pub timers: Timers,
+    /// Measurements of gates.
+    pub gates: Runs,
     /// Clusters that leave the fleet, and since when this process observes it.
     leaving: HashMap<ClusterProfileReference, Instant>,
 }
@@ -103,6 +106,13 @@ impl FleetState {
         let waiting: HashSet<&ClusterProfileReference> =
             progress.filter(|(_, progress)| is_waiting(progress)).map(|(cluster, _)| cluster).collect();
         self.refused.retain(|(cluster, _), _| waiting.contains(cluster));
+    }
+
+    /// Forgets others than `clusters` and `children`.
+    pub fn forget_others(&mut self, clusters: &[ClusterProfileReference], children: &Children) {
+        self.timers.retain(clusters.iter());
+        self.observed.retain(|key, _| children.own.contains_key(key));
+        self.repairs.retain(|key| children.own.contains_key(key));
     }
 
     /// Time between a change and the next pass.

@@ -7,6 +7,9 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -18,6 +21,18 @@ func main() {
 	if answer == "" {
 		answer = "hello"
 	}
+	code := http.StatusOK
+	if number, err := strconv.Atoi(os.Getenv("CODE")); err == nil {
+		code = number
+	}
+	// The last events.
+	var lock sync.Mutex
+	var events []string
+	http.HandleFunc("/events", func(response http.ResponseWriter, _ *http.Request) {
+		lock.Lock()
+		defer lock.Unlock()
+		fmt.Fprintln(response, strings.Join(events, "\n"))
+	})
 	http.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
 		// A request may ask for work, so that autoscaling has something to do.
 		if work, err := time.ParseDuration(request.URL.Query().Get("work")); err == nil {
@@ -25,8 +40,12 @@ func main() {
 		}
 		// The log has what it got, such as an event.
 		if body, err := io.ReadAll(io.LimitReader(request.Body, 1<<16)); err == nil && len(body) > 0 {
+			lock.Lock()
+			events = append(events[max(0, len(events)-9):], request.Header.Get("Ce-Id"))
+			lock.Unlock()
 			log.Printf("got %s %s: %s", request.Header.Get("Ce-Type"), request.Header.Get("Ce-Id"), body)
 		}
+		response.WriteHeader(code)
 		fmt.Fprintln(response, answer)
 	})
 	log.Fatal(http.ListenAndServe(":"+port, nil))

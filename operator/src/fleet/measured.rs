@@ -1,0 +1,35 @@
+//! The clusters whose gates are measured.
+
+use super::decision::Input;
+use super::gates::GATE_FAILED;
+use super::member::{Contents, Member};
+use super::outcome::Outcome;
+use super::progress::Progress;
+use super::timer::Phase;
+
+impl Member {
+    /// Whether a failure of its gates is recorded in `generation` of the fleet. After a change of
+    /// the fleet, they are measured again.
+    pub fn has_failed_gates(&self, generation: i64) -> bool {
+        let failed = Outcome::Failed { generation, reason: GATE_FAILED.to_owned() };
+        self.applied().any(|applied| applied.outcome.as_ref() == Some(&failed))
+    }
+}
+
+impl<C: Contents> Input<'_, C> {
+    /// Whether the gates of `member` with `progress` are measured: everything else about its update
+    /// is done, or it may have recovered since the rollout is complete. If it was not Ready before
+    /// the update, a gate that failed is measured again later.
+    pub fn measures_gates(&self, member: &Member, progress: &Progress) -> bool {
+        let is_open = match progress {
+            Progress::Updating(_) | Progress::Deferred(_) => true,
+            Progress::Failed(..) => {
+                !self.is_rolling_out() && !progress.is_refused() && !member.has_failed_gates(self.generation)
+            }
+            _ => false,
+        };
+        let is_ready = matches!(member.phase(self.update, self.contents), Phase::Ready(_));
+        let soak = self.stages.settings()[member.stage].min_ready;
+        is_open && member.gone.is_none() && is_ready && member.elapsed.in_phase >= soak
+    }
+}

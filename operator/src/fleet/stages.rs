@@ -1,0 +1,80 @@
+//! The status of the stages of a fleet: their counts, what each waits for, and until when.
+
+use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
+use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
+use knative_operator_shared::fleet::stage::REST;
+use knative_operator_shared::time::truncate;
+
+use super::conditions::wait;
+use super::decision::{Decision, Input, StageReport};
+use super::member::Contents;
+use super::progress::Progress;
+use super::status::number;
+
+/// A time that is stored stays if it is at most this much later than the one that is computed.
+const ROUNDED: SignedDuration = SignedDuration::from_secs(90);
+
+/// The stages after those of `old`.
+pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision: &Decision) -> Vec<StageStatus> {
+    let is_same = old.update_revision.as_deref() == Some(input.update);
+    let mut stages = Vec::new();
+    for (index, (settings, report)) in input.stages.settings().iter().zip(&decision.stages).enumerate() {
+        // The last stage is for clusters that no other selects: without clusters, it is not shown.
+        if report.clusters == 0 && !report.is_lost && settings.name == REST {
+            continue;
+        }
+        let before = old.stages.iter().find(|stage| is_same && stage.name == settings.name);
+        // Nothing begins before there are clusters.
+        let is_new = before.is_none_or(|stage| stage.started_at.is_none());
+        let is_empty = report.clusters == 0 && is_new && input.is_rolling_out();
+        let started = !is_empty && !matches!(report.state, StageState::Pending | StageState::AwaitingApproval);
+        let at = |before: Option<&String>, is: bool| {
+            is.then(|| before.cloned().unwrap_or_else(|| truncate(input.now).to_string()))
+        };
+        let is_complete = report.state == StageState::Complete;
+        stages.push(StageStatus {
+            name: settings.name.clone(),
+            state: report.state,
+            clusters: number(report.clusters),
+            updated: number(report.updated),
+            updating: number(report.updating),
+            failed: number(report.failed),
+            deferred: number(report.deferred),
+            waits_for: waits_for(input, index, report),
+            until: until(before.and_then(|stage| stage.until.as_deref()), input, index, decision),
+            started_at: at(before.and_then(|stage| stage.started_at.as_ref()), started),
+            finished_at: at(before.and_then(|stage| stage.finished_at.as_ref()), is_complete),
+        });
+    }
+    stages
+}
+
+/// What the stage `index` waits for.
+fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> Option<String> {
+    let StageReport { clusters, updating, failed, pending, .. } = report;
+    Some(match report.state {
+        StageState::Complete => return None,
+        StageState::Pending => "an earlier stage".to_owned(),
+        StageState::AwaitingApproval => {
+            format!("an approval of revision {} for stage {}", input.update, input.stages.settings()[index].name)
+        }
+        StageState::Paused if input.is_paused => "the end of the pause: spec.rollout.paused is true".to_owned(),
+        StageState::Paused => format!("a person: {failed} of {clusters} clusters failed"),
+        StageState::Progressing => {
+            wait(report).unwrap_or_else(|| format!("clusters: {updating} are being updated, {pending} have not begun"))
+        }
+    })
+}
+
+/// When the first cluster of the stage `index` has been Ready for long enough, or has failed.
+/// `before` is the time that is stored. The time is rounded, so that a pass doesn't change it.
+fn until<C: Contents>(before: Option<&str>, input: &Input<'_, C>, index: usize, decision: &Decision) -> Option<String> {
+    let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
+    let left =
+        own.filter(|(_, progress)| matches!(progress, Progress::Updating(_))).filter_map(|(_, p)| p.wake()).min()?;
+    let at = input.now.saturating_add(left).unwrap_or(Timestamp::MAX);
+    let stored = before.and_then(|before| before.parse::<Timestamp>().ok());
+    let kept = stored.filter(|stored| (SignedDuration::ZERO..=ROUNDED).contains(&stored.duration_since(at)));
+    let minute = TimestampRound::new().smallest(Unit::Minute).mode(RoundMode::Ceil);
+    Some(kept.unwrap_or_else(|| at.round(minute).unwrap_or(at)).to_string())
+}
