@@ -9,10 +9,14 @@ use super::conditions::wait;
 use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
 use super::progress::Progress;
-use super::status::number;
 
 /// A time that is stored stays if it is at most this much later than the one that is computed.
 const ROUNDED: SignedDuration = SignedDuration::from_secs(90);
+
+/// `count` as a field of the status.
+pub fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
 
 /// The stages after those of `old`.
 pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decision: &Decision) -> Vec<StageStatus> {

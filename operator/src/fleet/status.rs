@@ -13,7 +13,7 @@ use super::member::{Contents, Member};
 use super::progress::{HUB_FAULT, Progress};
 use super::removal::Leavers;
 use super::rollback;
-use super::stages::stages;
+use super::stages::{number, stages};
 
 /// Maximum number of clusters that need attention in the status.
 const MAX_ATTENTION: usize = 20;
@@ -141,11 +141,6 @@ fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, 
         Some(condition) => *condition = new,
         None => status.conditions.push(new),
     }
-}
-
-/// `count` as a field of the status.
-pub fn number(count: usize) -> i32 {
-    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// What is known about a cluster that failed before the last change of the fleet.

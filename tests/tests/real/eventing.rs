@@ -1,5 +1,5 @@
-//! What users do with Serving and Eventing: an event passes from its source to a Knative Service, which is
-//! scaled up and down.
+//! What users do with Serving and Eventing: an event passes from its source to a Knative Service,
+//! which is scaled up and down.
 
 use std::time::{Duration, Instant};
 
