@@ -135,10 +135,10 @@ fn condition_names_a_cause_once_and_wait_ends() {
         let mut report = Report::new();
         let hub = hub(&mut report).await?;
         let healthy = product::serving(releases::best().serving);
-        // Too little memory for Envoy.
+        // Too little memory for what the controller watches.
         let mut limited = healthy.clone();
-        limited["workloads"] = json!([{"name": "3scale-kourier-gateway", "resources": [
-            {"container": "kourier-gateway", "limits": {"memory": "24Mi"}, "requests": {"memory": "8Mi"}}]}]);
+        limited["workloads"] = json!([{"name": "controller", "resources": [
+            {"container": "controller", "limits": {"memory": "12Mi"}, "requests": {"memory": "8Mi"}}]}]);
         apply(&hub, &limited).await?;
         tells(&mut report, &hub, &["OOMKilled"]).await?;
 
