@@ -112,10 +112,18 @@ pub(crate) fn normalize(schema: &mut Value, name: &str, kubernetes: bool) {
     let Some(schema) = schema.as_object_mut() else { return };
     schema.remove("nullable");
     schema.remove("default");
+    // One of an unsigned integer is no limit that somebody chose.
+    if schema.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+        schema.remove("minimum");
+    }
+    for limit in ["minimum", "maximum"] {
+        // Whole numbers as the API server stores them.
+        let whole = schema.get(limit).and_then(Value::as_f64).and_then(|limit| limit.to_string().parse::<i64>().ok());
+        schema.extend(whole.map(|whole| (limit.to_owned(), json!(whole))));
+    }
     if schema.get("format").is_some_and(|f| f != "int32" && f != "int64" && f != "byte") {
         schema.remove("format");
     }
-    schema.remove("minimum");
     let kubernetes = kubernetes || UNDESCRIBED.contains(&name);
     if kubernetes {
         schema.remove("description");
