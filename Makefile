@@ -30,7 +30,7 @@ build-demo:
 .PHONY: test
 test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	@mkdir -p target && rm -f target/skipped.txt
-	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests programs-of-nodes
+	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests $(if $(filter 0,$(shell id -u)),programs-of-nodes)
 	@tests/package/run-tests.sh
 
 .PHONY: test-long
@@ -75,10 +75,10 @@ generate: tools ## Generates the chart's CRDs and versions, docs/user/rules.md, 
 	@target/debug/knative-operator permissions >docs/operate/permissions.md
 
 .PHONY: cluster
-cluster: tools $(if $(REAL),programs-of-nodes) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
+cluster: tools $(if $(filter yes,$(REAL)),programs-of-nodes) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
 	$(call step,build the operator,cargo build --quiet --workspace)
-	@if [ -n "$(REAL)" ]; then tests/package/test-images.sh; fi
-	@KNATIVE_IMAGES=$(if $(REAL),target/images-test) target/debug/cluster up $(if $(PRODUCT),--product) $(if $(REAL),--real)
+	@if [ "$(REAL)" = yes ]; then tests/package/test-images.sh; fi
+	@KNATIVE_IMAGES=$(if $(filter yes,$(REAL)),target/images-test) target/debug/cluster up $(if $(PRODUCT),--product) $(if $(filter yes,$(REAL)),--real)
 
 .PHONY: cluster-down
 cluster-down: ## Stops the clusters of "make cluster".

@@ -98,7 +98,8 @@ pub struct StageStatus {
     pub state: StageState,
     /// Number of clusters.
     pub clusters: i32,
-    /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`.
+    /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`, and
+    /// all gates passed.
     pub updated: i32,
     /// Number of clusters that are being updated.
     pub updating: i32,
@@ -110,7 +111,8 @@ pub struct StageStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// When the first of its clusters that are being updated has been Ready for `minReadySeconds`,
-    /// or has failed, if nothing changes before (RFC 3339; rounded up to a minute).
+    /// or has failed, if nothing changes before (RFC 3339; rounded up to a minute). Absent while
+    /// gates are measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// Time of its start (RFC 3339).

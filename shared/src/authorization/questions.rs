@@ -87,14 +87,15 @@ fn new_take_overs(component: Component, old: &Value, new: &Value) -> Option<Stri
 /// The question about the gates of a fleet in `namespace`: the operator sends their requests and
 /// runs their Jobs with its own rights on the clusters.
 fn of_gates(namespace: &str, old: &Value, new: &Value) -> Option<Question> {
-    // Which clusters are asked what: those of a selector, or all others.
-    let gates = |spec: &Value| -> Vec<(Value, Value)> {
+    // Which clusters are asked what: those of a selector that no earlier one has.
+    let stages = |spec: &Value| -> Vec<(Value, Value)> {
         let stages = spec["rollout"]["stages"].as_array().into_iter().flatten();
-        let all = stages.map(|stage| (stage["clusterSelector"].clone(), stage["gates"].clone()));
-        all.filter(|(_, gates)| gates.as_array().is_none_or(|gates| !gates.is_empty()) && !gates.is_null()).collect()
+        let has_none = |gates: &Value| gates.is_null() || gates.as_array().is_some_and(Vec::is_empty);
+        let gates = |gates: &Value| if has_none(gates) { Value::Null } else { gates.clone() };
+        stages.map(|stage| (stage["clusterSelector"].clone(), gates(&stage["gates"]))).collect()
     };
-    let is_changed = gates(new) != gates(old) || new["placement"] != old["placement"];
-    let is_new = !gates(new).is_empty() && is_changed;
+    let is_changed = stages(new) != stages(old) || new["placement"] != old["placement"];
+    let is_new = stages(new).iter().any(|(_, gates)| !gates.is_null()) && is_changed;
     let permission = || Permission::to_customize(Kind::Fleet.plural(), namespace);
     is_new.then(|| Question::new("spec.rollout.stages[].gates", permission()))
 }

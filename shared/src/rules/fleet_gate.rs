@@ -18,7 +18,7 @@ pub static GATE: Rule = Rule {
     severity: Severity::Error,
     requirement: "The gates of a stage of a KnativeFleet have different names, and each has one of `http`, `event` and `job`, with valid names, paths and numbers, and a Job with containers that is not restarted always.",
     valid: Example::fleet(
-        r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "all", "gates": [{"name": "answers", "http": {"service": {"namespace": "kourier-system", "name": "kourier"}, "host": "hello.default.example.com"}}]}]}}"#,
+        r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "all", "gates": [{"name": "answers", "http": {"service": {"namespace": "knative-serving", "name": "kourier"}, "host": "hello.default.example.com"}}]}]}}"#,
     ),
     invalid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "all", "gates": [{"name": "answers"}]}]}}"#,

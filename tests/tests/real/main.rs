@@ -1,8 +1,8 @@
 //! Knative on real nodes: Pods of the operator, of Knative and of Knative Services in containers,
 //! and HTTP requests that they answer.
 //!
-//! Needs root and minutes, so it is not part of `make test`: `make test-real` sets
-//! `REAL_NODES=yes`.
+//! Needs root and minutes, so only `life::hub_installs_knative_on_a_real_spoke` is part of `make
+//! test`; `make test-real` sets `REAL_NODES=yes`.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 

@@ -97,20 +97,16 @@ pub async fn exchange(client: &Client, request: http::Result<Request<Body>>) -> 
     of_api_server(&reply).map_or(Ok(reply), Err)
 }
 
-/// The answer if `reply` is one of the API server itself: without the permission or the Service,
-/// nothing was measured; a Service without an endpoint that responds is broken.
+/// The answer if `reply` is one of the API server itself: nothing was measured, unless the Service
+/// has no endpoint, which the API server says with this word only.
 fn of_api_server(reply: &Reply) -> Option<Answer> {
     let status: Status = serde_json::from_str(&reply.body).ok()?;
     if status.kind != "Status" || status.api_version != "v1" || reply.status.is_success() {
         return None;
     }
     let message = shown(&status.message);
-    Some(match reply.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS => {
-            Answer::Unknown(message)
-        }
-        _ => Answer::Failure(message),
-    })
+    let has_none = reply.status == StatusCode::SERVICE_UNAVAILABLE && status.message.contains("endpoint");
+    Some(if has_none { Answer::Failure(message) } else { Answer::Unknown(message) })
 }
 
 /// Compares `reply` with what `gate` expects.
@@ -180,6 +176,7 @@ mod tests {
             (with(json!({})), 302, String::new(), failure("HTTP 302, not 200")),
             (with(json!({"expectedStatus": 404, "expectedBody": null})), 404, "none".to_owned(), Answer::Success),
             (with(json!({})), 403, status("services \"s\" is forbidden"), unknown("services \"s\" is forbidden")),
+            (with(json!({})), 500, status("etcdserver: no leader"), unknown("etcdserver: no leader")),
             (with(json!({})), 404, status("services \"s\" not found"), unknown("services \"s\" not found")),
             (
                 with(json!({})),
