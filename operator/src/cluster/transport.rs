@@ -164,7 +164,8 @@ impl SpokeService {
         let (mut parts, body) = request.into_parts();
         parts.uri = join(&self.access.server, &parts.uri)?;
         let watch = parts.uri.query().is_some_and(|q| q.split('&').any(|p| p == "watch=true" || p == "watch=1"));
-        let retry = body.try_clone();
+        // A 401 of a Service says nothing about the credential.
+        let retry = body.try_clone().filter(|_| parts.extensions.get::<ToService>().is_none());
         let cached = self.credentials.current().await?;
         let response = self.send_once(&*self.pools(&cached)?, watch, &parts, body, &cached).await?;
         let (response, cached) = match retry {

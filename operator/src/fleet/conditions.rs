@@ -165,6 +165,16 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         "the annotation {PROTECTED} protects the resources of these clusters, which left the fleet: {}; remove it, or select them again",
         named(&protected.iter().collect::<Vec<_>>())
     );
+    let counting = &leavers.decision.counting;
+    if removable.is_empty() && protected.is_empty() {
+        let counting = named(&counting.iter().collect::<Vec<_>>());
+        return (
+            type_,
+            true,
+            "GracePeriod",
+            format!("Clusters that left the fleet stay until the rollout ends: {counting}"),
+        );
+    }
     if removable.is_empty() {
         return (type_, true, "Protected", stay);
     }
@@ -181,7 +191,7 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
         );
     }
     let until = leavers.decision.until.map(|until| format!(" at {until} or later")).unwrap_or_default();
-    let counting = match leavers.decision.counting {
+    let counting = match counting.len() {
         0 => String::new(),
         counting => format!("; those that count in the rollout stay until it ends: {counting}"),
     };

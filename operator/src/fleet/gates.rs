@@ -55,6 +55,8 @@ pub struct Series {
     failures: i32,
     /// The last result that was no success, of the current gate.
     last: Option<Answer>,
+    /// Why they failed before they were measured again. It stays until all passed.
+    former: Option<String>,
     number: u32,
 }
 
@@ -78,7 +80,8 @@ impl Series {
             Answer::Unknown(_) => {}
         }
         if matches!(answer, Answer::Success) && self.successes >= gate.count() {
-            *self = Self { passed: self.passed + 1, number: self.number + 1, ..Self::default() };
+            let former = self.former.take();
+            *self = Self { passed: self.passed + 1, number: self.number + 1, former, ..Self::default() };
             return;
         }
         self.number += u32::from(!matches!(answer, Answer::Unknown(_)));
@@ -89,14 +92,21 @@ impl Series {
         };
     }
 
-    /// Begins again after a failure.
-    pub fn restart(&mut self) {
-        *self = Self { number: self.number, ..Self::default() };
+    /// Measures `gates` again after a failure, which stands until all passed.
+    pub fn restart(&mut self, gates: &[Gate]) {
+        let former = match self.state(gates) {
+            Gates::Failed(why) => Some(why),
+            _ => None,
+        };
+        *self = Self { number: self.number, former, ..Self::default() };
     }
 
     /// What the measurements of `gates` say.
     pub fn state(&self, gates: &[Gate]) -> Gates {
         let Some(gate) = gates.get(self.passed) else { return Gates::Passed };
+        if let Some(former) = self.former.as_ref().filter(|_| self.next(gates).is_some()) {
+            return Gates::Failed(former.clone());
+        }
         let start = format!("gates {}/{}: {}", self.passed, gates.len(), gate.name);
         match &self.last {
             Some(Answer::Failure(why)) if self.next(gates).is_none() => Gates::Failed(format!("{start} failed: {why}")),
@@ -154,7 +164,10 @@ mod tests {
         let gates = gates(&[(1, 0)]);
         let mut series = Series::default();
         series.record(&gates, Answer::Failure(String::new()));
-        series.restart();
-        assert_eq!((series.number(), series.next(&gates).is_some()), (1, true));
+        let failed = series.state(&gates);
+        series.restart(&gates);
+        assert_eq!((series.number(), series.next(&gates).is_some(), series.state(&gates)), (1, true, failed));
+        series.record(&gates, Answer::Success);
+        assert_eq!(series.state(&gates), Gates::Passed);
     }
 }

@@ -88,7 +88,10 @@ impl<C: Contents> Input<'_, C> {
     /// What came of the update of `member` to `revision`, if that is known.
     fn other_outcome(&self, member: &Member, revision: &str) -> Option<Outcome> {
         if matches!(member.phase(revision, self.contents), Phase::Ready(_)) {
-            return self.soak_left(member).is_none().then_some(Outcome::Succeeded);
+            // What its gates did not pass has not succeeded, but for the revision to return to.
+            let needs_gates = !self.is_rolling_back() && self.current != Some(revision);
+            let is_measured = !needs_gates || member.gates == Gates::Passed;
+            return (self.soak_left(member).is_none() && is_measured).then_some(Outcome::Succeeded);
         }
         if self.other_in_progress(member).is_some() {
             return None;

@@ -74,8 +74,8 @@ pub struct RemovalDecision {
     pub blocked: Option<(String, usize)>,
     /// Clusters that stay until nobody protects their resources from deletion.
     pub protected: BTreeSet<ClusterProfileReference>,
-    /// Number of clusters that are removed after the rollout.
-    pub counting: usize,
+    /// Clusters that stay until the rollout ends.
+    pub counting: BTreeSet<ClusterProfileReference>,
     /// When the first cluster is removed, if that is not blocked.
     pub until: Option<Timestamp>,
     /// The new record.
@@ -94,10 +94,13 @@ pub struct Leavers<'a> {
 }
 
 impl<'a> Leavers<'a> {
-    /// The clusters that nothing protects.
+    /// The clusters that wait for nothing.
     pub fn removable(&self) -> Vec<&'a ClusterProfileReference> {
         let all = self.clusters.iter().copied();
-        all.filter(|cluster| !self.decision.protected.contains(*cluster)).collect()
+        let waits = |cluster: &ClusterProfileReference| {
+            self.decision.protected.contains(cluster) || self.decision.counting.contains(cluster)
+        };
+        all.filter(|cluster| !waits(cluster)).collect()
     }
 }
 
@@ -134,7 +137,7 @@ impl RemovalInput<'_> {
         decision.protected = protected.into_keys().cloned().collect();
         let (counting, leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
             others.into_iter().partition(|(cluster, _)| self.counting.contains(*cluster));
-        decision.counting = counting.len();
+        decision.counting = counting.into_keys().cloned().collect();
         if leaving.values().any(|leaving| leaving.since.is_none()) {
             // One that comes back and leaves again is not part of the removal that was allowed.
             decision.since = next(self.record).into_iter().chain([truncate(self.now)]).max();

@@ -34,6 +34,8 @@ struct Timer {
     phase: Phase,
     started: SignedDuration,
     phase_started: SignedDuration,
+    /// When its gates were measured last, without another phase since.
+    suspended: Option<SignedDuration>,
 }
 
 /// The timers of a fleet.
@@ -50,20 +52,21 @@ impl Timers {
         phase: Phase,
         now: SignedDuration,
     ) -> Elapsed {
-        let new = Timer { update, phase: phase.clone(), started: now, phase_started: now };
+        let new = Timer { update, phase: phase.clone(), started: now, phase_started: now, suspended: None };
         let timer = self.0.entry(cluster.clone()).or_insert_with(|| new.clone());
         if timer.update != update || phase == Phase::Unknown || timer.phase == Phase::Unknown {
             *timer = new;
         } else if timer.phase != phase {
-            (timer.phase, timer.phase_started) = (phase, now);
+            (timer.phase, timer.phase_started, timer.suspended) = (phase, now, None);
         }
         Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
     }
 
-    /// Lets no time pass for the end of the update of `cluster`, whose gates are measured.
+    /// Lets no time pass for the end of the update of `cluster` while its gates are measured.
     pub fn suspend(&mut self, cluster: &ClusterProfileReference, now: SignedDuration) {
         if let Some(timer) = self.0.get_mut(cluster) {
-            timer.started = now;
+            let before = timer.suspended.replace(now);
+            timer.started += before.map_or(SignedDuration::ZERO, |before| now - before);
         }
     }
 

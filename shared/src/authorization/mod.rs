@@ -5,6 +5,7 @@
 
 pub mod approvals;
 pub mod author;
+mod gates;
 pub mod permission;
 pub mod questions;
 pub mod write;

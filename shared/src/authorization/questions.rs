@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::author;
+use super::gates;
 use super::permission::Permission;
 use super::write::Write;
 use crate::api::fleet::Placement;
@@ -55,7 +56,10 @@ pub fn about(write: &Write<'_>) -> Vec<Question> {
         changed.extend(new_take_overs(component, old, new));
         questions.extend(of_content(component, write.namespace, &changed));
     }
-    questions.extend(of_gates(write.namespace, old, new));
+    if gates::are_changed(old, new) {
+        let permission = Permission::to_customize(Kind::Fleet.plural(), write.namespace);
+        questions.push(Question::new("spec.rollout.stages[].gates", permission));
+    }
     questions
 }
 
@@ -82,22 +86,6 @@ fn new_take_overs(component: Component, old: &Value, new: &Value) -> Option<Stri
     let is_changed = values(new) != values(old) || new["placement"] != old["placement"];
     let is_new = !values(new).is_empty() && is_changed;
     is_new.then(|| format!("spec.{word}.metadata.annotations[{TAKE_OVER}]"))
-}
-
-/// The question about the gates of a fleet in `namespace`: the operator sends their requests and
-/// runs their Jobs with its own rights on the clusters.
-fn of_gates(namespace: &str, old: &Value, new: &Value) -> Option<Question> {
-    // Which clusters are asked what: those of a selector that no earlier one has.
-    let stages = |spec: &Value| -> Vec<(Value, Value)> {
-        let stages = spec["rollout"]["stages"].as_array().into_iter().flatten();
-        let has_none = |gates: &Value| gates.is_null() || gates.as_array().is_some_and(Vec::is_empty);
-        let gates = |gates: &Value| if has_none(gates) { Value::Null } else { gates.clone() };
-        stages.map(|stage| (stage["clusterSelector"].clone(), gates(&stage["gates"]))).collect()
-    };
-    let is_changed = stages(new) != stages(old) || new["placement"] != old["placement"];
-    let is_new = stages(new).iter().any(|(_, gates)| !gates.is_null()) && is_changed;
-    let permission = || Permission::to_customize(Kind::Fleet.plural(), namespace);
-    is_new.then(|| Question::new("spec.rollout.stages[].gates", permission()))
 }
 
 /// The question about a resource that a fleet may adopt from now on: the fleet's template replaces
@@ -212,34 +200,6 @@ mod tests {
         let of = |selector: Value| fleet(&json!({"overrides": [{"clusterSelector": selector, "serving": layer}]}));
         let canary = of(json!({"matchLabels": {"tier": "canary"}}));
         assert_eq!(asked(Kind::Fleet, &of(json!({})), &canary).len(), 1, "more clusters");
-    }
-
-    #[test]
-    fn gates_need_the_permission_to_customize_the_fleet() {
-        let fleet = |patch: &Value| {
-            let mut fleet = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {}},
-                "rollout": {"stages": [{"name": "a", "gates": [{"name": "g", "http": {}}]}]}});
-            json_patch::merge(&mut fleet, patch);
-            fleet
-        };
-        let (same, none) = (fleet(&json!({})), fleet(&json!({"rollout": {"stages": [{"name": "a", "gates": []}]}})));
-        let other = fleet(&json!({"rollout": {"stages": [{"name": "a", "gates": [{"name": "g", "http": {"x": 1}}]}]}}));
-        let selected = fleet(
-            &json!({"rollout": {"stages": [{"name": "a", "clusterSelector": {}, "gates": [{"name": "g", "http": {}}]}]}}),
-        );
-        let elsewhere = fleet(&json!({"placement": {"namespaces": ["other"]}}));
-        let customize = "spec.rollout.stages[].gates: customize knativefleets in namespace \"tenant\"".to_owned();
-        for (new, old, expected) in [
-            (&same, &Value::Null, true),
-            (&same, &none, true),
-            (&same, &same, false),
-            (&other, &same, true),
-            (&selected, &same, true),
-            (&elsewhere, &same, true),
-            (&none, &same, false),
-        ] {
-            assert_eq!(asked(Kind::Fleet, new, old).contains(&customize), expected, "{old} to {new}");
-        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub static GATE: Rule = Rule {
 const MAX_GATES: usize = 16;
 /// Seconds of a day.
 const DAY: i32 = 86_400;
+/// Maximum time of a request or an event, in seconds.
+const MAX_REQUEST: i32 = 600;
 
 pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
     for (index, stage) in spec.rollout.stages.iter().enumerate() {
@@ -36,6 +38,12 @@ pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
         if stage.gates.len() > MAX_GATES {
             let message = format!("has {} gates, more than {MAX_GATES}", stage.gates.len());
             violations.push(GATE.at(within.clone(), message, "remove some, or ask more with a Job"));
+        }
+        // Jobs get it in an environment variable, which commands and URLs may contain.
+        let fault = syntax::label(&stage.name).filter(|_| !stage.gates.is_empty());
+        if let Some(fault) = fault {
+            let message = format!("\"{}\" {fault}, since the stage has gates", stage.name);
+            violations.push(GATE.at(format!("spec.rollout.stages[{index}].name"), message, "correct it"));
         }
         let mut names = HashSet::new();
         for (index, gate) in stage.gates.iter().enumerate() {
@@ -84,7 +92,7 @@ impl Gates<'_> {
         self.range(".count", gate.count, 1, 1000);
         self.range(".failureLimit", gate.failure_limit, 0, 1000);
         self.range(".intervalSeconds", gate.interval_seconds, 1, DAY);
-        self.range(".timeoutSeconds", gate.timeout_seconds, 1, DAY);
+        self.range(".timeoutSeconds", gate.timeout_seconds, 1, if gate.job.is_some() { DAY } else { MAX_REQUEST });
         if let Some(http) = &gate.http {
             self.http(".http", http);
         }
@@ -148,11 +156,13 @@ impl Gates<'_> {
 /// What is wrong with the path of a request, if it is no path below the Service.
 fn path(text: &str) -> Option<&'static str> {
     let plain = text.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase().replace("%2e", ".");
+    // A proxy in front of the API server may decode them.
+    let hides = ["%2f", "%5c", "%25"].iter().any(|code| plain.contains(code));
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"#\\\"<>^`{|}".contains(&byte));
     let climbs = plain.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."));
-    let is_valid = text.starts_with('/') && text.len() <= 2048 && is_visible && !climbs;
+    let is_valid = text.starts_with('/') && text.len() <= 2048 && is_visible && !climbs && !hides;
     (!is_valid)
-        .then_some("must begin with '/', have no '.' or '..' as a segment, and percent-encode special characters")
+        .then_some("must begin with '/', have no '.' or '..' as a segment and no encoded '/' or '%', and percent-encode special characters")
 }
 
 #[cfg(test)]
@@ -207,6 +217,8 @@ mod tests {
             (of(json!({"path": "a"})), ".http.path: "),
             (of(json!({"path": "/a/%2E./b"})), ".http.path: "),
             (of(json!({"path": "/a b"})), ".http.path: "),
+            (of(json!({"path": "/..%2f..%2Fapi"})), ".http.path: "),
+            (json!({"name": "a", "http": http(&json!({})), "timeoutSeconds": 601}), ".timeoutSeconds: 601"),
             (of(json!({"expectedStatus": 101})), ".http.expectedStatus: 101"),
             (of(json!({"expectedBody": ""})), ".http.expectedBody: "),
             (

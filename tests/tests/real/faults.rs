@@ -152,7 +152,8 @@ fn condition_names_a_cause_once_and_wait_ends() {
         tells(&mut report, &hub, &[r#"cannot pull image "registry.example/knative/queue-proxy:1.22""#]).await?;
         hub.reach_registry(true)?;
         let mut invalid = healthy;
-        invalid["registry"] = json!({"default": "registry.example/${NAME}:UPPER CASE"});
+        let image = |name: &str| patch(name, &json!({"containers": [{"name": name, "image": "UPPER"}]}));
+        invalid["patches"] = json!(["activator", "autoscaler", "controller", "webhook"].map(image));
         apply(&hub, &invalid).await?;
         hub.kubectl(&["delete", "deployment", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;
         tells(&mut report, &hub, &["invalid image name"]).await?;

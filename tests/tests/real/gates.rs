@@ -26,7 +26,7 @@ fn fleet(turn: &str, gates: &Value, on_failure: &str) -> Value {
             "placement": {"clusterSelector": {}, "namespaces": [FLEET]},
             "serving": {"spec": serving},
             "eventing": {"spec": product::eventing(releases.eventing)},
-            "rollout": {"stages": [canary, {"name": "rest"}], "onFailure": on_failure},
+            "rollout": {"stages": [canary, {"name": "prod"}], "onFailure": on_failure},
         },
     })
 }

@@ -24,8 +24,8 @@ pub struct ApproveArgs {
     /// The stage. Defaults to the one that waits for an approval.
     #[arg(long)]
     stage: Option<String>,
-    /// The revision that was looked at: another one is not approved.
-    #[arg(long, value_name = "REVISION", conflicts_with = "removal")]
+    /// The revision, or the name of the removal, that was looked at: another one is not approved.
+    #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
     /// Whether to approve the blocked removal.
     #[arg(long, conflicts_with = "stage")]
@@ -55,7 +55,11 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
                 args.name
             ));
         }
-        (blocked_removal(&status).ok_or("no removal is blocked")?, REMOVAL.to_owned())
+        let removal = blocked_removal(&status).ok_or("no removal is blocked")?;
+        if args.revision.as_ref().is_some_and(|seen| *seen != removal) {
+            return Err(format!("another removal is blocked now: {removal}"));
+        }
+        (removal, REMOVAL.to_owned())
     } else {
         let waiting = status.stages.iter().find(|stage| stage.state == StageState::AwaitingApproval);
         let stage = match &args.stage {

@@ -12,7 +12,7 @@ use knative_operator_shared::time::truncate;
 
 use super::contents::Contents;
 use super::observe::Observation;
-use super::state::FleetState;
+use super::state::{FleetState, RETRY};
 use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::fleet::child;
@@ -22,6 +22,9 @@ use crate::fleet::template::Record;
 
 /// Writes of a pass. During it, neither a pause nor another fleet is seen.
 const BATCH: usize = 256;
+
+/// Time for which a write that failed comes after all others.
+const FAILED: Duration = Duration::from_secs(60);
 
 /// What became of the writes of a pass.
 #[derive(Clone, Copy, Debug)]
@@ -45,14 +48,16 @@ pub async fn write_all(
     let stages = &stages;
     let (now, mut wake) = (Instant::now(), None);
     let mut due = Vec::new();
-    for write in &decision.writes {
-        let key = (write.cluster.clone(), write.component);
+    // What failed a moment ago comes last, so that it keeps no other write from its turn.
+    let key = |write: &Write| (write.cluster.clone(), write.component);
+    state.failed.retain(|_, at: &mut Instant| now.saturating_duration_since(*at) < FAILED);
+    let mut all: Vec<&Write> = decision.writes.iter().collect();
+    all.sort_by_key(|write| state.failed.contains_key(&key(write)));
+    for write in all {
+        let key = key(write);
         let is_repair = matches!(write.change, Change::Repair { .. });
         let wait = if is_repair { state.repairs.wait(&key, now) } else { Duration::ZERO };
         if wait.is_zero() && due.len() < BATCH {
-            if is_repair {
-                state.repairs.note(&key, now);
-            }
             due.push(write.clone());
         } else {
             wake = wake.into_iter().chain([wait]).min();
@@ -65,8 +70,17 @@ pub async fn write_all(
     let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
     let mut has_failed = false;
     while let Some((write, result)) = results.next().await {
-        has_failed |= record(state, &write, result);
+        let key = (write.cluster.clone(), write.component);
+        let is_repair = matches!(write.change, Change::Repair { .. });
+        if record(state, &write, result) {
+            has_failed = true;
+            state.failed.insert(key, Instant::now());
+        } else if is_repair {
+            state.repairs.note(&key, now);
+        }
     }
+    // The hub may have failed.
+    let wake = wake.map(|wake: Duration| if has_failed { wake.max(RETRY) } else { wake });
     Written { has_failed, wake }
 }
 

@@ -82,18 +82,24 @@ fn leaving(
     state: &mut FleetState,
     left_at: impl Fn(&Knative) -> Option<Timestamp>,
 ) -> BTreeMap<ClusterProfileReference, Leaving> {
-    let observed = state.observe_leaving(clusters, is_paused);
     let leaving = |cluster: &ClusterProfileReference| {
         let of = |component| children.own.get(&(cluster.clone(), component));
         let own = || Component::ALL.into_iter().filter_map(of).filter(|resource| !resource.is_terminating());
         let times: Option<Vec<Timestamp>> = own().map(|resource| left_at(resource)).collect();
         Leaving {
             since: times.and_then(|times| times.into_iter().max()),
-            observed: observed.get(cluster).copied().unwrap_or_default(),
+            observed: SignedDuration::ZERO,
             is_protected: own().any(|resource| is_protected(resource.meta())),
         }
     };
-    clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect()
+    let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();
+    // The observation begins with the record: a cluster may have waited for it.
+    let recorded = all.iter().filter(|(_, one)| one.since.is_some()).map(|(cluster, _)| cluster.clone()).collect();
+    let observed = state.observe_leaving(&recorded, is_paused);
+    for (cluster, one) in &mut all {
+        one.observed = observed.get(cluster).copied().unwrap_or_default();
+    }
+    all
 }
 
 /// Records `since` in the resources of the clusters that `leave` and have no time yet. Removes the

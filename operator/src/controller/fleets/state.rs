@@ -54,6 +54,8 @@ pub struct FleetState {
     pub written: HashMap<ChildKey, (Arc<Knative>, Instant)>,
     /// Writes that the API server refused: revision and message, and when.
     pub refused: HashMap<ChildKey, ((String, String), Instant)>,
+    /// Writes that failed, and when.
+    pub failed: HashMap<ChildKey, Instant>,
     /// Repairs of resources that somebody else changed.
     pub repairs: Repairs,
     /// Uid of the fleet: one that was created again has nothing of the former.

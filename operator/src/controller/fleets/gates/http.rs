@@ -21,7 +21,7 @@ use crate::fleet::gates::Answer;
 /// Maximum size of a response that is read, in bytes.
 const MAX_BODY: usize = 64 << 10;
 /// Maximum size of a text of a response that is shown, in bytes; and of one that is read for it.
-const MAX_SHOWN: usize = 256;
+const MAX_SHOWN: usize = 400;
 const MAX_REDACTED: usize = 4 << 10;
 
 /// A response of a Service.
@@ -88,7 +88,7 @@ pub async fn exchange(client: &Client, request: http::Result<Request<Body>>) -> 
                 bytes.extend_from_slice(&data[..data.len().min(MAX_BODY - bytes.len())]);
             }
             Some(Err(error)) => {
-                return Err(Answer::Failure(format!("the response ended early: {}", shown(&error.to_string()))));
+                return Err(Answer::Unknown(format!("the response ended early: {}", shown(&error.to_string()))));
             }
         }
     }
@@ -97,16 +97,17 @@ pub async fn exchange(client: &Client, request: http::Result<Request<Body>>) -> 
     of_api_server(&reply).map_or(Ok(reply), Err)
 }
 
-/// The answer if `reply` is one of the API server itself: nothing was measured, unless the Service
-/// has no endpoint, which the API server says with this word only.
+/// The answer if `reply` is one of the API server itself: nothing was measured, unless no endpoint
+/// of the Service responds, which the API server says with these words only.
 fn of_api_server(reply: &Reply) -> Option<Answer> {
     let status: Status = serde_json::from_str(&reply.body).ok()?;
     if status.kind != "Status" || status.api_version != "v1" || reply.status.is_success() {
         return None;
     }
     let message = shown(&status.message);
-    let has_none = reply.status == StatusCode::SERVICE_UNAVAILABLE && status.message.contains("endpoint");
-    Some(if has_none { Answer::Failure(message) } else { Answer::Unknown(message) })
+    let is_broken = ["endpoint", "error trying to reach service"].iter().any(|words| status.message.contains(words));
+    let is_broken = is_broken && reply.status == StatusCode::SERVICE_UNAVAILABLE;
+    Some(if is_broken { Answer::Failure(message) } else { Answer::Unknown(message) })
 }
 
 /// Compares `reply` with what `gate` expects.
@@ -128,7 +129,7 @@ pub fn compare(gate: &HttpGate, reply: &Reply) -> Answer {
 }
 
 /// `text` of a Service for people, without credentials.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     clip(&show_controls(&redact(start(text, MAX_REDACTED))), MAX_SHOWN)
 }
 
@@ -176,6 +177,12 @@ mod tests {
             (with(json!({})), 302, String::new(), failure("HTTP 302, not 200")),
             (with(json!({"expectedStatus": 404, "expectedBody": null})), 404, "none".to_owned(), Answer::Success),
             (with(json!({})), 403, status("services \"s\" is forbidden"), unknown("services \"s\" is forbidden")),
+            (
+                with(json!({})),
+                503,
+                status("error trying to reach service: dial tcp: connection refused"),
+                failure("error trying to reach service: dial tcp: connection refused"),
+            ),
             (with(json!({})), 500, status("etcdserver: no leader"), unknown("etcdserver: no leader")),
             (with(json!({})), 404, status("services \"s\" not found"), unknown("services \"s\" not found")),
             (

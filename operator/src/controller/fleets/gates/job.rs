@@ -23,6 +23,8 @@ use crate::object::pod::{Pod, PodList, Terminated};
 const INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Time for which the cluster may need to end a Job after its deadline.
 const GRACE: Duration = Duration::from_secs(30);
+/// Why a Job failed that isn't there any more: another one of its name would prove nothing.
+const REPLACED: &str = "somebody deleted or replaced it before its end";
 /// Maximum number of Pods of a Job that are read.
 const MAX_PODS: u32 = 20;
 
@@ -52,17 +54,21 @@ async fn run(
     timeout: Duration,
 ) -> Result<Option<Result<(), String>>, String> {
     let manifest: DynamicObject = serde_json::from_value(manifest).map_err(|error| error.to_string())?;
-    let (started, mut pause, mut is_known) = (Instant::now(), INTERVAL.0, false);
+    let (started, mut pause, mut known) = (Instant::now(), INTERVAL.0, None);
     loop {
         let found = {
             let _permit = permit().await;
             match api.get_opt(name).await.map_err(|error| error_text(&error))? {
-                None if is_known => return Err("somebody deleted it before its end".to_owned()),
+                None if known.is_some() => return Ok(Some(Err(REPLACED.to_owned()))),
                 None => create(api, &manifest).await?,
                 found => found,
             }
         };
-        is_known |= found.is_some();
+        let uid = found.as_ref().and_then(|job| job.metadata.uid.clone());
+        if known.is_some() && uid != known {
+            return Ok(Some(Err(REPLACED.to_owned())));
+        }
+        known = known.or(uid);
         if let Some(end) = found.as_ref().and_then(end) {
             return Ok(Some(end));
         }

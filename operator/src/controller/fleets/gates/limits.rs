@@ -9,10 +9,10 @@ use crate::fleet::gates::Answer;
 
 /// Time limit of the request that tells whether the API server of a cluster responds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits the requests of measurements at the same time.
+/// Limits the requests about Jobs at the same time.
 static PERMITS: Semaphore = Semaphore::const_new(16);
 
-/// Permits a request.
+/// Permits a request about a Job.
 pub async fn permit() -> Option<SemaphorePermit<'static>> {
     // Nothing closes it.
     PERMITS.acquire().await.ok()

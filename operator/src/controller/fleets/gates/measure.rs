@@ -9,7 +9,7 @@ use knative_operator_shared::api::fleet::Gate;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::limits::{permit, within};
+use super::limits::within;
 use super::subject::Subject;
 use super::{event, http, job};
 use crate::controller::context::Context;
@@ -34,6 +34,7 @@ impl Measurement {
         let task = tokio::spawn(async move {
             let measured = AssertUnwindSafe(measure(&cx, &subject, &gate)).catch_unwind().await;
             let answer = measured.unwrap_or_else(|_| Answer::Unknown("the measurement panicked".to_owned()));
+            let answer = bounded(answer);
             // The fleet may not need it any more.
             let _ = sender.send(answer);
             cx.hub_changed.notify_one();
@@ -53,6 +54,15 @@ impl Measurement {
     }
 }
 
+/// `answer` with a text that may be kept and shown: parts of it are the cluster's.
+fn bounded(answer: Answer) -> Answer {
+    match answer {
+        Answer::Success => Answer::Success,
+        Answer::Failure(why) => Answer::Failure(http::shown(&why)),
+        Answer::Unknown(why) => Answer::Unknown(http::shown(&why)),
+    }
+}
+
 /// Measures `gate`.
 async fn measure(cx: &Context, subject: &Subject, gate: &Gate) -> Answer {
     let client = match resolve_target(cx, &subject.resource, false).await {
@@ -62,14 +72,8 @@ async fn measure(cx: &Context, subject: &Subject, gate: &Gate) -> Answer {
     let given = gate.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
     let timeout = given.unwrap_or(TIMEOUT);
     match gate {
-        Gate { http: Some(http), .. } => {
-            let _permit = permit().await;
-            within(&client, timeout, http::measure(&client, http)).await
-        }
-        Gate { event: Some(event), .. } => {
-            let _permit = permit().await;
-            event::measure(&client, event, timeout).await
-        }
+        Gate { http: Some(http), .. } => within(&client, timeout, http::measure(&client, http)).await,
+        Gate { event: Some(event), .. } => event::measure(&client, event, timeout).await,
         Gate { job: Some(job), .. } => job::measure(&client, subject, gate, job, given.unwrap_or(JOB_TIMEOUT)).await,
         _ => Answer::Unknown("the gate has neither http nor event nor job".to_owned()),
     }

@@ -134,9 +134,11 @@ impl Runs {
     }
 }
 
-/// Digest of the last update of `member` and of its gates.
+/// Digest of the last update of `member`, of its gates, and of the time since which it is Ready:
+/// what was measured before says nothing about it.
 fn update(member: &Member, stage: &StageGates, generation: i64) -> u64 {
-    digest(&(member.written(generation), stage.digest))
+    let ready = member.applied().filter_map(|applied| applied.ready.as_ref().ok()).max();
+    digest(&(member.written(generation), stage.digest, ready))
 }
 
 /// What measurements for a fleet depend on.
@@ -171,8 +173,11 @@ impl Measuring<'_> {
                 wake = Some(wake.map_or(left, |wake: Duration| wake.min(left)));
                 continue;
             }
+            if run.state() == Gates::Passed {
+                continue;
+            }
             if run.is_over() {
-                run.series.restart();
+                run.series.restart(&stage.gates);
             }
             let gate = run.series.next(&run.stage.gates).cloned();
             let subject = self.subject(member, update, run.series.number());
