@@ -38,6 +38,14 @@ struct Timer {
     suspended: Option<SignedDuration>,
 }
 
+impl Timer {
+    /// Leaves out the time since its gates were measured last.
+    fn resume(&mut self, now: SignedDuration) {
+        let before = self.suspended.take();
+        self.started += before.map_or(SignedDuration::ZERO, |before| now - before);
+    }
+}
+
 /// The timers of a fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Timers(HashMap<ClusterProfileReference, Timer>);
@@ -57,7 +65,8 @@ impl Timers {
         if timer.update != update || phase == Phase::Unknown || timer.phase == Phase::Unknown {
             *timer = new;
         } else if timer.phase != phase {
-            (timer.phase, timer.phase_started, timer.suspended) = (phase, now, None);
+            timer.resume(now);
+            (timer.phase, timer.phase_started) = (phase, now);
         }
         Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
     }
@@ -65,8 +74,8 @@ impl Timers {
     /// Lets no time pass for the end of the update of `cluster` while its gates are measured.
     pub fn suspend(&mut self, cluster: &ClusterProfileReference, now: SignedDuration) {
         if let Some(timer) = self.0.get_mut(cluster) {
-            let before = timer.suspended.replace(now);
-            timer.started += before.map_or(SignedDuration::ZERO, |before| now - before);
+            timer.resume(now);
+            timer.suspended = Some(now);
         }
     }
 
@@ -107,9 +116,17 @@ mod tests {
             let elapsed = timers.observe(&cluster, update, phase.clone(), seconds(now));
             assert_eq!((elapsed.total, elapsed.in_phase), (seconds(total), seconds(in_phase)), "{phase:?} at {now}");
         }
-        timers.suspend(&cluster, seconds(930));
-        let elapsed = timers.observe(&cluster, 2, Phase::NotReady, seconds(940));
-        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(10), seconds(20)));
+        // While gates are measured, no time passes for the end of the update; before and after, it
+        // does.
+        timers.observe(&cluster, 2, ready(-50), seconds(1000));
+        for now in [1100, 1700] {
+            timers.observe(&cluster, 2, ready(-50), seconds(now));
+            timers.suspend(&cluster, seconds(now));
+        }
+        let elapsed = timers.observe(&cluster, 2, Phase::NotReady, seconds(1800));
+        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(180), seconds(0)));
+        let elapsed = timers.observe(&cluster, 2, Phase::NotReady, seconds(1820));
+        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(200), seconds(20)));
         timers.retain(std::iter::empty());
         assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
     }
