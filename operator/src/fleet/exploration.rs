@@ -14,7 +14,7 @@ use super::model::World;
 use super::truth::DEADLINE;
 
 /// States of each fleet.
-const LIMIT: usize = 2750;
+const LIMIT: usize = 2000;
 
 /// All that a decision can depend on, without times that make no difference any more.
 fn fingerprint(world: &World) -> String {
