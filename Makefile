@@ -10,9 +10,8 @@ step = @tests/package/step.sh "$(1)" $(2)
 # is scarce.
 JOBS := $(shell awk '/^MemAvailable/ {m = $$2} END {print (m == "" || m > 6000000) ? 2 : 1}' /proc/meminfo 2>/dev/null || echo 1)
 
-# What real nodes need. The demo has real nodes if they are wanted, or were built before.
+# What real nodes need.
 NODES := node knative-1.22 envoy
-REAL_NODES := $(if $(filter no,$(REAL)),true,tests/tools/install.sh --present $(NODES))
 
 .PHONY: help
 help: ## Lists all tasks.
@@ -21,7 +20,7 @@ help: ## Lists all tasks.
 .PHONY: demo
 demo: prerequisites ## Runs the main scenario. REAL=yes: on real nodes, with HTTP requests. KEEP=yes: it stays.
 	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo $(if $(filter yes,$(REAL)),programs-of-nodes)
-	$(call step,demo,env REAL_NODES=$$($(REAL_NODES)) KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
+	$(call step,demo,env REAL_NODES=$(filter yes,$(REAL)) KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
 
 .PHONY: build-demo
 build-demo:

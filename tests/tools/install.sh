@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Provides the tools of tests and releases, and prints their folder. Without arguments: those of
-# `make test`. With arguments: the named ones. `node`: the programs of a real node. `--present`:
-# prints "yes" if the named ones are in the cache, and provides none.
+# `make test`. With arguments: the named ones. `node`: the programs of a real node.
 #
 # Takes each tool from the first source that has it: $KUBEBUILDER_ASSETS, the cache outside the
 # tree, the official downloads (verified with their published checksums; given up within seconds if
@@ -279,11 +278,6 @@ link() {
 
 tools=()
 for tool in "$@"; do if [ "$tool" = node ]; then tools+=("${node[@]}"); else tools+=("$tool"); fi; done
-if [ "${1:-}" = --present ]; then
-  for tool in "${tools[@]:1}"; do [ -e "$bin/$tool" ] || [ -e "$(store "$tool")" ] || exit 0; done
-  echo yes
-  exit 0
-fi
 [ ${#tools[@]} -gt 0 ] || tools=("${defaults[@]}")
 # What is missing, by module, in the order of the request.
 order=()
