@@ -110,7 +110,7 @@ impl Site {
         let site = Self { product, hub, a, b, _plugins: plugins };
         site.register("a", "canary").await?;
         apply(&site.hub, &prod(2)).await?;
-        // The next stage has no cluster yet, and needs an approval, too. It is for this rollout only.
+        // The next stage has no cluster yet, and needs an approval, too: for this rollout only.
         let status = status_of(&site.hub, "prod", "waiting", is_waiting).await?;
         approve(&site.hub, &status.update_revision.unwrap_or_default(), "prod").await?;
         status_of(&site.hub, "prod", "Ready", |s| has(s, "Ready", "Ready")).await?;
