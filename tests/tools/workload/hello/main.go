@@ -39,11 +39,18 @@ func main() {
 			time.Sleep(work)
 		}
 		// The log has what it got, such as an event.
-		if body, err := io.ReadAll(io.LimitReader(request.Body, 1<<16)); err == nil && len(body) > 0 {
+		body, err := io.ReadAll(io.LimitReader(request.Body, 1<<16))
+		id := request.Header.Get("Ce-Id")
+		if err == nil && len(body) > 0 {
+			log.Printf("got %s %s: %s", request.Header.Get("Ce-Type"), id, body)
+		}
+		if id != "" {
 			lock.Lock()
-			events = append(events[max(0, len(events)-9):], request.Header.Get("Ce-Id"))
+			events = append(events[max(0, len(events)-9):], id)
 			lock.Unlock()
-			log.Printf("got %s %s: %s", request.Header.Get("Ce-Type"), request.Header.Get("Ce-Id"), body)
+			// A response with content would have to be another event: a Trigger sends it again.
+			response.WriteHeader(http.StatusAccepted)
+			return
 		}
 		response.WriteHeader(code)
 		fmt.Fprintln(response, answer)
