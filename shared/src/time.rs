@@ -8,6 +8,12 @@ pub fn truncate(time: Timestamp) -> Timestamp {
     time.round(round).unwrap_or(time)
 }
 
+/// `time` rounded up to a minute, for a time in the future that is not exact.
+pub fn next_minute(time: Timestamp) -> Timestamp {
+    let round = TimestampRound::new().smallest(Unit::Minute).mode(RoundMode::Ceil);
+    time.round(round).unwrap_or(time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -17,6 +23,16 @@ mod tests {
         for text in ["2026-01-01T00:00:00.9Z", "2026-01-01T00:00:00.5Z", "2026-01-01T00:00:00Z"] {
             let time: Timestamp = text.parse().unwrap();
             assert_eq!(truncate(time).to_string(), "2026-01-01T00:00:00Z");
+        }
+    }
+
+    #[test]
+    fn next_minute_is_never_earlier() {
+        for (text, expected) in
+            [("2026-01-01T00:00:00Z", "00:00"), ("2026-01-01T00:00:00.1Z", "01:00"), ("2026-01-01T00:01:59Z", "02:00")]
+        {
+            let time: Timestamp = text.parse().unwrap();
+            assert_eq!(next_minute(time).to_string(), format!("2026-01-01T00:{expected}Z"));
         }
     }
 }

@@ -233,11 +233,6 @@ impl Cluster {
         &self.name
     }
 
-    /// Namespaces whose Pods KWOK does not play.
-    pub fn real_namespaces(&self) -> &'static [&'static str] {
-        self.setup.real_namespaces
-    }
-
     /// Whether its API server calls admission webhooks.
     pub fn webhooks(&self) -> bool {
         self.setup.webhooks

@@ -10,13 +10,18 @@ use crate::cluster::machine;
 use crate::registry;
 use crate::skip::{LONG_BUILD, REAL_NODE, skip};
 
+/// What this machine lacks for real nodes and the images on them, in one line.
+pub fn obstacle() -> Option<String> {
+    machine::obstacle().or_else(|| registry::layouts().err())
+}
+
 /// Whether tests with real nodes can run here; otherwise says why not.
 pub fn available() -> bool {
     if std::env::var_os("REAL_NODES").is_none_or(|wanted| wanted.is_empty()) {
         skip(LONG_BUILD, "REAL_NODES is not set (make test-real)");
         return false;
     }
-    let obstacle = machine::obstacle().or_else(|| registry::layouts().err());
+    let obstacle = obstacle();
     if let Some(obstacle) = &obstacle {
         skip(REAL_NODE, &format!("real nodes: {obstacle}"));
     }

@@ -28,7 +28,7 @@ impl<C: Contents> Input<'_, C> {
         // Two writes of the same resource would overwrite each other: the last one counts.
         let mut written = HashSet::new();
         decision.writes.reverse();
-        decision.writes.retain(|write| written.insert((write.cluster.clone(), write.component)));
+        decision.writes.retain(|write| written.insert(write.key()));
         decision.writes.reverse();
         decision
     }

@@ -153,6 +153,13 @@ pub enum Change {
     Delete,
 }
 
+impl Write {
+    /// What is written: the resource of this component for this cluster.
+    pub fn key(&self) -> (ClusterProfileReference, Component) {
+        (self.cluster.clone(), self.component)
+    }
+}
+
 impl Applied {
     /// The reason for which the update failed, if it did.
     pub fn failure(&self) -> Option<&str> {

@@ -10,13 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{RecentRemoval, RemovalStatus};
 use knative_operator_shared::fleet::deletion::MAX_AT_ONCE;
 use knative_operator_shared::fleet::stage::limit;
-use knative_operator_shared::time::truncate;
+use knative_operator_shared::time::{next_minute, truncate};
 use sha2::{Digest, Sha256};
 
 /// Length of the name of a removal, in bytes.
@@ -84,6 +84,13 @@ pub struct RemovalDecision {
     pub wake: Option<SignedDuration>,
 }
 
+impl RemovalDecision {
+    /// Whether `cluster` waits: it is protected, or counts in the rollout.
+    pub fn waits(&self, cluster: &ClusterProfileReference) -> bool {
+        self.protected.contains(cluster) || self.counting.contains(cluster)
+    }
+}
+
 /// Clusters that leave a fleet, and what happens to them.
 #[derive(Clone, Copy, Debug)]
 pub struct Leavers<'a> {
@@ -97,10 +104,7 @@ impl<'a> Leavers<'a> {
     /// The clusters that wait for nothing.
     pub fn removable(&self) -> Vec<&'a ClusterProfileReference> {
         let all = self.clusters.iter().copied();
-        let waits = |cluster: &ClusterProfileReference| {
-            self.decision.protected.contains(cluster) || self.decision.counting.contains(cluster)
-        };
-        all.filter(|cluster| !waits(cluster)).collect()
+        all.filter(|cluster| !self.decision.waits(cluster)).collect()
     }
 }
 
@@ -189,9 +193,8 @@ impl RemovalInput<'_> {
     fn until(&self, since: Timestamp, left: SignedDuration) -> Timestamp {
         let recorded = since.saturating_add(self.grace).unwrap_or(Timestamp::MAX);
         let observed = self.now.saturating_add(left).unwrap_or(Timestamp::MAX);
-        let minute = TimestampRound::new().smallest(Unit::Minute).mode(RoundMode::Ceil);
         let is_later = observed.duration_since(recorded) > SignedDuration::from_secs(1);
-        if is_later { observed.round(minute).unwrap_or(observed) } else { recorded }
+        if is_later { next_minute(observed) } else { recorded }
     }
 
     /// Time until the oldest removal doesn't count any more.

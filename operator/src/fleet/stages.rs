@@ -1,9 +1,9 @@
 //! The status of the stages of a fleet: their counts, what each waits for, and until when.
 
-use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
+use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
 use knative_operator_shared::fleet::stage::REST;
-use knative_operator_shared::time::truncate;
+use knative_operator_shared::time::{next_minute, truncate};
 
 use super::conditions::wait;
 use super::decision::{Decision, Input, StageReport};
@@ -79,6 +79,5 @@ fn until<C: Contents>(before: Option<&str>, input: &Input<'_, C>, index: usize, 
     let at = input.now.saturating_add(left).unwrap_or(Timestamp::MAX);
     let stored = before.and_then(|before| before.parse::<Timestamp>().ok());
     let kept = stored.filter(|stored| (SignedDuration::ZERO..=ROUNDED).contains(&stored.duration_since(at)));
-    let minute = TimestampRound::new().smallest(Unit::Minute).mode(RoundMode::Ceil);
-    Some(kept.unwrap_or_else(|| at.round(minute).unwrap_or(at)).to_string())
+    Some(kept.unwrap_or_else(|| next_minute(at)).to_string())
 }

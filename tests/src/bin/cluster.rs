@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use knative_operator_tests::cluster::{Cluster, machine};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
 use knative_operator_tests::real::{self, images, traffic};
-use knative_operator_tests::{Result, environment, registry, releases, tools};
+use knative_operator_tests::{Result, environment, releases, tools};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,7 +99,7 @@ fn up(folder: &Path, mut wanted: Wanted) -> Result<()> {
         releases::best();
     }
     if wanted.real {
-        if let Some(obstacle) = machine::obstacle().or_else(|| registry::layouts().err()) {
+        if let Some(obstacle) = real::obstacle() {
             eprintln!("no real nodes: {obstacle}; KWOK simulates nodes and Pods");
             wanted.real = false;
         } else {

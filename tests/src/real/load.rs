@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::product::ready;
-use super::traffic;
+use super::traffic::{self, ANSWER};
 use crate::cluster::Cluster;
 use crate::{Result, http};
 
@@ -22,8 +22,6 @@ const COLD: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time with requests before and after a change.
 const AROUND: Duration = Duration::from_secs(3);
-/// Time limit until a new Knative Service answers.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// Results of requests to one Knative Service.
 #[derive(Debug, Default)]

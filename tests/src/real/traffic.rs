@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::{Result, http};
 
+/// Time limit until a Knative Service answers.
+pub const ANSWER: Duration = Duration::from_secs(30);
 /// Time between two requests that wait for an answer.
 const AGAIN: Duration = Duration::from_millis(20);
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use knative_operator_tests::cluster::Cluster;
-use knative_operator_tests::product::{FLEET, register};
-use knative_operator_tests::real::{images, product};
-use knative_operator_tests::{Result, releases, tools};
+use knative_operator_tests::product::FLEET;
+use knative_operator_tests::real::product;
+use knative_operator_tests::releases;
 use serde_json::json;
-use tokio::process::Command;
 
+use crate::fleet::{clusters, status};
 use crate::support::{NAMESPACE, Report, run};
 
 /// The image that doesn't exist.
@@ -17,27 +16,11 @@ const MISSING: &str = "registry.example/knative/activator:none";
 const DEADLINE: i32 = 45;
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// What `knative-operator fleet status` prints.
-pub async fn status(hub: &Cluster) -> Result<String> {
-    let mut command = Command::new(tools::binary("knative-operator")?);
-    command.args(["fleet", "status", "prod", "-n", NAMESPACE, "--kubeconfig"]).arg(hub.kubeconfig());
-    let output = command.output().await?;
-    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-}
-
 #[test]
 fn canary_with_a_missing_image_stops_the_rollout() {
     run(async {
         let mut report = Report::new();
-        let registry = images::registry().await?;
-        let (hub, spoke) = tokio::try_join!(Cluster::real("fleet", registry), Cluster::real("canary", registry))?;
-        hub.connect(&spoke)?;
-        product::install(&hub, &product::values()).await?;
-        register(&hub, &spoke, "canary").await?;
-        // The second cluster of the fleet is the hub.
-        register(&hub, &hub, "prod").await?;
-        hub.kubectl(&["label", "clusterprofile", "canary", "-n", FLEET, "tier=canary"], "").await?;
-        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        let (hub, spoke) = clusters("fleet").await?;
         report.line("the chart is installed, two clusters are registered");
         let mut serving = product::serving(releases::best().serving);
         serving["registry"]["override"]["activator/activator"] = json!(MISSING);

@@ -25,25 +25,32 @@ fn resource(api: &str, kind: &str, name: &str, spec: &Value) -> String {
         .to_string()
 }
 
+/// A Broker whose events a Trigger sends to the Knative Service `hello`.
+pub async fn delivered(cluster: &Cluster) -> Result<()> {
+    let subscriber = json!({"ref": {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "hello"}});
+    let trigger = json!({"broker": "default", "subscriber": subscriber});
+    for (kind, name, spec) in [("Broker", "default", json!({})), ("Trigger", "hello", trigger)] {
+        let object = resource("eventing.knative.dev/v1", kind, name, &spec);
+        cluster.kubectl(&["apply", "-f", "-"], &object).await?;
+    }
+    for object in ["broker/default", "trigger/hello"] {
+        ready(cluster, object, "default").await?;
+    }
+    Ok(())
+}
+
 /// An event of a PingSource passes a Broker and a Trigger to the Knative Service `hello`, whose log
 /// has its content.
 pub async fn event(report: &mut Report, spoke: &Cluster) -> Result<()> {
     let service = traffic::service("hello", &json!({"autoscaling.knative.dev/min-scale": "1"}));
     spoke.kubectl(&["apply", "-f", "-"], &service.to_string()).await?;
-    let broker = resource("eventing.knative.dev/v1", "Broker", "default", &json!({}));
-    let subscriber = json!({"ref": {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "hello"}});
-    let trigger = json!({"broker": "default", "subscriber": subscriber});
-    let trigger = resource("eventing.knative.dev/v1", "Trigger", "hello", &trigger);
     let sink = json!({"ref": {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": "default"}});
     let source = json!({"schedule": "*/2 * * * * *", "contentType": "application/json", "data": r#"{"from": "a source"}"#, "sink": sink});
     let source = resource("sources.knative.dev/v1", "PingSource", "ping", &source);
     ready(spoke, "ksvc/hello", "default").await?;
-    for object in [broker, trigger, source] {
-        spoke.kubectl(&["apply", "-f", "-"], &object).await?;
-    }
-    for object in ["broker/default", "trigger/hello", "pingsource/ping"] {
-        ready(spoke, object, "default").await?;
-    }
+    delivered(spoke).await?;
+    spoke.kubectl(&["apply", "-f", "-"], &source).await?;
+    ready(spoke, "pingsource/ping", "default").await?;
     report.line("Broker, Trigger and PingSource are Ready");
     let begun = Instant::now();
     let logs = ["logs", "-l", "serving.knative.dev/service=hello", "-c", "user-container", "--tail=20"];

@@ -1,13 +1,14 @@
 //! Gates of a fleet on real nodes: a Knative Service is asked, and an event has to arrive.
 
 use knative_operator_tests::cluster::Cluster;
-use knative_operator_tests::product::{FLEET, register};
+use knative_operator_tests::product::FLEET;
 use knative_operator_tests::real::product::ready;
-use knative_operator_tests::real::{images, product, traffic};
+use knative_operator_tests::real::{product, traffic};
 use knative_operator_tests::{Result, releases};
 use serde_json::{Value, json};
 
-use crate::canary::status;
+use crate::eventing::delivered;
+use crate::fleet::{clusters, status};
 use crate::support::{NAMESPACE, Report, run};
 
 /// Name of the fleet.
@@ -51,16 +52,9 @@ async fn serve(cluster: &Cluster, code: u16) -> Result<()> {
     let container = &mut service["spec"]["template"]["spec"]["containers"][0];
     container["env"] =
         json!([{"name": "ANSWER", "value": "hello from hello"}, {"name": "CODE", "value": code.to_string()}]);
-    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "eventing.knative.dev/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": spec});
-    let subscriber = json!({"ref": {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "hello"}});
-    let trigger = object("Trigger", "hello", json!({"broker": "default", "subscriber": subscriber}));
-    for object in [service, object("Broker", "default", json!({})), trigger] {
-        cluster.kubectl(&["apply", "-f", "-"], &object.to_string()).await?;
-    }
-    for name in ["ksvc/hello", "broker/default", "trigger/hello"] {
-        ready(cluster, name, "default").await?;
-    }
-    Ok(())
+    cluster.kubectl(&["apply", "-f", "-"], &service.to_string()).await?;
+    ready(cluster, "ksvc/hello", "default").await?;
+    delivered(cluster).await
 }
 
 /// Applies `fleet`, and waits for `condition`.
@@ -87,15 +81,7 @@ async fn turn(cluster: &Cluster) -> Result<String> {
 fn canary_that_answers_500_stops_the_rollout() {
     run(async {
         let mut report = Report::new();
-        let registry = images::registry().await?;
-        let (hub, spoke) = tokio::try_join!(Cluster::real("gates", registry), Cluster::real("canary", registry))?;
-        hub.connect(&spoke)?;
-        product::install(&hub, &product::values()).await?;
-        register(&hub, &spoke, "canary").await?;
-        // The second cluster of the fleet is the hub.
-        register(&hub, &hub, "rest").await?;
-        hub.kubectl(&["label", "clusterprofile", "canary", "-n", FLEET, "tier=canary"], "").await?;
-        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        let (hub, spoke) = clusters("gates").await?;
         rolled(&hub, &fleet("301", &json!([]), "Pause"), "condition=Ready").await?;
         report.line("Serving and Eventing are Ready on both clusters of the fleet");
         serve(&spoke, 200).await?;

@@ -11,6 +11,7 @@ mod canary;
 mod compare;
 mod eventing;
 mod faults;
+mod fleet;
 mod gates;
 mod life;
 mod support;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::real::product::ready;
+pub use knative_operator_tests::real::traffic::ANSWER;
 use knative_operator_tests::real::{self, product};
 use knative_operator_tests::{Result, releases};
 use kube::Api;
@@ -15,8 +16,6 @@ use serde_json::{Value, json};
 pub const NAMESPACE: &str = "knative-serving";
 /// The resource.
 pub const SERVING: &str = "knativeserving/knative-serving";
-/// Time limit of an answer.
-pub const ANSWER: Duration = Duration::from_secs(30);
 
 /// Prints what happened, with the time since the beginning and since the last line.
 pub struct Report {

@@ -46,23 +46,8 @@ pub async fn write_all(
     let stage = |member: &Member| (member.cluster.clone(), input.stages.settings()[member.stage].name.clone());
     let stages: HashMap<_, _> = input.members.iter().map(stage).collect();
     let stages = &stages;
-    let (now, mut wake) = (Instant::now(), None);
-    let mut due = Vec::new();
-    // What failed a moment ago comes last, so that it keeps no other write from its turn.
-    let key = |write: &Write| (write.cluster.clone(), write.component);
-    state.failed.retain(|_, at: &mut Instant| now.saturating_duration_since(*at) < FAILED);
-    let mut all: Vec<&Write> = decision.writes.iter().collect();
-    all.sort_by_key(|write| state.failed.contains_key(&key(write)));
-    for write in all {
-        let key = key(write);
-        let is_repair = matches!(write.change, Change::Repair { .. });
-        let wait = if is_repair { state.repairs.wait(&key, now) } else { Duration::ZERO };
-        if wait.is_zero() && due.len() < BATCH {
-            due.push(write.clone());
-        } else {
-            wake = wake.into_iter().chain([wait]).min();
-        }
-    }
+    let now = Instant::now();
+    let (due, wake) = due(state, &decision.writes, now);
     let writes = due.into_iter().map(|write| async move {
         let result = write_one(cx, observation, stages, &write).await;
         (write, result)
@@ -70,23 +55,43 @@ pub async fn write_all(
     let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
     let mut has_failed = false;
     while let Some((write, result)) = results.next().await {
-        let key = (write.cluster.clone(), write.component);
-        let is_repair = matches!(write.change, Change::Repair { .. });
         if record(state, &write, result) {
             has_failed = true;
-            state.failed.insert(key, Instant::now());
-        } else if is_repair {
-            state.repairs.note(&key, now);
+            state.failed.insert(write.key(), Instant::now());
+        } else if is_repair(&write) {
+            state.repairs.note(&write.key(), now);
         }
     }
     // The hub may have failed.
-    let wake = wake.map(|wake: Duration| if has_failed { wake.max(RETRY) } else { wake });
+    let wake = wake.map(|wake| if has_failed { wake.max(RETRY) } else { wake });
     Written { has_failed, wake }
+}
+
+fn is_repair(write: &Write) -> bool {
+    matches!(write.change, Change::Repair { .. })
+}
+
+/// Those of `writes` that are made at `now`, and the time until more are. What failed a moment ago
+/// comes last, so that it keeps no other write from its turn.
+fn due(state: &mut FleetState, writes: &[Write], now: Instant) -> (Vec<Write>, Option<Duration>) {
+    state.failed.retain(|_, at| now.saturating_duration_since(*at) < FAILED);
+    let mut all: Vec<&Write> = writes.iter().collect();
+    all.sort_by_cached_key(|write| state.failed.contains_key(&write.key()));
+    let (mut due, mut wake) = (Vec::new(), None);
+    for write in all {
+        let wait = if is_repair(write) { state.repairs.wait(&write.key(), now) } else { Duration::ZERO };
+        if wait.is_zero() && due.len() < BATCH {
+            due.push(write.clone());
+        } else {
+            wake = wake.into_iter().chain([wait]).min();
+        }
+    }
+    (due, wake)
 }
 
 /// Keeps what became of `write`; returns whether it failed.
 fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>, WriteError>) -> bool {
-    let key = (write.cluster.clone(), write.component);
+    let key = write.key();
     match (result, &write.change) {
         (Ok(Some(resource)), change) => {
             if !matches!(change, Change::Record(_)) {
@@ -112,7 +117,7 @@ async fn write_one(
     stages: &HashMap<ClusterProfileReference, String>,
     write: &Write,
 ) -> Result<Option<Knative>, WriteError> {
-    let key = (write.cluster.clone(), write.component);
+    let key = write.key();
     let (stored, now) = (observation.children.own.get(&key), Timestamp::now());
     let record = match (&write.change, stored) {
         (Change::Delete, Some(stored)) => return write::delete(&cx.hub, stored).await.map(|()| None),

@@ -64,9 +64,7 @@ pub async fn advance(
         now,
     };
     let decision = input.decide(is_approved);
-    let leaves = |cluster: &ClusterProfileReference| {
-        leaving.contains_key(cluster) && !decision.protected.contains(cluster) && !counting.contains(cluster)
-    };
+    let leaves = |cluster: &ClusterProfileReference| leaving.contains_key(cluster) && !decision.waits(cluster);
     let mut failed = mark(cx, children, leaves, decision.since, left_at, state).await.err();
     if !decision.remove.is_empty() {
         let removed = remove(cx, fleet, status, children, &decision, state).await;

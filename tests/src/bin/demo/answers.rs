@@ -1,18 +1,13 @@
 //! What only real nodes show: a Knative Service answers, also while Knative changes.
 
-use std::time::Duration;
-
 use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::real::load::{self, Outcome};
 use knative_operator_tests::real::product::ready;
-use knative_operator_tests::real::traffic;
+use knative_operator_tests::real::traffic::{self, ANSWER};
 use serde_json::{Value, json};
 
 use crate::{NAME, NAMESPACE};
-
-/// Time limit of an answer.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// A Knative Service on `spoke` is scaled to zero, and answers; returns how.
 pub async fn from_zero(spoke: &Cluster) -> Result<String> {

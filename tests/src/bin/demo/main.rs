@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use knative_operator_tests::product::{self, FLEET};
+use knative_operator_tests::real::images;
 use knative_operator_tests::remaining::{objects, remaining};
 use knative_operator_tests::{Result, releases};
 use serde_json::json;
@@ -98,7 +99,7 @@ async fn run(summary: &mut Summary) -> Result<()> {
     println!("Knative Serving {} from {}", releases.serving, releases.dir.display());
     let real = scene::real_nodes();
     let registry =
-        if real { summary.step("start a registry with all images", scene::registry(real)).await? } else { None };
+        if real { Some(summary.step("start a registry with all images", images::registry()).await?) } else { None };
     let what = if real { "start a hub and two spokes with real nodes" } else { "start a hub and two spokes" };
     let scene = summary.step(what, Scene::start(registry)).await?;
     let Scene { hub, spoke, other, .. } = &scene;

@@ -1,10 +1,10 @@
 //! The clusters of the demo: with real nodes, on which Pods run in containers, or simulated ones.
 
 use knative_operator_tests::Result;
-use knative_operator_tests::cluster::{Cluster, machine};
+use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
-use knative_operator_tests::real::{self, images};
-use knative_operator_tests::registry::{self, Registry};
+use knative_operator_tests::real;
+use knative_operator_tests::registry::Registry;
 use knative_operator_tests::releases::Releases;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -33,7 +33,7 @@ pub fn real_nodes() -> bool {
     if std::env::var_os("REAL_NODES").is_none_or(|wanted| wanted.is_empty()) {
         return false;
     }
-    let obstacle = machine::obstacle().or_else(|| registry::layouts().err());
+    let obstacle = real::obstacle();
     if let Some(obstacle) = &obstacle {
         println!("no real nodes: {obstacle}; KWOK simulates nodes and Pods");
     }
@@ -82,9 +82,4 @@ impl Scene {
         }
         json!({"version": version, "ingress": {"kourier": {"enabled": true}}})
     }
-}
-
-/// The registry with the images of real nodes, if they are wanted.
-pub async fn registry(real: bool) -> Result<Option<&'static Registry>> {
-    Ok(if real { Some(images::registry().await?) } else { None })
 }

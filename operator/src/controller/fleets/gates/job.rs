@@ -11,9 +11,9 @@ use knative_operator_shared::label::FLEET_FIELD_MANAGER;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Api, Client, Resource};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::job_manifest::{manifest, name};
-use super::limits::permit;
 use super::subject::Subject;
 use crate::fleet::gates::Answer;
 use crate::object::foreign_text::last_words;
@@ -25,6 +25,8 @@ const INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 const GRACE: Duration = Duration::from_secs(30);
 /// Why a Job failed that isn't there any more: another one of its name would prove nothing.
 const REPLACED: &str = "somebody deleted or replaced it before its end";
+/// Limits the requests about Jobs at the same time.
+static PERMITS: Semaphore = Semaphore::const_new(16);
 /// Maximum number of Pods of a Job that are read.
 const MAX_PODS: u32 = 20;
 
@@ -43,6 +45,12 @@ pub async fn measure(client: &Client, subject: &Subject, gate: &Gate, job: &JobG
         Ok(None) => Answer::Unknown(format!("{called} did not end")),
         Err(why) => Answer::Unknown(format!("{called}: {why}")),
     }
+}
+
+/// Permits a request about a Job.
+async fn permit() -> Option<SemaphorePermit<'static>> {
+    // Nothing closes it.
+    PERMITS.acquire().await.ok()
 }
 
 /// Runs the Job `name` with this manifest; whether it completed, or why not; `None` if it did not

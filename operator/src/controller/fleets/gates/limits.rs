@@ -1,22 +1,13 @@
-//! Limits of measurements: of their number at the same time, and of their time.
+//! The time limit of a request.
 
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::fleet::gates::Answer;
 
 /// Time limit of the request that tells whether the API server of a cluster responds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits the requests about Jobs at the same time.
-static PERMITS: Semaphore = Semaphore::const_new(16);
-
-/// Permits a request about a Job.
-pub async fn permit() -> Option<SemaphorePermit<'static>> {
-    // Nothing closes it.
-    PERMITS.acquire().await.ok()
-}
 
 /// The answer of `measuring` within `timeout`. After it, a cluster whose API server responds has
 /// failed; about another one, nothing is known.
