@@ -5,7 +5,7 @@
 //! writes by phase, [`write`] applies one object. [`anchor`] stores the inventory and the owner on
 //! the cluster; [`claim`] decides who that is. [`remove`] deletes what shows that it belongs to the
 //! installation ([`proof`]); [`sweep`] finds that where the inventory is lost. [`pods`] asks why
-//! workloads are not available.
+//! workloads are not available; [`scale`] tells which of them are being scaled.
 
 pub mod anchor;
 pub mod claim;
@@ -26,6 +26,7 @@ pub mod preserve;
 pub mod proof;
 mod records;
 pub mod remove;
+mod scale;
 pub mod served;
 pub mod shown_version;
 pub mod store_error;

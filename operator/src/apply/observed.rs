@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{Notify, watch};
@@ -9,10 +10,26 @@ use tokio::sync::{Notify, watch};
 use super::differ::Observation;
 pub use super::records::Drift;
 use super::records::{Mark, ObservedObject, Records, hash};
+use super::scale::Scale;
 use super::watch::WatchTarget;
 use crate::object::health::{Health, TERMINATING};
 use crate::object::{Id, Kind, ObjectId};
 use crate::render::plan::{CRD, Plan};
+
+/// What the spec and the status of a watched object tell.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Its health, if its status tells.
+    pub health: Option<Health>,
+    /// Number of replicas that a Deployment wants.
+    pub replicas: Option<i64>,
+}
+
+impl From<Health> for Seen {
+    fn from(health: Health) -> Self {
+        Self { health: Some(health), replicas: None }
+    }
+}
 
 /// Observed state, shared between the watches and the reconciler.
 #[derive(Debug, Default)]
@@ -102,6 +119,17 @@ impl ObservedState {
         self.lock().objects.get(id).and_then(|o| o.health.as_deref().cloned())
     }
 
+    /// Until when Pods of the Deployment `id` may start that somebody else added to those that were
+    /// available; `None` if nobody did, or that time is over.
+    pub fn starting_until(&self, id: &ObjectId) -> Option<Instant> {
+        self.lock()
+            .objects
+            .get(id)
+            .and_then(|object| object.scale)
+            .and_then(Scale::starting_until)
+            .filter(|until| *until > Instant::now())
+    }
+
     /// Whether a watch has failed since the last call: the cluster may be unreachable.
     pub fn take_watch_failure(&self) -> bool {
         std::mem::take(&mut self.lock().watch_failed)
@@ -140,6 +168,9 @@ impl ObservedState {
             }
             same => same.clone(),
         });
+        // More replicas that the operator asks for are an update.
+        observed.scale =
+            before.as_ref().filter(|have| have.generation == observed.generation).and_then(|have| have.scale);
         match before {
             Some(have) if have.version >= observed.version => have.written_fingerprint = observed.written_fingerprint,
             _ => records.insert(id.clone(), observed),
@@ -215,11 +246,13 @@ impl ObservedState {
 
     /// Records a watch event or a listed object. An event about an earlier version than the
     /// recorded one is ignored; a list wins, except over unconfirmed writes.
-    pub fn record_event(&self, id: &Id, meta: &ObjectMeta, health: Option<Health>, is_listed: bool) {
+    pub fn record_event(&self, id: &Id, meta: &ObjectMeta, seen: Seen, is_listed: bool) {
         let mut records = self.lock();
         // A hostile cluster may report any number of objects: only those of the plan are recorded.
         let Some(id) = records.shared_id(id) else { return };
-        let mut observed = records.observe(&id, meta, health);
+        let mut observed = records.observe(&id, meta, seen.health);
+        let before = records.objects.get(&id).filter(|have| have.uid == observed.uid).and_then(|have| have.scale);
+        observed.scale = Scale::next(before, observed.health.as_deref(), seen.replicas, Instant::now());
         // The fields are as they were right after the write: no comparison needed.
         if observed.written_fingerprint != Some(observed.fingerprint) {
             observed.drift = records.drift(&id, meta).map(Box::new);
@@ -278,12 +311,12 @@ mod tests {
     fn object_deleted_before_write_response_is_missing() {
         let observed_state = ObservedState::default();
         observed_state.lock().store = Some(id());
-        observed_state.record_event(&id(), &meta("2", 20), None, false);
+        observed_state.record_event(&id(), &meta("2", 20), Seen::default(), false);
         observed_state.record_deletion(&id(), &meta("2", 21));
         observed_state.record_write(&id(), &meta("2", 20));
         assert_eq!(at(&observed_state), None);
         // A watch reports it present again.
-        observed_state.record_event(&id(), &meta("2", 22), None, false);
+        observed_state.record_event(&id(), &meta("2", 22), Seen::default(), false);
         observed_state.record_write(&id(), &meta("2", 23));
         assert_eq!(at(&observed_state), Some((hash("2"), 23)));
         observed_state.record_deletion(&id(), &meta("2", 24));
@@ -318,22 +351,27 @@ mod tests {
     fn late_watch_event_does_not_undo_write() {
         let observed_state = ObservedState::default();
         observed_state.lock().store = Some(id());
-        observed_state.record_event(&ObjectId::new("", "ConfigMap", "a", "other"), &meta("9", 9), None, true);
+        observed_state.record_event(
+            &ObjectId::new("", "ConfigMap", "a", "other"),
+            &meta("9", 9),
+            Seen::default(),
+            true,
+        );
         assert_eq!(observed_state.lock().objects.len(), 0);
-        observed_state.record_event(&id(), &meta("1", 10), None, true);
+        observed_state.record_event(&id(), &meta("1", 10), Seen::default(), true);
         observed_state.record_deletion(&id(), &meta("1", 11));
         observed_state.record_write(&id(), &meta("2", 20));
         // The deletion of the first one, reported late.
-        observed_state.record_event(&id(), &meta("1", 12), None, false);
+        observed_state.record_event(&id(), &meta("1", 12), Seen::default(), false);
         observed_state.record_deletion(&id(), &meta("1", 13));
         assert_eq!(at(&observed_state), Some((hash("2"), 20)));
         // A list from before the write.
-        observed_state.record_event(&id(), &meta("1", 10), None, true);
+        observed_state.record_event(&id(), &meta("1", 10), Seen::default(), true);
         assert_eq!(at(&observed_state), Some((hash("2"), 20)));
         // Once confirmed, the watch decides, and a later list even with lower versions (a restored
         // cluster).
-        observed_state.record_event(&id(), &meta("2", 20), None, false);
-        observed_state.record_event(&id(), &meta("3", 5), None, true);
+        observed_state.record_event(&id(), &meta("2", 20), Seen::default(), false);
+        observed_state.record_event(&id(), &meta("3", 5), Seen::default(), true);
         assert_eq!(at(&observed_state), Some((hash("3"), 5)));
         observed_state.record_deletion(&id(), &meta("3", 6));
         assert_eq!(observed_state.observation(&id()), Observation::Unknown);

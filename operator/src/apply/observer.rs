@@ -10,11 +10,11 @@ use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use tokio::task::JoinHandle;
 
-use super::observed::ObservedState;
+use super::observed::{ObservedState, Seen};
 use super::served;
 use super::watch::{WatchEnd, WatchEvent, WatchTarget};
 use crate::object::Kinds;
-use crate::object::health;
+use crate::object::health::{self, WatchedObject};
 use crate::object::{Id, Kind};
 
 /// Minimum duration of a watch; one that ends sooner is not restarted immediately.
@@ -243,17 +243,18 @@ impl Watch {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        let health = |object| {
+        let seen = |object: &WatchedObject| {
+            let kind = &kind.resource.kind;
             if self.with_status {
-                health::of(&kind.resource.kind, object)
+                Seen { health: health::of(kind, object), replicas: object.replicas(kind) }
             } else {
-                health::of_metadata(&kind.resource.kind, object)
+                Seen { health: health::of_metadata(kind, object), replicas: None }
             }
         };
         match event {
             WatchEvent::InitApply(object) => {
                 let id = of(&object.metadata);
-                self.observed.record_event(&id, &object.metadata, health(&object), true);
+                self.observed.record_event(&id, &object.metadata, seen(&object), true);
                 if let Some(listing) = listing {
                     listing.insert(id);
                 }
@@ -265,7 +266,7 @@ impl Watch {
             // An object that loses the label leaves the selection of the watch, but still exists.
             WatchEvent::Apply(object) | WatchEvent::Delete(object) if self.is_of_another(&of(&object.metadata)) => {}
             WatchEvent::Apply(object) => {
-                self.observed.record_event(&of(&object.metadata), &object.metadata, health(&object), false);
+                self.observed.record_event(&of(&object.metadata), &object.metadata, seen(&object), false);
             }
             WatchEvent::Delete(object) => self.observed.record_deletion(&of(&object.metadata), &object.metadata),
         }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::scale::Scale;
 use super::{managed_fields, ownership, preserve};
 use crate::object::health::Health;
 use crate::object::{Digest, Id, Kind, ObjectId, version};
@@ -53,6 +54,8 @@ pub struct ObservedObject {
     pub go_operator_fields: bool,
     /// Its health, if its status tells.
     pub health: Option<Box<Health>>,
+    /// Its number of replicas, if it has been available.
+    pub scale: Option<Scale>,
     /// Whether the operator wrote it and no watch has reported it yet.
     pub unconfirmed: bool,
 }
@@ -152,6 +155,7 @@ impl Records {
             drift: None,
             go_operator_fields: managed_fields::has_go_operator_fields(meta),
             health: health.map(Box::new),
+            scale: None,
             unconfirmed: false,
         }
     }

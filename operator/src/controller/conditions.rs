@@ -1,6 +1,7 @@
 //! Conditions, computed from what a reconcile found. Pure.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{DEPENDENTS, State, States};
@@ -37,6 +38,8 @@ pub struct InstallationReport {
     pub unavailable: Vec<(String, Wait)>,
     /// Workloads and Jobs whose Pods may tell why they wait, with their desired content.
     pub waiting: BTreeMap<ObjectId, Digest>,
+    /// Until when Pods may start that somebody added to a Deployment that was available.
+    pub starting_until: Option<Instant>,
     /// Whether every object has been observed; right after the start none has.
     pub observed: bool,
     /// Whether an object is missing, because it was refused or deleted.
@@ -56,6 +59,7 @@ impl InstallationReport {
             pending: Vec::new(),
             unavailable: Vec::new(),
             waiting: BTreeMap::new(),
+            starting_until: None,
             observed: false,
             has_missing_objects: false,
             unreachable: false,

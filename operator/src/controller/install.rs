@@ -326,9 +326,9 @@ impl Install<'_> {
             && report.observed
             && !report.has_missing_objects;
         let poll_interval = (!is_complete).then_some(self.cx.poll_interval);
-        let until_ask = ask_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let requeue =
-            [poll_interval, until_ask].into_iter().flatten().min().map_or(Requeue::AwaitChange, Requeue::After);
+        let until = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(Instant::now()));
+        let due = [poll_interval, until(ask_at), until(report.starting_until)];
+        let requeue = due.into_iter().flatten().min().map_or(Requeue::AwaitChange, Requeue::After);
         let release = Some(InstalledRelease { version: self.version.clone(), manifests });
         Outcome { result: ReconcileResult::Installation(report), release, requeue }
     }

@@ -84,6 +84,11 @@ fn is_explained(wait: &Wait) -> bool {
 /// Adds the observed state of everything except Jobs to `report`, with the `causes` that are known.
 pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedState, causes: &PodCauses, now: Timestamp) {
     for (item, wait) in unavailable(plan, observed) {
+        if let Some(until) = observed.starting_until(&item.id) {
+            // Asked again then: no event tells that Pods did not start.
+            report.starting_until = Some(report.starting_until.map_or(until, |first| first.min(until)));
+            continue;
+        }
         let name = item.id.name.clone();
         if is_explained(&wait) {
             report.unavailable.push((name, wait));
@@ -132,6 +137,7 @@ mod tests {
 
     use super::*;
     use crate::apply::differ::Observation;
+    use crate::apply::observed::Seen;
     use crate::apply::watch::WatchTarget;
     use crate::object::CompactObject;
     use crate::object::Kind;
@@ -162,7 +168,7 @@ mod tests {
 
     fn record(observed: &ObservedState, item: &Item, health: Health) {
         let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("1".into()), ..ObjectMeta::default() };
-        observed.record_event(&item.id, &meta, Some(health), true);
+        observed.record_event(&item.id, &meta, health.into(), true);
     }
 
     fn report_of(plan: &Plan, observed: &ObservedState) -> InstallationReport {
@@ -257,6 +263,43 @@ mod tests {
         let mut report = InstallationReport::of(Component::Serving);
         add(&mut report, &plan, &observed, &causes, "2026-01-01T12:00:00Z".parse().unwrap());
         assert!(report.waiting.is_empty() && report.unavailable[0].1.reason.ends_with("exceeded quota"));
+    }
+
+    #[test]
+    fn pods_that_somebody_added_may_start() {
+        let (plan, observed) = (plan(), ObservedState::default());
+        observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
+        let workload = plan.items().iter().find(|item| item.id.kind == "Deployment").unwrap();
+        let see = |health: Health, replicas: i64, generation: i64| {
+            let meta = ObjectMeta {
+                uid: Some("u".into()),
+                resource_version: Some(generation.to_string()),
+                generation: Some(generation),
+                ..ObjectMeta::default()
+            };
+            let seen = Seen { health: Some(health), replicas: Some(replicas) };
+            observed.record_event(&workload.id, &meta, seen, false);
+            let report = report_of(&plan, &observed);
+            (report.unavailable.len(), report.starting_until.is_some())
+        };
+        let waits = || Health::Waiting("it is not available".into());
+        assert_eq!(see(waits(), 0, 1), (1, false));
+        assert_eq!(see(Health::Ready, 0, 1), (0, false));
+        // Knative's controller scales it.
+        assert_eq!(see(waits(), 1, 2), (0, true));
+        assert_eq!(see(Health::Ready, 1, 2), (0, false));
+        // Its Pod crashes.
+        assert_eq!(see(waits(), 1, 2), (1, false));
+        assert_eq!(see(Health::Ready, 1, 2), (0, false));
+        // The operator updates it.
+        let meta = ObjectMeta {
+            uid: Some("u".into()),
+            resource_version: Some("3".into()),
+            generation: Some(3),
+            ..ObjectMeta::default()
+        };
+        observed.record_write(&workload.id, &meta);
+        assert_eq!(see(waits(), 2, 3), (1, false));
     }
 
     #[test]

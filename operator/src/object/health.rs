@@ -150,6 +150,11 @@ pub fn of_metadata(kind: &str, object: &WatchedObject) -> Option<Health> {
 }
 
 impl WatchedObject {
+    /// Number of replicas that a Deployment wants; `None` for other kinds.
+    pub fn replicas(&self, kind: &str) -> Option<i64> {
+        (kind == "Deployment").then(|| self.spec.replicas.unwrap_or(1))
+    }
+
     fn number(&self, key: &str) -> i64 {
         self.status.get(key).and_then(Value::as_i64).unwrap_or_default()
     }

@@ -112,6 +112,12 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         let says = ["would uninstall from 1 cluster,", "knative-operator fleet delete prod", "confirm-removal=1"];
         assert!(!is_deleted && says.iter().all(|part| output.contains(part)), "{output}");
 
+        // It refuses the deletion of the definition, which would delete the fleet.
+        let definition = ["delete", "crd", "knativefleets.operator.knative.dev", "--wait=false"];
+        let (is_deleted, output) = hub.kubectl_output(&definition, "").await;
+        let says = ["has 1 resource, which would be deleted with it", "knative-operator fleet delete NAME"];
+        assert!(!is_deleted && says.iter().all(|part| output.contains(part)), "{output}");
+
         // The resources of a fleet stay if it is deleted with `--cascade=orphan`.
         hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--cascade=orphan", "--timeout=2m"], "").await?;
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -39,7 +39,7 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         let resource = serving(TEAM, "knative-serving", Some("spoke"), &releases);
         let before = objects(&spoke.client()).await?;
         // Without resources, a definition may be deleted, and Helm or kubectl creates it again.
-        hub.kubectl(&["delete", "crd", "knativefleets.operator.knative.dev", "--ignore-not-found"], "").await?;
+        hub.kubectl(&["delete", "crd", "knativeeventings.operator.knative.dev"], "").await?;
         apply(&hub, &resource).await?;
         ready(&hub, &resource).await?;
         let installed = state(&spoke, PLACE).await?;
