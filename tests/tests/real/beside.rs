@@ -130,7 +130,7 @@ fn knative_lives_beside_the_operator() {
         world.apply(earlier, &none).await?;
         world.ready(earlier).await?;
         world.line(&format!("Serving {} and Eventing {} are Ready", earlier[0], earlier[1]));
-        event(&mut world.report, &world.spoke).await?;
+        event(&mut world.report, &world.spoke, "a source").await?;
         scaled(&mut world.report, &world.spoke).await?;
         let warned = warnings(&world.hub).await?;
         assert!(warned.is_empty(), "Warning events of healthy installations: {warned:?}");
@@ -147,7 +147,7 @@ fn knative_lives_beside_the_operator() {
         assert!(jobs.contains("storage-version-migration-serving"), "{jobs}");
         assert!(jobs.split_whitespace().all(|job| job.ends_with("=1")), "{jobs}");
         world.line(&format!("Jobs: {}", jobs.trim()));
-        event(&mut world.report, &world.spoke).await?;
+        event(&mut world.report, &world.spoke, "a source after the upgrade").await?;
         deleted(&mut world).await?;
         let left = remaining::remaining(&world.spoke, &before).await?;
         assert!(left.is_empty(), "{left:?}");
