@@ -18,10 +18,10 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-ETCD=v3.6.16 HELM=v3.22.0 MDBOOK=0.5.4 CYCLONEDX=0.5.9 DENY=0.20.2
+ETCD=v3.6.16 HELM=v3.21.4 MDBOOK=0.5.4 CYCLONEDX=0.5.9 DENY=0.20.2
 control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
 # The longest build first.
-defaults=("${control_plane[@]}" helm etcd registry kwok secretreader-plugin kubeconfig-secretreader-plugin crane runc)
+defaults=("${control_plane[@]}" etcd registry helm kwok secretreader-plugin kubeconfig-secretreader-plugin crane runc)
 node=(kubelet kube-proxy containerd containerd-shim-runc-v2 cni coredns hello pause)
 os=$(uname -s | tr '[:upper:]' '[:lower:]')
 case $(uname -m) in x86_64) arch=amd64 ;; aarch64 | arm64) arch=arm64 ;; *) arch=$(uname -m) ;; esac
@@ -33,12 +33,12 @@ memory=$(awk '/^MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo 2>/dev/null |
 garbage=100
 [ "$memory" -lt 6 ] || garbage=400
 
-# The Go module of each minor version of Kubernetes; `kubernetes` is the default.
-kubernetes=kubernetes
-if [ -n "${KUBERNETES:-}" ] && ! grep -q "k8s.io/kubernetes v${KUBERNETES#v}\." kubernetes/go.mod; then
+# The Go module of each minor version of Kubernetes; `control-plane` has the default.
+kubernetes=control-plane
+if [ -n "${KUBERNETES:-}" ] && ! grep -q "k8s.io/kubernetes v${KUBERNETES#v}\." $kubernetes/go.mod; then
   kubernetes=kubernetes-${KUBERNETES#v}
   [ -f "$kubernetes/go.mod" ] || {
-    say "KUBERNETES=$KUBERNETES is not supported: use one of" "$(sed -nE 's|.*k8s.io/kubernetes v([0-9]+\.[0-9]+)\..*|\1|p' kubernetes*/go.mod | sort -u -V | paste -sd' ')"
+    say "KUBERNETES=$KUBERNETES is not supported: use one of" "$(sed -nE 's|.*k8s.io/kubernetes v([0-9]+\.[0-9]+)\..*|\1|p' control-plane/go.mod kubernetes-*/go.mod | sort -u -V | paste -sd' ')"
     exit 1
   }
 fi
@@ -96,7 +96,7 @@ official() {
 # module NAME: the folder of the Go module that has this command.
 module() {
   case $1 in
-  helm | kwok | *secretreader-plugin) echo clients ;;
+  etcd | registry | helm | kwok | *secretreader-plugin) echo control-plane ;;
   kube-* | kubectl | kubelet) echo $kubernetes ;;
   containerd*) echo containerd ;;
   hello | pause) echo workload ;;
@@ -105,6 +105,16 @@ module() {
   axe.min.js | tsc) echo browser ;; # of npm
   go-operator-module) echo go-operator ;;
   *) echo "$1" ;;
+  esac
+}
+
+# package NAME: the Go package of a command of the control plane.
+package() {
+  case $1 in
+  etcd) echo go.etcd.io/etcd/server/v3 ;;
+  registry) echo ./registry ;; # a main of ours, without the drivers of clouds
+  helm | kwok) grep -oE "[^ 	]+/cmd/$1\$" control-plane/go.mod ;;
+  *) echo "k8s.io/kubernetes/cmd/$1" ;;
   esac
 }
 
@@ -130,17 +140,13 @@ build() {
   command -v go >/dev/null || { say "$*: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
   module=$(module "$name")
   case $name in
-  etcd) packages=(go.etcd.io/etcd/server/v3) ;;
-  *secretreader-plugin) packages=("sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin") ;;
-  kube-* | kubectl | kubelet)
-    packages=("${@/#/k8s.io/kubernetes/cmd/}") out=$folder/
+  kube-* | kubectl | kubelet | etcd | registry | helm | kwok)
+    for name in "$@"; do packages+=("$(package "$name")"); done
+    out=$folder/
     ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor"
     ;;
-  helm | kwok)
-    for name in "$@"; do packages+=("$(grep -oE "[^ 	]+/cmd/$name\$" clients/go.mod)"); done
-    out=$folder/
-    ;;
-  registry | coredns) packages=(.) ;; # mains of ours, without the drivers of clouds and most plugins
+  *secretreader-plugin) packages=("sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin") ;;
+  coredns) packages=(.) ;; # a main of ours, without most plugins
   containerd*) packages=("${@/#/github.com/containerd/containerd/v2/cmd/}") out=$folder/ tags="no_btrfs no_devmapper no_zfs no_erofs no_tracing" ;;
   hello | pause) packages=("${@/#/./}") out=$folder/ ;;
   cni) # a folder with its plugins
@@ -167,6 +173,7 @@ build() {
   # Cargo, which builds at the same time, waits for single crates: they go first. With memory, the
   # compiler's garbage is left for longer: a sixth less CPU.
   (cd "$module" && GOGC=$garbage CGO_ENABLED=$cgo nice go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2))
+  [ ! -e "$folder/server" ] || mv "$folder/server" "$folder/etcd"
 }
 
 # other NAME FOLDER: installs a tool that is not built with Go.
@@ -197,7 +204,7 @@ source_of() {
 stages() {
   local dir
   [ ! -s "$bin/kwok-stages.yaml" ] || return 0
-  dir=$(source_of clients sigs.k8s.io/kwok)/kustomize/stage
+  dir=$(source_of control-plane sigs.k8s.io/kwok)/kustomize/stage
   for file in "$dir"/node/fast/*.yaml "$dir"/node/heartbeat-with-lease/*.yaml "$dir"/pod/fast/*.yaml; do
     case $file in */kustomization.yaml) ;; *) printf -- '---\n' && cat "$file" && printf '\n' ;; esac
   done >"$bin/.kwok-stages.$$"
@@ -208,7 +215,7 @@ stages() {
 inventory_crds() {
   local dir kind
   [ ! -s "$bin/clusterprofiles.yaml" ] || [ ! -s "$bin/placementdecisions.yaml" ] || return 0
-  dir=$(source_of clients sigs.k8s.io/cluster-inventory-api)/config/crd/bases
+  dir=$(source_of control-plane sigs.k8s.io/cluster-inventory-api)/config/crd/bases
   for kind in clusterprofiles placementdecisions; do
     install -m 0644 "$dir/multicluster.x-k8s.io_$kind.yaml" "$bin/.$kind.$$" && mv -f "$bin/.$kind.$$" "$bin/$kind.yaml"
   done
@@ -290,7 +297,7 @@ for tool in "${tools[@]}"; do
     dir=$(source_of go-operator knative.dev/operator)
     place "$dir" "$tool"
   elif [ "$tool" = kubernetes-module ]; then
-    dir=$(source_of kubernetes k8s.io/kubernetes) # of the default version
+    dir=$(source_of control-plane k8s.io/kubernetes) # of the default version
     place "$dir" "$tool"
   elif [ ! -e "$(store "$tool")" ]; then
     group=$(module "$tool")
