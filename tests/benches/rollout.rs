@@ -1,14 +1,17 @@
 //! Cost of a rollout of a KnativeFleet: simulated spokes, a real hub, and the real operator.
-//! Prints, for a rollout of one ConfigMap key in stages of 50 clusters: time, requests to the hub
-//! and CPU time per cluster, peak memory per cluster, requests at rest; then the same with ten
-//! unreachable clusters and 1 % that fail; then the time until a restarted operator watches all
-//! clusters. Asserts nothing.
+//! Prints, for a rollout of one ConfigMap key in 20 stages, and in one stage with `maxConcurrent:
+//! 10%`: time, requests to the hub and CPU time per cluster, peak memory per cluster, the time from
+//! the last status of a cluster to the write of the next one (median and 99th percentile), requests
+//! at rest; then the same with ten unreachable clusters and 1 % that fail; then the time until a
+//! restarted operator watches all clusters. Asserts nothing.
 //!
 //! `make bench`. Environment: `BENCH_FLEET` is the number of spokes (1000), `BENCH_IDLE` the number
 //! of idle seconds (10).
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use knative_operator_shared::api::KnativeFleet;
 use knative_operator_shared::api::fleet::KnativeFleetStatus;
 use knative_operator_tests::cluster::Cluster;
@@ -24,8 +27,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(900);
-/// Clusters of a stage.
-const STAGE: usize = 50;
+/// Stages.
+const STAGES: usize = 20;
 /// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(15);
 /// Unreachable clusters.
@@ -50,9 +53,12 @@ async fn main() -> Result<()> {
     tokio::time::sleep(SETTLE).await;
     let base = measure::resident(product.operator.process.pid()?)?;
     let audit = Audit::of(&hub, HUB_USER)?;
-    println!("rollouts: {spokes} clusters, {} stages of {STAGE}", spokes.div_ceil(STAGE));
-    println!("{:<44} {:>8} {:>12} {:>12} {:>12}  requests to the hub", "", "time", "requests", "CPU", "peak");
-    println!("{:<44} {:>8} {:>12} {:>12} {:>12}", "", "", "a cluster", "a cluster", "a cluster");
+    println!("rollouts: {spokes} clusters, {STAGES} stages");
+    println!(
+        "{:<44} {:>8} {:>12} {:>12} {:>12} {:>16}  requests to the hub",
+        "", "time", "requests", "CPU", "peak", "next p50/p99"
+    );
+    println!("{:<44} {:>8} {:>12} {:>12} {:>12} {:>16}", "", "", "a cluster", "a cluster", "a cluster", "");
     let mut bench = Bench { hub, sim, product, releases, audit, base, spokes };
     Box::pin(bench.run(idle)).await
 }
@@ -71,10 +77,14 @@ impl Bench {
     async fn run(&mut self, idle: Duration) -> Result<()> {
         let client = self.hub.client();
         let all: Vec<usize> = (0..self.spokes).collect();
-        each(&all, |n| profile(client.clone(), n, labels(n), self.sim.access(n, "sim"))).await?;
-        self.phase("install", json!({}), |status| status.ready).await?;
+        each(&all, |n| profile(client.clone(), n, labels(n, self.spokes), self.sim.access(n, "sim"))).await?;
+        self.phase(("install", None), json!({}), |status| status.ready).await?;
         tokio::time::sleep(SETTLE).await;
-        self.phase("one ConfigMap key", json!({"config": {"features": {"bench": "1"}}}), |status| status.updated)
+        let key = |value: &str| json!({"config": {"features": {"bench": value}}});
+        self.phase(("one ConfigMap key", None), key("1"), |status| status.updated).await?;
+        tokio::time::sleep(SETTLE).await;
+        let tenth = self.spokes.div_ceil(10);
+        self.phase(("one key, one stage, maxConcurrent: 10%", Some(tenth)), key("one"), |status| status.updated)
             .await?;
         tokio::time::sleep(SETTLE).await;
         self.audit.take()?;
@@ -89,7 +99,8 @@ impl Bench {
         let failing = i32::try_from(self.spokes / 100 + dead.len())?;
         let title = format!("another key; {} unreachable, {} failing", dead.len(), self.spokes / 100);
         let spec = json!({"config": {"features": {"bench": "2"}}});
-        self.phase(&title, spec, move |status| status.updated + failing.min(status.deferred + status.failed)).await?;
+        self.phase((&title, None), spec, move |status| status.updated + failing.min(status.deferred + status.failed))
+            .await?;
         let status = self.fleet().await?;
         println!("{:<44} {} updated, {} deferred, {} failed", "", status.updated, status.deferred, status.failed);
 
@@ -105,8 +116,14 @@ impl Bench {
         Ok(fleet.status.unwrap_or_default())
     }
 
-    /// Applies the fleet with `spec` in its template, and waits until `done` has all clusters.
-    async fn phase(&mut self, title: &str, spec: Value, done: impl Fn(&KnativeFleetStatus) -> i32) -> Result<()> {
+    /// Applies the fleet with `spec` in its template, and waits until `done` has all clusters. With
+    /// a number of clusters at a time, measures the time to the next one.
+    async fn phase(
+        &mut self,
+        (title, at_a_time): (&str, Option<usize>),
+        spec: Value,
+        done: impl Fn(&KnativeFleetStatus) -> i32,
+    ) -> Result<()> {
         let pid = self.product.operator.process.pid()?;
         measure::forget_peak(pid)?;
         self.audit.take()?;
@@ -125,12 +142,20 @@ impl Bench {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let requests: Vec<Request> = self.audit.take()?;
         let peak = measure::peak(pid)?.saturating_sub(self.base);
+        let next = match at_a_time {
+            None => "-".to_owned(),
+            Some(at_a_time) => {
+                let (p50, p99) = next(&requests, at_a_time)?;
+                format!("{p50}/{p99} ms")
+            }
+        };
         println!(
-            "{title:<44} {:>7.1}s {:>12.2} {:>9.1} ms {:>8.0} KiB  {}",
+            "{title:<44} {:>7.1}s {:>12.2} {:>9.1} ms {:>8.0} KiB {:>16}  {}",
             time.as_secs_f64(),
             ratio(requests.len(), self.spokes),
             cpu.as_secs_f64() * 1000.0 / ratio(self.spokes, 1),
             ratio(usize::try_from(peak)?, self.spokes),
+            next,
             by_verb(&requests)
         );
         Ok(())
@@ -143,7 +168,12 @@ impl Bench {
         }
         let stage = |number: usize| {
             json!({"name": format!("stage-{number}"), "clusterSelector": {"matchLabels": {"stage": number.to_string()}},
-                "maxConcurrent": STAGE, "maxFailures": "50%", "progressDeadlineSeconds": 8})
+                "maxConcurrent": "100%", "maxFailures": "50%", "progressDeadlineSeconds": 8})
+        };
+        let stages = if serving["config"]["features"]["bench"] == "one" {
+            json!([{"name": "all", "maxConcurrent": "10%"}])
+        } else {
+            (0..STAGES).map(stage).collect()
         };
         let broken = json!({"spec": {"additionalManifests": [{"URL": "none/there.yaml"}]}});
         // The failing clusters fail with the last change only.
@@ -153,7 +183,7 @@ impl Bench {
             "placement": {"clusterSelector": {}, "namespaces": [FLEET]},
             "serving": {"spec": serving},
             "overrides": if fails { overrides } else { json!([]) },
-            "rollout": {"stages": (0..self.spokes.div_ceil(STAGE)).map(stage).collect::<Vec<_>>()},
+            "rollout": {"stages": stages},
         }})
     }
 
@@ -174,10 +204,35 @@ impl Bench {
     }
 }
 
-fn labels(number: usize) -> Value {
+/// Labels of spoke `number` of `spokes`.
+fn labels(number: usize, spokes: usize) -> Value {
     // One of a hundred fails.
     let fails = if number % 100 == 50 { "yes" } else { "no" };
-    json!({"stage": (number / STAGE).to_string(), "fails": fails})
+    json!({"stage": (number / spokes.div_ceil(STAGES)).to_string(), "fails": fails})
+}
+
+/// Median and 99th percentile in milliseconds of the time from the last status of a cluster to the
+/// write of the next one, `at_a_time` writes later.
+fn next(requests: &[Request], at_a_time: usize) -> Result<(i128, i128)> {
+    let (mut written, mut ready): (HashMap<&str, Timestamp>, HashMap<&str, Timestamp>) = Default::default();
+    for request in requests.iter().filter(|request| request.verb == "patch") {
+        let Some(target) = request.target.strip_prefix("knativeservings.operator.knative.dev/") else { continue };
+        match target.strip_suffix("/status") {
+            Some(name) => drop(ready.insert(name, request.times.1.parse()?)),
+            None => drop(written.entry(target).or_insert(request.times.0.parse()?)),
+        }
+    }
+    let sorted = |times: HashMap<&str, Timestamp>| {
+        let mut times: Vec<_> = times.into_values().collect();
+        times.sort();
+        times
+    };
+    let (written, ready) = (sorted(written), sorted(ready));
+    let pairs = ready.iter().zip(written.iter().skip(at_a_time));
+    let mut delays: Vec<i128> = pairs.map(|(ready, next)| next.duration_since(*ready).as_millis().max(0)).collect();
+    delays.sort_unstable();
+    let at = |percent: usize| delays.get(delays.len() * percent / 100).copied().unwrap_or_default();
+    Ok((at(50), at(99)))
 }
 
 /// `requests` without renewals of leases.

@@ -2,6 +2,7 @@
 //! that a deletion in the foreground doesn't leave, and resources of a fleet that doesn't exist,
 //! which the garbage collector deletes. Pure.
 
+use knative_operator_shared::api::Component;
 use knative_operator_shared::api::fleet::Removal;
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, ON_DELETE, ORPHAN};
@@ -44,7 +45,7 @@ pub const CONTROLLERS: [&str; 3] = [
 static CONFIRMED: Rule = Rule {
     id: "fleet-deletion",
     severity: Severity::Error,
-    requirement: "The deletion of a fleet that uninstalls from more clusters than `spec.removal.maxAtOnce` is confirmed for their number.",
+    requirement: "The deletion of a fleet, or of the template of a component, that uninstalls from more clusters than `spec.removal.maxAtOnce` is confirmed for their number.",
     valid: Example::serving("{}"),
     invalid: Example::serving("{}"),
 };
@@ -70,6 +71,26 @@ pub fn unconfirmed(request: &Request) -> Option<Violation> {
     let removal = Removal::deserialize(&old["spec"]["removal"]).unwrap_or_default();
     let (message, fix) = deletion::unconfirmed(&meta, &removal, deletion::installed(&old["status"]))?;
     Some(CONFIRMED.at(format!("metadata.annotations[{CONFIRM_REMOVAL}]"), message, fix))
+}
+
+/// The violations if `request` takes the template of a component out of a fleet, which uninstalls
+/// it from many clusters, and nobody confirmed that.
+pub fn unconfirmed_drops(request: &Request) -> Vec<Violation> {
+    let (new, old) = (&request.object, &request.old_object);
+    if request.operation != "UPDATE" || !is_fleet(request) || !new["metadata"]["deletionTimestamp"].is_null() {
+        return Vec::new();
+    }
+    let Ok(meta) = ObjectMeta::deserialize(&new["metadata"]) else { return Vec::new() };
+    let removal = Removal::deserialize(&new["spec"]["removal"]).unwrap_or_default();
+    let dropped = [(Component::Serving, "serving"), (Component::Eventing, "eventing")]
+        .into_iter()
+        .filter(|(_, field)| !old["spec"][field].is_null() && new["spec"][field].is_null());
+    let unconfirmed = dropped.filter_map(|(component, field)| {
+        let clusters = deletion::installed(&old["status"]);
+        let (message, fix) = deletion::unconfirmed_drop(&meta, &removal, component, clusters)?;
+        Some(CONFIRMED.at(format!("spec.{field}"), message, fix))
+    });
+    unconfirmed.collect()
 }
 
 /// The violation if the deletion in `request` is in the foreground although it is to leave
@@ -203,6 +224,28 @@ mod tests {
             }
             request.user_info.username = "system:serviceaccount:kube-system:namespace-controller".to_owned();
             assert_eq!(unconfirmed(&request), None);
+        }
+    }
+
+    #[test]
+    fn component_that_a_fleet_drops_is_confirmed() {
+        let fleet = |components: &[&str], confirmed: &str| {
+            let templates: serde_json::Map<_, _> =
+                components.iter().map(|component| ((*component).to_owned(), json!({"spec": {}}))).collect();
+            json!({"metadata": {"name": "prod", "annotations": {CONFIRM_REMOVAL: confirmed}}, "spec": templates,
+                "status": {"installed": 20}})
+        };
+        let both = || fleet(&["serving", "eventing"], "");
+        for (new, old, expected) in [
+            (fleet(&["serving"], ""), both(), vec!["spec.eventing"]),
+            (fleet(&[], ""), both(), vec!["spec.serving", "spec.eventing"]),
+            (fleet(&["serving"], "eventing=20"), both(), vec![]),
+            (fleet(&["serving"], "eventing=19"), both(), vec!["spec.eventing"]),
+            (both(), fleet(&["serving"], ""), vec![]),
+            (fleet(&["serving"], ""), fleet(&["serving"], ""), vec![]),
+        ] {
+            let found = unconfirmed_drops(&request(FLEET, "UPDATE", new.clone(), old, ""));
+            assert_eq!(found.iter().map(|found| found.field.as_str()).collect::<Vec<_>>(), expected, "{new}");
         }
     }
 

@@ -26,7 +26,7 @@ use crate::body;
 use crate::cluster_facts::ClusterFacts;
 use crate::definition;
 use crate::fleet;
-use crate::lifetime::{foreground, missing_owner, new_owners, unconfirmed};
+use crate::lifetime::{foreground, missing_owner, new_owners, unconfirmed, unconfirmed_drops};
 use crate::live::Live;
 use crate::metrics::{Metrics, Outcome, Webhook};
 use crate::request::{self, Request, ReviewError};
@@ -141,6 +141,7 @@ impl App {
                 violations.extend(self.authorizer.check(&request).await);
                 violations.extend(foreground(&request));
                 violations.extend(unconfirmed(&request));
+                violations.extend(unconfirmed_drops(&request));
                 violations.extend(definition::check(&self.live, &request).await);
                 if !violations.iter().any(Violation::is_error) && !self.authorizer.is_exempt(&request) {
                     violations.extend(self.check_owner(&request).await);

@@ -15,7 +15,7 @@ use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
 use knative_operator_shared::rules::namespace_violation;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::release_args::ReleaseArgs;
 use crate::cluster::connections::Connections;
@@ -26,6 +26,7 @@ use crate::controller::author::Authors;
 use crate::controller::concurrency::ReconcilePermits;
 use crate::controller::context::Context;
 use crate::controller::events::Events;
+use crate::controller::hub_changes::HubChanges;
 use crate::controller::profiles::ClusterProfiles;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
@@ -272,7 +273,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 installs_locally: local_installation,
                 refuses_used_namespaces: refuse_used_namespaces,
                 authors: enforce_authorization.then(|| Authors::new(hub.clone(), &system_namespace)),
-                hub_changed: Notify::new(),
+                hub_changes: HubChanges::default(),
                 go_operator: GoOperator::default(),
                 events: Events::start(hub.clone(), identity),
                 metrics,

@@ -5,12 +5,12 @@ use std::time::Duration;
 use jiff::{Timestamp, Unit};
 use knative_operator_shared::api::{Component, Knative};
 use kube::Client;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::author::Authors;
 use super::concurrency::ReconcilePermits;
 use super::events::Events;
+use super::hub_changes::HubChanges;
 use super::profiles::ClusterProfiles;
 use super::registry::Registry;
 use super::render_cache::RenderCache;
@@ -54,8 +54,8 @@ pub struct Context {
     pub refuses_used_namespaces: bool,
     /// Whose permissions to ask about before an installation begins; `None` asks nobody.
     pub authors: Option<Authors>,
-    /// Notified after each event of the watches on the hub, for the fleets.
-    pub hub_changed: Notify,
+    /// What the watches on the hub reported, for the fleets.
+    pub hub_changes: HubChanges,
     /// State of the Go operator in the same namespace.
     pub go_operator: GoOperator,
     /// Publishes events.

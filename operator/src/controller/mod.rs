@@ -35,6 +35,7 @@ mod finalize;
 mod finalizers;
 pub mod fleets;
 mod go_inventory;
+pub mod hub_changes;
 mod install;
 mod installation;
 mod installed;

@@ -1,7 +1,7 @@
 //! The ClusterProfiles of the hub, from a watch.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use knative_operator_shared::api::cluster_profile::{ClusterProfileSpec, ClusterProfileStatus, ProfileCondition};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
@@ -26,9 +26,22 @@ enum WatchState {
     Listed,
 }
 
+/// ClusterProfiles by name.
+pub type Profiles = HashMap<ClusterProfileReference, Arc<ClusterProfile>>;
+
+/// What the watch reported.
+#[derive(Debug, Default)]
+struct Watched {
+    state: WatchState,
+    /// Shared with readers; copied if one changes while somebody reads.
+    profiles: Arc<Profiles>,
+    /// Increases when the labels of one change, or one comes or goes.
+    labels_version: u64,
+}
+
 /// The ClusterProfiles of the hub.
 #[derive(Debug, Default)]
-pub struct ClusterProfiles(RwLock<(WatchState, HashMap<ClusterProfileReference, Arc<ClusterProfile>>)>);
+pub struct ClusterProfiles(RwLock<Watched>);
 
 /// The reference to `profile`.
 pub fn reference(profile: &ClusterProfile) -> ClusterProfileReference {
@@ -63,64 +76,69 @@ pub fn parse(object: &DynamicObject) -> ClusterProfile {
 }
 
 impl ClusterProfiles {
-    fn change(&self, change: impl FnOnce(&mut WatchState, &mut HashMap<ClusterProfileReference, Arc<ClusterProfile>>)) {
-        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let (state, profiles) = &mut *inner;
-        change(state, profiles);
+    fn write(&self) -> RwLockWriteGuard<'_, Watched> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Watched> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces all ClusterProfiles.
     pub fn reset(&self, all: Vec<ClusterProfile>) {
-        self.change(|state, profiles| {
-            *state = WatchState::Listed;
-            *profiles = all.into_iter().map(|p| (reference(&p), Arc::new(p))).collect();
-        });
+        let mut watched = self.write();
+        watched.state = WatchState::Listed;
+        watched.profiles = Arc::new(all.into_iter().map(|p| (reference(&p), Arc::new(p))).collect());
+        watched.labels_version += 1;
     }
 
-    /// Adds or replaces `profile`.
-    pub fn set(&self, profile: ClusterProfile) {
-        self.change(|_, profiles| drop(profiles.insert(reference(&profile), Arc::new(profile))));
+    /// Adds or replaces `profile`, and returns the former one.
+    pub fn set(&self, profile: &Arc<ClusterProfile>) -> Option<Arc<ClusterProfile>> {
+        let mut watched = self.write();
+        let former = Arc::make_mut(&mut watched.profiles).insert(reference(profile), Arc::clone(profile));
+        let has_labels = |former: &Arc<ClusterProfile>| former.metadata.labels == profile.metadata.labels;
+        watched.labels_version += u64::from(!former.as_ref().is_some_and(has_labels));
+        former
     }
 
     /// Removes the ClusterProfile of `reference`.
     pub fn remove(&self, reference: &ClusterProfileReference) {
-        self.change(|_, profiles| drop(profiles.remove(reference)));
+        let mut watched = self.write();
+        Arc::make_mut(&mut watched.profiles).remove(reference);
+        watched.labels_version += 1;
     }
 
     /// Records that the hub has no such kind.
     pub fn set_kind_missing(&self) {
-        self.change(|state, profiles| {
-            *state = WatchState::KindMissing;
-            profiles.clear();
-        });
+        let mut watched = self.write();
+        watched.state = WatchState::KindMissing;
+        watched.profiles = Arc::default();
+        watched.labels_version += 1;
     }
 
     /// Records that the list failed. Earlier ClusterProfiles stay.
     pub fn set_unreadable(&self, why: String) {
-        self.change(|state, _| {
-            if !matches!(state, WatchState::Listed) {
-                *state = WatchState::Unreadable(why);
-            }
-        });
+        let mut watched = self.write();
+        if !matches!(watched.state, WatchState::Listed) {
+            watched.state = WatchState::Unreadable(why);
+        }
     }
 
     /// Whether a list was tried.
     pub fn are_listed(&self) -> bool {
-        !matches!(self.0.read().unwrap_or_else(PoisonError::into_inner).0, WatchState::Unlisted)
+        !matches!(self.read().state, WatchState::Unlisted)
     }
 
-    /// All ClusterProfiles, once they were listed.
+    /// All ClusterProfiles, once they were listed, with a number that is another one when labels
+    /// are others.
     ///
     /// # Errors
     ///
     /// Why they are unknown.
-    pub fn all(&self) -> Result<Vec<(ClusterProfileReference, Arc<ClusterProfile>)>, String> {
-        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let (state, profiles) = &*inner;
-        match state {
-            WatchState::Listed => {
-                Ok(profiles.iter().map(|(reference, p)| (reference.clone(), Arc::clone(p))).collect())
-            }
+    pub fn all(&self) -> Result<(u64, Arc<Profiles>), String> {
+        let watched = self.read();
+        match &watched.state {
+            WatchState::Listed => Ok((watched.labels_version, Arc::clone(&watched.profiles))),
             WatchState::KindMissing => {
                 Err("the CRD clusterprofiles.multicluster.x-k8s.io is not installed on this cluster".to_owned())
             }
@@ -131,9 +149,8 @@ impl ClusterProfiles {
 
     /// The ClusterProfile of `reference`.
     pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
-        let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let (state, profiles) = &*inner;
-        if let Some(profile) = profiles.get(reference) {
+        let watched = self.read();
+        if let Some(profile) = watched.profiles.get(reference) {
             return match profile.metadata.annotations.as_ref().and_then(|all| all.get(UNREADABLE)) {
                 None => Ok(Arc::clone(profile)),
                 Some(why) => Err(Unresolved::new(
@@ -142,7 +159,7 @@ impl ClusterProfiles {
                 )),
             };
         }
-        Err(match state {
+        Err(match &watched.state {
             WatchState::Listed => Unresolved::new(
                 Reason::ClusterProfileNotFound,
                 format!("ClusterProfile {reference} does not exist; create it, or correct spec.clusterProfileRef"),

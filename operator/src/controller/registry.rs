@@ -1,19 +1,71 @@
 //! Registry of all custom resources, so that two of one kind never install on the same cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use knative_operator_shared::api::{Component, Knative};
+use knative_operator_shared::api::{ClusterProfileReference, Component, Knative};
 use knative_operator_shared::name;
 
 use crate::apply::places::Names;
 use crate::object::ResourceKey;
 
+/// Custom resources, found by their key, their target cluster and their owners: no question costs
+/// more, the more of them there are.
+#[derive(Debug, Default)]
+struct Indexed {
+    resources: HashMap<ResourceKey, Arc<Knative>>,
+    by_target: HashMap<ClusterProfileReference, BTreeSet<ResourceKey>>,
+    /// Those for the hub itself.
+    local: BTreeSet<ResourceKey>,
+    /// By uid of the owner.
+    by_owner: HashMap<String, BTreeSet<ResourceKey>>,
+}
+
+impl Indexed {
+    fn insert(&mut self, key: &ResourceKey, resource: Arc<Knative>) {
+        self.remove(key);
+        match &resource.common().cluster_profile_ref {
+            Some(target) => self.by_target.entry(target.clone()).or_default().insert(key.clone()),
+            None => self.local.insert(key.clone()),
+        };
+        for owner in resource.meta().owner_references.iter().flatten() {
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+        }
+        self.resources.insert(key.clone(), resource);
+    }
+
+    fn remove(&mut self, key: &ResourceKey) -> Option<Arc<Knative>> {
+        fn forget<K: std::hash::Hash + Eq>(index: &mut HashMap<K, BTreeSet<ResourceKey>>, of: &K, key: &ResourceKey) {
+            if let Some(keys) = index.get_mut(of) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    index.remove(of);
+                }
+            }
+        }
+        let resource = self.resources.remove(key)?;
+        match &resource.common().cluster_profile_ref {
+            Some(target) => forget(&mut self.by_target, target, key),
+            None => drop(self.local.take(key)),
+        }
+        for owner in resource.meta().owner_references.iter().flatten() {
+            forget(&mut self.by_owner, &owner.uid, key);
+        }
+        Some(resource)
+    }
+
+    /// The resources with the target cluster `target`, or for the hub itself.
+    fn on(&self, target: Option<&ClusterProfileReference>) -> impl Iterator<Item = (&ResourceKey, &Arc<Knative>)> {
+        let keys = target.map_or(Some(&self.local), |target| self.by_target.get(target));
+        keys.into_iter().flatten().filter_map(|key| self.resources.get_key_value(key))
+    }
+}
+
 /// All custom resources.
 #[derive(Debug, Default)]
 pub struct Registry {
-    resources: RwLock<HashMap<ResourceKey, Arc<Knative>>>,
+    resources: RwLock<Indexed>,
     /// Those whose target cluster was never known.
     unreadable: RwLock<HashMap<ResourceKey, Arc<Knative>>>,
     is_listed: AtomicBool,
@@ -24,7 +76,7 @@ impl Registry {
     pub fn set(&self, resource: Arc<Knative>) {
         let key = ResourceKey::of(&resource);
         self.unreadable.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        self.resources.write().unwrap_or_else(PoisonError::into_inner).insert(key, resource);
+        self.resources.write().unwrap_or_else(PoisonError::into_inner).insert(&key, resource);
     }
 
     /// Adds `resource`, whose target cluster can't be read. What was known before stays.
@@ -32,10 +84,10 @@ impl Registry {
         let key = ResourceKey::of(&resource);
         let mut resources = self.resources.write().unwrap_or_else(PoisonError::into_inner);
         // Of a former resource of that name, nothing is true of this one.
-        if resources.get(&key).is_some_and(|known| known.meta().uid != resource.meta().uid) {
+        if resources.resources.get(&key).is_some_and(|known| known.meta().uid != resource.meta().uid) {
             resources.remove(&key);
         }
-        let is_known = resources.contains_key(&key);
+        let is_known = resources.resources.contains_key(&key);
         drop(resources);
         if !is_known {
             self.unreadable.write().unwrap_or_else(PoisonError::into_inner).insert(key, resource);
@@ -50,13 +102,13 @@ impl Registry {
 
     /// Whether the resource of `key` exists.
     pub fn contains(&self, key: &ResourceKey) -> bool {
-        self.resources.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+        self.read().resources.contains_key(key)
             || self.unreadable.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
     }
 
     /// The resource of `key`, if its target cluster is known.
     pub fn get(&self, key: &ResourceKey) -> Option<Arc<Knative>> {
-        self.resources.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.read().resources.get(key).cloned()
     }
 
     /// Whether another resource with the name of `resource` was created since.
@@ -69,9 +121,20 @@ impl Registry {
         self.unreadable.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// All resources.
-    pub fn all(&self) -> Vec<Arc<Knative>> {
-        self.resources.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    /// The resources that the object with `uid` owns.
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<Knative>> {
+        let all = self.read();
+        let keys = all.by_owner.get(uid).into_iter().flatten();
+        keys.filter_map(|key| all.resources.get(key).cloned()).collect()
+    }
+
+    /// The resources with the target cluster `cluster`.
+    pub fn on(&self, cluster: &ClusterProfileReference) -> Vec<Arc<Knative>> {
+        self.read().on(Some(cluster)).map(|(_, resource)| Arc::clone(resource)).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Indexed> {
+        self.resources.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the resources of all components were listed.
@@ -86,35 +149,26 @@ impl Registry {
 
     /// The ConfigMaps with the inventories of the resources of `component` for the hub itself.
     pub fn local_inventories(&self, component: Component) -> Names {
-        let resources = self.resources.read().unwrap_or_else(PoisonError::into_inner);
-        let is_local = |(key, resource): &(&ResourceKey, &Arc<Knative>)| {
-            key.component == component && resource.common().cluster_profile_ref.is_none()
-        };
-        let names = resources.iter().filter(is_local).map(|(key, _)| key);
-        names.map(|key| (key.namespace.clone(), name::inventory(component, &key.name))).collect()
+        let all = self.read();
+        let local = all.on(None).map(|(key, _)| key).filter(|key| key.component == component);
+        local.map(|key| (key.namespace.clone(), name::inventory(component, &key.name))).collect()
     }
 
     /// Whether any resource has the same target cluster as `resource`.
     pub fn has_resource_on_cluster_of(&self, resource: &Knative) -> bool {
-        let target = &resource.common().cluster_profile_ref;
-        self.resources
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .any(|other| other.common().cluster_profile_ref == *target)
+        self.read().on(resource.common().cluster_profile_ref.as_ref()).next().is_some()
     }
 
     /// Resources of the same kind and target cluster, apart from those that are terminating.
     fn competitors(&self, resource: &Knative) -> Vec<Arc<Knative>> {
-        let (own, target) = (ResourceKey::of(resource), &resource.common().cluster_profile_ref);
-        let all = self.resources.read().unwrap_or_else(PoisonError::into_inner);
+        let (own, all) = (ResourceKey::of(resource), self.read());
         let competitor = |(key, other): &(&ResourceKey, &Arc<Knative>)| {
-            **key != own
-                && key.component == own.component
-                && other.common().cluster_profile_ref == *target
-                && !other.is_terminating()
+            **key != own && key.component == own.component && !other.is_terminating()
         };
-        all.iter().filter(competitor).map(|(_, other)| Arc::clone(other)).collect()
+        all.on(resource.common().cluster_profile_ref.as_ref())
+            .filter(competitor)
+            .map(|(_, other)| Arc::clone(other))
+            .collect()
     }
 
     /// Keys of the competitors of `resource`, to reconcile when it changes.

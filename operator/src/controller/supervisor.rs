@@ -55,7 +55,6 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
     let mut listed: HashSet<Component> = HashSet::new();
     let mut stored: HashMap<ResourceKey, Desired> = HashMap::new();
     loop {
-        cx.hub_changed.notify_one();
         let event = tokio::select! {
             event = events.next() => match event { Some(event) => event, None => return },
             Some(change) = shards.recv() => {
@@ -104,13 +103,16 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
         };
         match event {
             HubEvent::Applied(desired) => {
-                stored.insert(ResourceKey::of(&desired), desired.clone());
+                let key = ResourceKey::of(&desired);
+                let before = cx.registry.get(&key);
+                stored.insert(key, desired.clone());
                 // Without a known target, its competitors are unknown, too.
                 if desired.unreadable.as_ref().is_none_or(|set_unreadable| set_unreadable.has_target) {
                     cx.registry.set(Arc::clone(&desired.resource));
                 } else {
                     cx.registry.set_unreadable(Arc::clone(&desired.resource));
                 }
+                before.iter().chain([&desired.resource]).for_each(|one| cx.hub_changes.record_resource(one));
                 if own_shards.contains(&leader::shard(&desired, cx.shards)) {
                     actors.trigger(cx.registry.competitor_keys(&desired).iter());
                     actors.start(desired);
@@ -127,6 +129,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 let gone = stored.extract_if(|key, _| key.component == component && !keys.contains(key));
                 gone.for_each(|(key, _)| end(&cx, &mut actors, &key));
                 listed.insert(component);
+                cx.hub_changes.record_any();
                 if listed.len() == Component::ALL.len() {
                     cx.registry.set_listed();
                     readiness.set("custom resources", true);
@@ -137,16 +140,19 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 Event::InitApply(profile) => listing.push(profile),
                 Event::InitDone => {
                     cx.profiles.reset(std::mem::take(&mut listing));
+                    cx.hub_changes.record_any();
                     actors.trigger(actors.referring(None).iter());
                 }
                 Event::Apply(profile) => {
-                    let reference = reference(&profile);
-                    cx.profiles.set(profile);
+                    let (reference, profile) = (reference(&profile), Arc::new(profile));
+                    let before = cx.profiles.set(&profile);
+                    cx.hub_changes.record_profile(&reference, before.as_deref(), &profile);
                     actors.trigger(actors.referring(Some(&reference)).iter());
                 }
                 Event::Delete(profile) => {
                     let reference = reference(&profile);
                     cx.profiles.remove(&reference);
+                    cx.hub_changes.record_any();
                     cx.connections.remove(&reference);
                     actors.trigger(actors.referring(Some(&reference)).iter());
                 }
@@ -161,6 +167,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     }
                     other => cx.profiles.set_unreadable(knative_operator_runtime::error_text(other)),
                 }
+                cx.hub_changes.record_any();
                 actors.trigger(actors.referring(None).iter());
             }
         }
@@ -206,6 +213,10 @@ async fn providers_changed(cx: &Context) {
 /// The resource of `key` is gone.
 fn end(cx: &Context, actors: &mut Actors, key: &ResourceKey) {
     let resource = cx.registry.remove(key);
+    match &resource {
+        Some(resource) => cx.hub_changes.record_resource(resource),
+        None => cx.hub_changes.record_any(),
+    }
     let last = resource.as_ref().is_none_or(|resource| !cx.registry.has_resource_on_cluster_of(resource));
     cx.metrics.remove(key, last);
     if actors.end(key) {

@@ -42,6 +42,7 @@ mod missed_turns;
 mod model;
 pub mod outcome;
 pub mod plan;
+pub mod plan_steps;
 pub mod progress;
 #[cfg(test)]
 mod properties;

@@ -209,7 +209,8 @@ fn planned(
 }
 
 /// Whether `fleet` owns `resource`. A fleet in a file has no uid.
-fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
+/// Whether a fleet called like `fleet`, which may not be stored yet, owns `resource`.
+pub fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
     let mut owners = resource.meta().owner_references.iter().flatten();
     resource.meta().namespace == fleet.metadata.namespace
         && owners.any(|owner| owner.kind == "KnativeFleet" && Some(&owner.name) == fleet.metadata.name.as_ref())

@@ -50,6 +50,7 @@ pub struct KnativeFleetSpec {
     pub removal: Removal,
     /// Number of earlier revisions to keep. Defaults to 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub revision_history_limit: Option<i32>,
 }
 
@@ -156,10 +157,12 @@ pub struct Stage {
     pub max_failures: Option<IntOrString>,
     /// Seconds for which a cluster must be Ready to count as updated. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub min_ready_seconds: Option<i32>,
     /// Seconds without interruption for which a cluster may be not Ready after its update began,
     /// before it has failed. Defaults to 900.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub progress_deadline_seconds: Option<i32>,
     /// `Required`: the stage waits for a KnativeFleetApproval. By default, it doesn't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,6 +208,7 @@ pub struct Removal {
     /// Seconds for which a cluster must have left the fleet before its installation is removed.
     /// Defaults to 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub grace_period_seconds: Option<i32>,
 }
 

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::strict;
 
+/// Seconds between a measurement and the next one, by default.
+const INTERVAL: u32 = 10;
+
 /// A gate: exactly one of `http`, `event` and `job` is measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -135,6 +138,11 @@ impl Gate {
     /// Number of measurements that may fail.
     pub fn failure_limit(&self) -> i32 {
         self.failure_limit.unwrap_or_default()
+    }
+
+    /// Seconds between a measurement and the next one.
+    pub fn interval_seconds(&self) -> u32 {
+        self.interval_seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(INTERVAL)
     }
 }
 

@@ -14,6 +14,7 @@ pub struct KnativeFleetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Conditions: `Ready`, `Progressing`, `Paused`, `RemovalPending` and `RemovalBlocked`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The revision that was rolled out completely last.
     #[serde(skip_serializing_if = "Option::is_none")]

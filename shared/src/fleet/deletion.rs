@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::stage::limit;
+use crate::api::Component;
 use crate::api::fleet::{Removal, RemovalPolicy};
 use crate::label::CONFIRM_REMOVAL;
 
@@ -25,6 +26,32 @@ pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Opt
     let fix = format!(
         "to confirm: knative-operator fleet delete {name} -n {namespace}, or kubectl annotate knativefleet {name} -n {namespace} \
          {CONFIRM_REMOVAL}={clusters} --overwrite; to keep the installations: set spec.removal.policy to Orphan"
+    );
+    Some((message, fix))
+}
+
+/// The same for a fleet without its former template of `component`, which is uninstalled from all
+/// its clusters, also with the policy `Orphan`. The number is confirmed for that component, so that
+/// it confirms nothing else later.
+pub fn unconfirmed_drop(
+    meta: &ObjectMeta,
+    removal: &Removal,
+    component: Component,
+    clusters: usize,
+) -> Option<(String, String)> {
+    let limit = limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters);
+    let field = component.kind().trim_start_matches("Knative").to_lowercase();
+    let recorded = meta.annotations.as_ref().and_then(|all| all.get(CONFIRM_REMOVAL));
+    let number = recorded.and_then(|text| text.strip_prefix(&field)?.strip_prefix('=')?.parse::<usize>().ok());
+    if clusters <= limit || number.is_some_and(|confirmed| confirmed >= clusters) {
+        return None;
+    }
+    let from = if clusters == 1 { "1 cluster".to_owned() } else { format!("up to {clusters} clusters") };
+    let message = format!(
+        "is no longer set, which would uninstall {component} from {from}, more than {limit} (spec.removal.maxAtOnce)"
+    );
+    let fix = format!(
+        "set it again; to confirm: set the annotation {CONFIRM_REMOVAL} to {field}={clusters} in the same change"
     );
     Some((message, fix))
 }
@@ -79,6 +106,19 @@ mod tests {
             let removal = Removal { policy, max_at_once, ..Removal::default() };
             let found = unconfirmed(&meta(confirmed), &removal, clusters);
             assert_eq!(found.is_none(), is_confirmed, "{confirmed:?} {removal:?} {clusters}: {found:?}");
+        }
+        for (confirmed, clusters, is_confirmed) in [
+            ("", 0, true),
+            ("", 2, false),
+            ("eventing=2", 2, true),
+            ("eventing=2", 3, false),
+            ("2", 2, false),
+            ("serving=2", 2, false),
+        ] {
+            // The policy is about clusters that leave.
+            let removal = Removal { policy: RemovalPolicy::Orphan, ..Removal::default() };
+            let found = unconfirmed_drop(&meta(confirmed), &removal, Component::Eventing, clusters);
+            assert_eq!(found.is_none(), is_confirmed, "{confirmed:?} {clusters}: {found:?}");
         }
         let (message, fix) = unconfirmed(&meta(""), &Removal::default(), 25).unwrap();
         assert_eq!(message, "would uninstall from 25 clusters, more than 2 (spec.removal.maxAtOnce)");

@@ -145,12 +145,14 @@ fn check_stages(stages: &[Stage], violations: &mut Vec<Violation>) {
         check_selector(&field, stage.cluster_selector.as_ref(), violations);
         check_limit(&format!("{field}.maxConcurrent"), stage.max_concurrent.as_ref(), 1, violations);
         check_limit(&format!("{field}.maxFailures"), stage.max_failures.as_ref(), 0, violations);
-        for (name, value) in
-            [("minReadySeconds", stage.min_ready_seconds), ("progressDeadlineSeconds", stage.progress_deadline_seconds)]
-        {
-            if value.is_some_and(|value| value < 0) {
-                let fix = "set it to a number of seconds";
-                violations.push(LIMIT.at(format!("{field}.{name}"), "is negative", fix));
+        let seconds = [
+            ("minReadySeconds", stage.min_ready_seconds, 0),
+            ("progressDeadlineSeconds", stage.progress_deadline_seconds, 1),
+        ];
+        for (name, value, least) in seconds {
+            if let Some(value) = value.filter(|value| *value < least) {
+                let message = format!("{value} is less than {least}");
+                violations.push(LIMIT.at(format!("{field}.{name}"), message, "set it to a number of seconds"));
             }
         }
     }

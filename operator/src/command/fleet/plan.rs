@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use jiff::{SignedDuration, Timestamp};
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
+use knative_operator_shared::api::{
+    ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus,
+};
 use knative_operator_shared::fleet::placement::{Labels, decided, selected};
 use knative_operator_shared::rules::{self, FleetContext, Violation};
 use kube::Api;
@@ -18,6 +21,7 @@ use crate::command::list;
 use crate::command::read;
 use crate::command::table::{row, table};
 use crate::fleet::plan::{Change, PlannedChange, Stored, plan};
+use crate::fleet::plan_steps::{self, PlannedRemoval, PlannedStage};
 use crate::fleet::revision::RevisionData;
 
 /// Maximum number of fields in a row.
@@ -52,20 +56,25 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
         }
         is_refused |= violations.iter().any(Violation::is_error);
         let texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
-        let changes = if violations.iter().any(Violation::is_error) {
-            Vec::new()
+        let (changes, stages, removal) = if violations.iter().any(Violation::is_error) {
+            (Vec::new(), Vec::new(), None)
         } else {
             let clusters = clusters(hub, &fleet, &profiles).await?;
-            let before = before(hub, &fleet).await?;
-            plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources, before: before.as_ref() })?
+            let (before, status) = before(hub, &fleet).await?;
+            let stored = Stored { profiles: &profiles, resources: &resources, before: before.as_ref() };
+            let changes = plan(&fleet, &clusters, &stored)?;
+            let exists = |cluster: &ClusterProfileReference| profiles.contains_key(cluster);
+            let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), exists);
+            (changes.clone(), plan_steps::stages(&fleet, &changes)?, removal)
         };
         text += &describe(&changes);
-        let name = format!(
-            "{}/{}",
-            fleet.metadata.namespace.as_deref().unwrap_or_default(),
-            fleet.metadata.name.as_deref().unwrap_or_default()
+        text += &describe_stages(&stages);
+        let fleet_name = fleet.metadata.name.as_deref().unwrap_or_default();
+        text.extend(removal.iter().map(|removal| describe_removal(removal, fleet_name)));
+        let name = format!("{}/{}", fleet.metadata.namespace.as_deref().unwrap_or_default(), fleet_name);
+        values.push(
+            json!({"fleet": name, "violations": texts, "changes": changes, "stages": stages, "removal": removal}),
         );
-        values.push(json!({"fleet": name, "violations": texts, "changes": changes}));
     }
     hub.print(&text, &json!(values));
     Ok(if is_refused { ExitCode::from(1) } else { ExitCode::SUCCESS })
@@ -96,6 +105,39 @@ fn describe(changes: &[PlannedChange]) -> String {
     format!("{}{summary}, {} unchanged\n", table(&rows), count(Change::None))
 }
 
+/// The stages in which something changes.
+fn describe_stages(stages: &[PlannedStage]) -> String {
+    if stages.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![row(["STAGE", "CHANGES", "AT A TIME", "MAY FAIL", "APPROVAL", "GATES", "AT LEAST"])];
+    for stage in stages {
+        let gates = if stage.gates.is_empty() { "-".to_owned() } else { stage.gates.join(", ") };
+        rows.push(row([
+            &stage.name,
+            &format!("{} of {}", stage.changes, stage.clusters),
+            &stage.max_concurrent.to_string(),
+            &stage.max_failures.to_string(),
+            if stage.needs_approval { "required" } else { "-" },
+            &gates,
+            &format!("{:#}", SignedDuration::from_secs(stage.at_least_seconds)),
+        ]));
+    }
+    format!("\n{}", table(&rows))
+}
+
+/// What becomes of clusters that leave the fleet `name`.
+fn describe_removal(removal: &PlannedRemoval, name: &str) -> String {
+    let PlannedRemoval { clusters, installed, grace_period_seconds, .. } = removal;
+    let what = match removal.blocked_by_limit {
+        None => format!("each is removed {grace_period_seconds} s after it left"),
+        Some(limit) => format!(
+            "removal.maxAtOnce allows {limit} within 24 hours, so none is removed until you approve it: knative-operator fleet approve {name} --removal"
+        ),
+    };
+    format!("\n{clusters} of {installed} clusters leave the fleet; {what}\n")
+}
+
 fn word(change: Change) -> &'static str {
     match change {
         Change::Create => "create",
@@ -109,13 +151,13 @@ fn word(change: Change) -> &'static str {
     }
 }
 
-/// What the stored fleet called like `fleet` rolls out, if there is one.
-async fn before(hub: &Hub, fleet: &KnativeFleet) -> Result<Option<RevisionData>, String> {
+/// What the stored fleet called like `fleet` rolls out, if there is one, and its status.
+async fn before(hub: &Hub, fleet: &KnativeFleet) -> Result<(Option<RevisionData>, KnativeFleetStatus), String> {
     let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref().unwrap_or_default());
     let fleets = Api::<KnativeFleet>::namespaced(hub.client.clone(), namespace.unwrap_or(&hub.namespace));
     match fleets.get_opt(name).await.map_err(|error| error_text(&error))? {
-        Some(stored) => update_revision(&hub.client, &stored).await,
-        None => Ok(None),
+        Some(stored) => Ok((update_revision(&hub.client, &stored).await?, stored.status.unwrap_or_default())),
+        None => Ok((None, KnativeFleetStatus::default())),
     }
 }
 

@@ -1,25 +1,115 @@
 //! The clusters of fleets.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, KnativeFleet};
+use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::fleet::placement;
 
+use super::observe::ChildKey;
 use super::store::{FleetKey, Store};
+use crate::controller::profiles::Profiles;
 
-/// ClusterProfiles by name.
-pub type Profiles = HashMap<ClusterProfileReference, Arc<ClusterProfile>>;
+/// Clusters, or why they are unknown.
+type Located = Result<Arc<Selected>, String>;
 
-/// Clusters that fleets select, and may not have.
-pub type Unpermitted = HashMap<FleetKey, BTreeSet<ClusterProfileReference>>;
+/// Clusters that a fleet selects.
+#[derive(Debug, Default)]
+pub struct Selected {
+    /// In their order.
+    pub clusters: Vec<ClusterProfileReference>,
+    set: HashSet<ClusterProfileReference>,
+}
+
+/// What a selection was computed from.
+#[derive(Debug, PartialEq, Eq)]
+struct Basis {
+    uid: Option<String>,
+    generation: Option<i64>,
+    /// Versions of the labels of ClusterProfiles, and of PlacementDecisions.
+    labels: u64,
+    decisions: u64,
+}
+
+/// The clusters that all fleets select, computed once for each change of what they depend on.
+#[derive(Debug, Default)]
+pub struct Selections {
+    /// Clusters that fleets select, and may not have.
+    pub unpermitted: HashMap<FleetKey, BTreeSet<ClusterProfileReference>>,
+    known: Mutex<HashMap<FleetKey, (Basis, Located)>>,
+}
+
+impl Selections {
+    /// Forgets fleets that are gone.
+    pub fn retain(&mut self, exists: impl Fn(&FleetKey) -> bool) {
+        self.unpermitted.retain(|key, _| exists(key));
+        self.known.get_mut().unwrap_or_else(PoisonError::into_inner).retain(|key, _| exists(key));
+    }
+
+    /// The clusters of `fleet`, given the ClusterProfiles and the version of their labels.
+    ///
+    /// # Errors
+    ///
+    /// Why they are unknown.
+    pub fn of(&self, fleet: &KnativeFleet, store: &Store, (labels, profiles): (u64, &Profiles)) -> Located {
+        let meta = &fleet.metadata;
+        let basis =
+            Basis { uid: meta.uid.clone(), generation: meta.generation, labels, decisions: store.decisions_version() };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(&key(fleet)) {
+            Some((of, selected)) if *of == basis => selected.clone(),
+            _ => {
+                let selected = clusters(fleet, store, profiles).map(|clusters| {
+                    let set = clusters.iter().cloned().collect();
+                    Arc::new(Selected { clusters, set })
+                });
+                known.insert(key(fleet), (basis, selected.clone()));
+                selected
+            }
+        }
+    }
+
+    /// The clusters among `own` that fleets older than `fleet` select, with the oldest of them.
+    pub fn claims<'c>(
+        &self,
+        fleet: &KnativeFleet,
+        store: &Store,
+        profiles: (u64, &Profiles),
+        own: &(impl Iterator<Item = &'c ClusterProfileReference> + Clone),
+    ) -> HashMap<ChildKey, String> {
+        let age = |fleet: &KnativeFleet| {
+            let meta = &fleet.metadata;
+            (meta.creation_timestamp.clone().map(|time| time.0), meta.namespace.clone(), meta.name.clone())
+        };
+        let mut older: Vec<&KnativeFleet> = store
+            .fleets
+            .values()
+            .map(|stored| &stored.fleet)
+            .filter(|other| other.metadata.deletion_timestamp.is_none() && age(other) < age(fleet))
+            .collect();
+        older.sort_by_key(|other| age(other));
+        let mut claims = HashMap::new();
+        for other in older {
+            let (key, components) = (key(other), other.spec.components().collect::<BTreeSet<_>>());
+            let (name, refused) = (format!("{}/{}", key.0, key.1), self.unpermitted.get(&key));
+            let selected = self.of(other, store, profiles).unwrap_or_default();
+            let is_refused = |cluster| refused.is_some_and(|all| all.contains(cluster));
+            for cluster in own.clone().filter(|cluster| selected.set.contains(*cluster) && !is_refused(*cluster)) {
+                for component in &components {
+                    claims.entry((cluster.clone(), *component)).or_insert_with(|| name.clone());
+                }
+            }
+        }
+        claims
+    }
+}
+
+fn key(fleet: &KnativeFleet) -> FleetKey {
+    (fleet.metadata.namespace.clone().unwrap_or_default(), fleet.metadata.name.clone().unwrap_or_default())
+}
 
 /// The clusters of the fleet.
-pub fn clusters(
-    fleet: &KnativeFleet,
-    store: &Store,
-    profiles: &Profiles,
-) -> Result<Vec<ClusterProfileReference>, String> {
+fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<Vec<ClusterProfileReference>, String> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(decision) = &fleet.spec.placement.decision else {
         let profiles = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
@@ -31,38 +121,4 @@ pub fn clusters(
     }
     let of = decision.namespace.as_deref().unwrap_or(namespace);
     placement::decided(&decision.key, of, store.decisions.values())
-}
-
-/// The clusters that fleets older than `fleet` select, with the oldest of them.
-pub fn claims(
-    fleet: &KnativeFleet,
-    store: &Store,
-    profiles: &Profiles,
-    unpermitted: &Unpermitted,
-) -> HashMap<(ClusterProfileReference, Component), String> {
-    let age = |fleet: &KnativeFleet| {
-        let meta = &fleet.metadata;
-        (meta.creation_timestamp.clone().map(|time| time.0), meta.namespace.clone(), meta.name.clone())
-    };
-    let mut older: Vec<&KnativeFleet> = store
-        .fleets
-        .values()
-        .map(|stored| &stored.fleet)
-        .filter(|other| other.metadata.deletion_timestamp.is_none() && age(other) < age(fleet))
-        .collect();
-    older.sort_by_key(|other| age(other));
-    let mut claims = HashMap::new();
-    for other in older {
-        let components: BTreeSet<Component> = other.spec.components().collect();
-        let key =
-            (other.metadata.namespace.clone().unwrap_or_default(), other.metadata.name.clone().unwrap_or_default());
-        let (name, refused) = (format!("{}/{}", key.0, key.1), unpermitted.get(&key));
-        let selected = clusters(other, store, profiles).unwrap_or_default();
-        for cluster in selected.into_iter().filter(|cluster| !refused.is_some_and(|all| all.contains(cluster))) {
-            for component in &components {
-                claims.entry((cluster.clone(), *component)).or_insert_with(|| name.clone());
-            }
-        }
-    }
-    claims
 }

@@ -12,7 +12,6 @@ use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
 use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
-use super::clusters::Profiles;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
@@ -21,6 +20,7 @@ use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::controller::owning_fleet::is_namespace_terminating;
+use crate::controller::profiles::Profiles;
 use crate::fleet::absence::Gone;
 use crate::fleet::status;
 
@@ -49,7 +49,7 @@ impl Unselected {
     }
 
     /// Clusters that are not part of the fleet any more.
-    pub fn gone(&self) -> impl Iterator<Item = (&ClusterProfileReference, Gone)> {
+    pub fn gone(&self) -> impl Iterator<Item = (&ClusterProfileReference, Gone)> + Clone {
         let vanished = self.vanished.iter().map(|cluster| (cluster, Gone::Vanished));
         self.leaving.iter().map(|cluster| (cluster, Gone::Left)).chain(vanished)
     }

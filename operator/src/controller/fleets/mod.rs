@@ -32,10 +32,10 @@ use std::time::Instant;
 use futures::{FutureExt, StreamExt};
 
 use super::context::Context;
-use clusters::Unpermitted;
+use clusters::Selections;
 use state::RETRY;
 use state::{DEBOUNCE, FleetState, Next};
-use store::{FleetKey, Store};
+use store::{Concerned, FleetKey, Store};
 
 /// Manages all fleets. Ends only when the task is aborted.
 pub async fn run(cx: Arc<Context>) {
@@ -43,19 +43,21 @@ pub async fn run(cx: Arc<Context>) {
     let mut watches_decisions = false;
     let mut states: HashMap<FleetKey, FleetState> = HashMap::new();
     let mut due: HashMap<FleetKey, Instant> = HashMap::new();
-    let mut unpermitted = Unpermitted::new();
+    let mut selections = Selections::default();
     loop {
-        let next = due.values().min().copied();
+        // Until then, nothing is due; each list is a change.
+        let is_listed = store.is_listed() && cx.registry.is_listed() && cx.profiles.are_listed();
+        let next = due.values().min().copied().filter(|_| is_listed);
         let delay = async {
             match next {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
                 None => std::future::pending().await,
             }
         };
-        let has_changed = tokio::select! {
-            Some(event) = events.next() => store.record(event),
-            () = cx.hub_changed.notified() => true,
-            () = delay => false,
+        let (concerned, changes) = tokio::select! {
+            Some(event) = events.next() => (store.record(event), None),
+            changes = cx.hub_changes.changed() => (Concerned::None, Some(changes)),
+            () = delay => (Concerned::None, None),
         };
         if !watches_decisions && store.uses_decisions() {
             watches_decisions = true;
@@ -70,9 +72,19 @@ pub async fn run(cx: Arc<Context>) {
             exists
         });
         due.retain(|key, _| store.fleets.contains_key(key));
-        unpermitted.retain(|key, _| store.fleets.contains_key(key));
-        if has_changed {
-            for key in store.fleets.keys() {
+        selections.retain(|key| store.fleets.contains_key(key));
+        for (key, stored) in &store.fleets {
+            let uid = stored.fleet.metadata.uid.as_deref().unwrap_or_default();
+            let is_concerned = match &concerned {
+                Concerned::None => false,
+                Concerned::One(one) => one == key,
+                Concerned::Namespace(namespace) => *namespace == key.0,
+                Concerned::All => true,
+            };
+            let is_changed = changes
+                .as_ref()
+                .is_some_and(|changes| states.get(key).is_none_or(|state| state.is_concerned(uid, changes)));
+            if is_concerned || is_changed {
                 let soon = now + states.get(key).map_or(DEBOUNCE, FleetState::debounce);
                 let at = due.entry(key.clone()).or_insert(soon);
                 *at = (*at).min(soon);
@@ -86,7 +98,7 @@ pub async fn run(cx: Arc<Context>) {
             due.remove(&key);
             let Some(fleet) = store.fleets.get(&key) else { continue };
             let state = states.entry(key.clone()).or_default();
-            let reconciling = Box::pin(reconcile::reconcile(&cx, &store, fleet, &unpermitted, state));
+            let reconciling = Box::pin(reconcile::reconcile(&cx, &store, fleet, &selections, state));
             let reconciled = AssertUnwindSafe(reconciling).catch_unwind().await;
             let next = reconciled.unwrap_or_else(|_| {
                 cx.metrics.fleet_panicked();
@@ -100,7 +112,7 @@ pub async fn run(cx: Arc<Context>) {
                 Next::After(delay) => Some(delay.max(DEBOUNCE)),
                 Next::Retry => Some(RETRY),
             };
-            let before = unpermitted.insert(key.clone(), state.unpermitted.clone()).unwrap_or_default();
+            let before = selections.unpermitted.insert(key.clone(), state.unpermitted.clone()).unwrap_or_default();
             if before != state.unpermitted {
                 // Others may have what this fleet may not.
                 due.extend(

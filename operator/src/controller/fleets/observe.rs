@@ -1,5 +1,6 @@
 //! Observes the clusters of a fleet and their resources.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
 use serde_json::Value;
 
 use super::contents::Contents;
+use crate::controller::registry::Registry;
 use crate::fleet::child;
 use crate::fleet::gates::Gates;
 use crate::fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
@@ -29,33 +31,38 @@ pub struct Children {
 }
 
 impl Children {
-    /// Sorts `resources` of the hub.
-    pub fn of(fleet: &KnativeFleet, resources: Vec<Arc<Knative>>) -> Self {
-        let mut children = Self::default();
-        for resource in resources {
-            let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
-            let key = (cluster, resource.component());
-            if is_owned(fleet, &resource) {
-                children.own.insert(key, resource);
-            } else if !resource.is_terminating() || !children.others.contains_key(&key) {
-                children.others.insert(key, resource);
-            }
-        }
-        children
+    /// The own resources of `fleet` among those of the hub.
+    pub fn of(fleet: &KnativeFleet, registry: &Registry) -> Self {
+        let own = registry.owned_by(fleet.metadata.uid.as_deref().unwrap_or_default()).into_iter();
+        let own = own.filter(|resource| is_owned(fleet, resource)).filter_map(|resource| {
+            let cluster = resource.common().cluster_profile_ref.clone()?;
+            Some(((cluster, resource.component()), resource))
+        });
+        Self { own: own.collect(), others: HashMap::new() }
     }
 
-    /// Makes the other resources of `clusters` that `fleet` may adopt its own.
-    pub fn adopt(&mut self, fleet: &KnativeFleet, clusters: &[ClusterProfileReference]) {
-        let clusters: HashSet<_> = clusters.iter().collect();
-        let own = &mut self.own;
-        self.others.retain(|key, resource| {
-            let is_free = !own.contains_key(key) && !resource.is_terminating();
-            let adopts = is_free && clusters.contains(&key.0) && is_adoptable(fleet, resource);
-            if adopts {
-                own.insert(key.clone(), Arc::clone(resource));
+    /// Adds the other resources of the hub that use `clusters`, which `fleet` selects, and those of
+    /// its own resources. Those of `clusters` that it may adopt become its own.
+    pub fn add_others(&mut self, fleet: &KnativeFleet, clusters: &[ClusterProfileReference], registry: &Registry) {
+        let left: BTreeSet<_> = self.own.keys().map(|(cluster, _)| cluster.clone()).collect();
+        for cluster in clusters.iter().chain(&left) {
+            for resource in registry.on(cluster) {
+                let key = (cluster.clone(), resource.component());
+                if !is_owned(fleet, &resource) && (!resource.is_terminating() || !self.others.contains_key(&key)) {
+                    self.others.insert(key, resource);
+                }
             }
-            !adopts
-        });
+        }
+        for cluster in clusters {
+            for key in Component::ALL.map(|component| (cluster.clone(), component)) {
+                let is_free = |other: &Arc<Knative>| !other.is_terminating() && is_adoptable(fleet, other);
+                if !self.own.contains_key(&key)
+                    && let Some((key, resource)) = take_if(&mut self.others, key, is_free)
+                {
+                    self.own.insert(key, resource);
+                }
+            }
+        }
     }
 
     /// The other resource of a cluster that is being deleted, unless the fleet has one, too: what
@@ -71,6 +78,18 @@ impl Children {
     pub fn name(&self, fleet: &str, (cluster, component): &ChildKey) -> String {
         let stored = self.own.get(&(cluster.clone(), *component));
         stored.map_or_else(|| child_name(fleet, cluster), |resource| resource.name().to_owned())
+    }
+}
+
+/// Takes the resource of `key` out of `resources` if `condition` holds for it.
+fn take_if(
+    resources: &mut HashMap<ChildKey, Arc<Knative>>,
+    key: ChildKey,
+    condition: impl FnOnce(&Arc<Knative>) -> bool,
+) -> Option<(ChildKey, Arc<Knative>)> {
+    match resources.entry(key) {
+        Entry::Occupied(entry) if condition(entry.get()) => Some(entry.remove_entry()),
+        _ => None,
     }
 }
 
@@ -308,7 +327,9 @@ mod tests {
                 [true, true, outcome.is_some()]
             );
             let stored = Arc::new(rules::parse(Component::Serving, &stored).unwrap());
-            let children = Children::of(&fleet, vec![Arc::clone(&stored)]);
+            let registry = Registry::default();
+            registry.set(Arc::clone(&stored));
+            let children = Children::of(&fleet, &registry);
             let observation = Observation {
                 fleet: &fleet,
                 owner: &owner,

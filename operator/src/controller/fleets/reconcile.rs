@@ -1,6 +1,6 @@
 //! One pass over a fleet: observe, decide, write.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
-use super::clusters::{Unpermitted, claims, clusters};
+use super::clusters::Selections;
 use super::contents::Contents;
 use super::duplicates::{Shared, shared};
 use super::gates::{self, Measuring, StageGates};
@@ -36,15 +36,15 @@ use crate::fleet::revision::{self, RevisionData};
 use crate::fleet::status;
 use crate::fleet::timer::Elapsed;
 
-/// Performs one pass. `unpermitted`: clusters that other fleets select, and may not have.
+/// Performs one pass. `selections`: those of all fleets.
 pub async fn reconcile(
     cx: &Arc<Context>,
     store: &Store,
     stored: &StoredFleet,
-    unpermitted: &Unpermitted,
+    selections: &Selections,
     state: &mut FleetState,
 ) -> Next {
-    match pass(cx, store, stored, unpermitted, state).await {
+    match pass(cx, store, stored, selections, state).await {
         Ok(next) => {
             state.error = None;
             next
@@ -67,17 +67,17 @@ async fn pass(
     cx: &Arc<Context>,
     store: &Store,
     stored: &StoredFleet,
-    of_others: &Unpermitted,
+    selections: &Selections,
     state: &mut FleetState,
 ) -> Result<Next, WriteError> {
-    let fleet = &stored.fleet;
-    let (meta, started) = (&fleet.metadata, Instant::now());
+    let (fleet, started) = (&stored.fleet, Instant::now());
+    let meta = &fleet.metadata;
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     state.keep_only(fleet);
+    state.clusters = None;
     state.gates.collect(&cx.metrics.fleets);
-    let resources = cx.registry.all();
-    let mut children = Children::of(fleet, resources.clone());
-    state.merge_written(&mut children, &resources);
+    let mut children = Children::of(fleet, &cx.registry);
+    state.merge_written(&mut children, &cx.registry);
     if let Some(message) = lost_child(fleet, &cx.registry.unreadable()) {
         return stop(cx, fleet, state, &message).await;
     }
@@ -99,18 +99,15 @@ async fn pass(
                 .await;
             }
         };
-    let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
-        finalizers.push(FLEET_FINALIZER.to_owned());
-        write::finalizers(&cx.hub, fleet, &finalizers).await?;
-    }
-    let profiles = cx.profiles.all().map(|profiles| profiles.into_iter().collect::<HashMap<_, _>>());
-    let located = profiles.and_then(|profiles| Ok((clusters(fleet, store, &profiles)?, profiles)));
-    let (clusters, all_profiles) = match located {
+    keep_finalizer(cx, fleet).await?;
+    let located =
+        cx.profiles.all().and_then(|(labels, all)| Ok((selections.of(fleet, store, (labels, &all))?, labels, all)));
+    let (selected, labels, all_profiles) = match located {
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
     };
-    children.adopt(fleet, &clusters);
+    let clusters = &selected.clusters;
+    children.add_others(fleet, clusters, &cx.registry);
 
     let versions =
         Component::ALL.map(|component| (component, cx.library.bundle.versions(component).unwrap_or_default()));
@@ -131,8 +128,11 @@ async fn pass(
     let components =
         components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
-    let claims = claims(fleet, store, &all_profiles, of_others);
-    let shared = shared(&children, &clusters);
+    let unselected = leave::unselected(&children, clusters, &all_profiles);
+    let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
+    let claims = selections.claims(fleet, store, (labels, &all_profiles), &observed);
+    let concerned: HashSet<_> = observed.chain(children.own.keys().map(|(cluster, _)| cluster)).cloned().collect();
+    let shared = shared(&children, clusters);
     let observation = Observation {
         fleet,
         owner: &owner,
@@ -145,8 +145,7 @@ async fn pass(
         claims: &claims,
         occupied: &shared.occupied,
     };
-    let unselected = leave::unselected(&children, &clusters, &all_profiles);
-    let mut uncounted = uncounted(cx, fleet, &clusters, &children, &shared, state).await;
+    let mut uncounted = uncounted(cx, fleet, clusters, &children, &shared, state).await;
     uncounted.extend(unselected.described());
     let current = stored_status.current_revision.clone();
     let current = current.as_deref().filter(|current| contents.revisions.contains_key(current));
@@ -155,7 +154,7 @@ async fn pass(
     let all = counted.chain(unselected.gone().map(|(cluster, gone)| (cluster, Some(gone))));
     let stage_gates = gates::of_stages(&fleet.spec.rollout);
     let members = members(&observation, all, (&update, current, generation), &stage_gates, state);
-    state.forget_others(&clusters, &children);
+    state.forget_others(clusters, &children);
 
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
@@ -204,9 +203,9 @@ async fn pass(
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
     failed = failed.or(delete_obsolete(cx, fleet, &revisions, obsolete, &mut new, state).await);
     let wake = [decision.wake, removal.wake].into_iter().flatten().min().map(wait);
-    contents.forget_others(&clusters);
+    contents.forget_others(clusters);
     drop(contents);
-    state.contents = cache;
+    (state.contents, state.clusters) = (cache, Some(concerned));
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
     let refused = (!state.refused.is_empty() || unstored.is_some()).then_some(REFUSED_RETRY);
@@ -220,6 +219,16 @@ async fn pass(
         if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
         written.wake.map_or(Next::AwaitChange, Next::After),
     ]))
+}
+
+/// Adds the finalizer to `fleet`, if it has none.
+async fn keep_finalizer(cx: &Context, fleet: &KnativeFleet) -> Result<(), WriteError> {
+    let mut finalizers = fleet.metadata.finalizers.clone().unwrap_or_default();
+    if finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
+        return Ok(());
+    }
+    finalizers.push(FLEET_FINALIZER.to_owned());
+    write::finalizers(&cx.hub, fleet, &finalizers).await
 }
 
 /// The clusters among `all` that count, in the rollout of a revision after another one to the fleet

@@ -12,14 +12,17 @@ use super::gates::Runs;
 use super::observe::{self, ChildKey, Children};
 use super::permitted::Answers;
 use super::repairs::Repairs;
+use crate::controller::hub_changes::Changes;
+use crate::controller::registry::Registry;
 use crate::fleet::member::Refused;
 use crate::fleet::progress::Progress;
 use crate::fleet::timer::Timers;
+use crate::object::ResourceKey;
 
 /// Time between a change and a pass, in which further changes are collected.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The same, in durations of a pass: passes over a large fleet take at most 5 % of a core.
-const DEBOUNCE_PASSES: u32 = 20;
+/// The same, in durations of a pass: passes over a large fleet take at most a fifth of a core.
+const DEBOUNCE_PASSES: u32 = 4;
 /// Maximum time until the watch reports a write.
 const WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time after which a refused write is tried again.
@@ -79,6 +82,8 @@ pub struct FleetState {
     pub timers: Timers,
     /// Measurements of gates.
     pub gates: Runs,
+    /// The clusters whose changes concern the fleet; all, unless the last pass went to its end.
+    pub clusters: Option<HashSet<ClusterProfileReference>>,
     /// Clusters that leave the fleet, and since when this process observes it.
     leaving: HashMap<ClusterProfileReference, Instant>,
 }
@@ -132,17 +137,22 @@ impl FleetState {
         self.written.extend(resource.map(|resource| (key.clone(), (Arc::new(resource), Instant::now()))));
     }
 
-    /// Replaces resources with newer ones that were written. Those in `stored`, what the watch
-    /// reported, may have left the fleet since.
-    pub fn merge_written(&mut self, children: &mut Children, stored: &[Arc<Knative>]) {
-        if self.written.is_empty() {
-            return;
-        }
+    /// Whether `changes` on the hub concern the fleet, which has the uid `uid`.
+    pub fn is_concerned(&self, uid: &str, changes: &Changes) -> bool {
+        changes.any
+            || changes.owners.contains(uid)
+            || self.clusters.as_ref().is_none_or(|clusters| !clusters.is_disjoint(&changes.clusters))
+    }
+
+    /// Replaces resources with newer ones that were written. Those that the watch reported, in
+    /// `registry`, may have left the fleet since.
+    pub fn merge_written(&mut self, children: &mut Children, registry: &Registry) {
         let version =
             |resource: &Knative| resource.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
-        let reported: HashMap<_, _> = stored.iter().map(|stored| (&stored.meta().uid, version(stored))).collect();
-        let is_reported =
-            |written: &Knative| reported.get(&written.meta().uid).is_some_and(|stored| *stored >= version(written));
+        let is_reported = |written: &Knative| {
+            let stored = registry.get(&ResourceKey::of(written));
+            stored.is_some_and(|stored| stored.meta().uid == written.meta().uid && version(&stored) >= version(written))
+        };
         self.written.retain(|key, (written, at)| {
             let is_newer = at.elapsed() <= WATCH_LAG && !is_reported(written);
             let is_newer = is_newer && children.own.get(key).is_none_or(|stored| version(stored) < version(written));
@@ -215,9 +225,10 @@ mod tests {
         {
             let mut state = FleetState::default();
             state.written.insert(key.clone(), (resource("6", Some("7")), Instant::now()));
-            let stored = [stored];
-            let mut children = Children::of(&fleet, stored.to_vec());
-            state.merge_written(&mut children, &stored);
+            let registry = Registry::default();
+            registry.set(stored);
+            let mut children = Children::of(&fleet, &registry);
+            state.merge_written(&mut children, &registry);
             let own = children.own.get(&key).and_then(|own| own.meta().resource_version.as_deref());
             assert_eq!(own, expected);
         }

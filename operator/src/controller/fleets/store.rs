@@ -60,6 +60,16 @@ pub struct UnreadableFleet {
 /// An event of one of the watches.
 pub struct StoreEvent(Watched, Result<Event<DynamicObject>, watcher::Error>);
 
+/// The fleets that an event concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Concerned {
+    None,
+    One(FleetKey),
+    /// Those in a namespace.
+    Namespace(String),
+    All,
+}
+
 /// What the watches reported.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -74,9 +84,15 @@ pub struct Store {
     listed: HashSet<Watched>,
     listing: HashMap<Watched, HashSet<FleetKey>>,
     has_decisions: bool,
+    decisions_version: u64,
 }
 
 impl Store {
+    /// A number that is another one when PlacementDecisions are others.
+    pub fn decisions_version(&self) -> u64 {
+        self.decisions_version
+    }
+
     /// Whether everything was listed. PlacementDecisions may be unknown.
     pub fn is_listed(&self) -> bool {
         [Watched::Fleets, Watched::Approvals, Watched::Revisions].iter().all(|kind| self.listed.contains(kind))
@@ -92,29 +108,50 @@ impl Store {
         self.fleets.values().any(|stored| stored.fleet.spec.placement.decision.is_some())
     }
 
-    /// Records `event`; returns whether something changed.
-    pub fn record(&mut self, StoreEvent(kind, event): StoreEvent) -> bool {
+    /// Records `event`; returns the fleets that it concerns.
+    pub fn record(&mut self, StoreEvent(kind, event): StoreEvent) -> Concerned {
+        if kind == Watched::Decisions {
+            self.decisions_version += 1;
+        }
         let key = |object: &DynamicObject| {
             (object.metadata.namespace.clone().unwrap_or_default(), object.metadata.name.clone().unwrap_or_default())
         };
         match event {
             Ok(Event::Init) => {
                 self.listing.insert(kind, HashSet::new());
-                return false;
+                Concerned::None
             }
             Ok(Event::InitApply(object)) => {
                 self.listing.entry(kind).or_default().insert(key(&object));
                 self.set(kind, key(&object), object);
-                return false;
+                Concerned::None
             }
             Ok(Event::InitDone) => {
                 let listed = self.listing.remove(&kind).unwrap_or_default();
                 self.retain(kind, &listed);
                 self.listed.insert(kind);
                 self.has_decisions |= kind == Watched::Decisions;
+                Concerned::All
             }
-            Ok(Event::Apply(object)) => self.set(kind, key(&object), object),
-            Ok(Event::Delete(object)) => self.remove(kind, &key(&object)),
+            Ok(Event::Apply(object)) => {
+                let key = key(&object);
+                let what = |store: &Self| store.fleets.get(&key).map(|stored| what_others_see(&stored.fleet));
+                let before = what(self);
+                self.set(kind, key.clone(), object);
+                match kind {
+                    Watched::Fleets if before == what(self) => Concerned::One(key),
+                    Watched::Fleets | Watched::Decisions => Concerned::All,
+                    Watched::Approvals | Watched::Revisions => Concerned::Namespace(key.0),
+                }
+            }
+            Ok(Event::Delete(object)) => {
+                let key = key(&object);
+                self.remove(kind, &key);
+                match kind {
+                    Watched::Fleets | Watched::Decisions => Concerned::All,
+                    Watched::Approvals | Watched::Revisions => Concerned::Namespace(key.0),
+                }
+            }
             Err(error) => {
                 let is_missing = matches!(&error,
                     watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -124,10 +161,9 @@ impl Store {
                 } else {
                     tracing::warn!(?kind, error = error_text(&error), "watch interrupted");
                 }
-                return false;
+                Concerned::None
             }
         }
-        true
     }
 
     fn set(&mut self, kind: Watched, key: FleetKey, object: DynamicObject) {
@@ -177,6 +213,12 @@ impl Store {
             Watched::Decisions => self.decisions.retain(|key, _| listed.contains(key)),
         }
     }
+}
+
+/// What matters to other fleets, which may select the same clusters.
+fn what_others_see(fleet: &KnativeFleet) -> (Option<String>, Option<i64>, bool) {
+    let meta = &fleet.metadata;
+    (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some())
 }
 
 impl StoredFleet {

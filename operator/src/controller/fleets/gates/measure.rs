@@ -30,14 +30,14 @@ impl Measurement {
     /// Starts a measurement of `gate`.
     pub fn start(cx: &Arc<Context>, subject: Subject, gate: Gate) -> Self {
         let (sender, answer) = oneshot::channel();
-        let cx = Arc::clone(cx);
+        let (cx, fleet) = (Arc::clone(cx), subject.fleet_uid.clone());
         let task = tokio::spawn(async move {
             let measured = AssertUnwindSafe(measure(&cx, &subject, &gate)).catch_unwind().await;
             let answer = measured.unwrap_or_else(|_| Answer::Unknown("the measurement panicked".to_owned()));
             let answer = bounded(answer);
             // The fleet may not need it any more.
             let _ = sender.send(answer);
-            cx.hub_changed.notify_one();
+            cx.hub_changes.record_answer(&fleet);
         });
         Self { answer, _task: AbortOnDropHandle::new(task) }
     }

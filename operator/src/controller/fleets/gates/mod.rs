@@ -29,8 +29,6 @@ use crate::fleet::gates::{Answer, Gates, Series};
 use crate::fleet::member::{Contents as _, Member};
 use crate::fleet_metrics::FleetMetrics;
 
-/// Seconds between measurements, by default.
-const INTERVAL: u64 = 10;
 /// Delay before a gate is measured again that could not be.
 const UNKNOWN_RETRY: Duration = Duration::from_secs(15);
 /// Delay before gates are measured again after a failure that is not the update's.
@@ -87,8 +85,7 @@ impl Run {
         self.measurement = None;
         let Some(gate) = self.series.next(&self.stage.gates) else { return };
         metrics.measured(kind(gate), &answer);
-        let interval = gate.interval_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(INTERVAL);
-        let mut delay = Duration::from_secs(interval);
+        let mut delay = Duration::from_secs(gate.interval_seconds().into());
         let is_unknown = matches!(answer, Answer::Unknown(_));
         let name = gate.name.clone();
         self.series.record(&self.stage.gates, answer);

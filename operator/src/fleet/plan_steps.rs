@@ -1,0 +1,203 @@
+//! How a planned change proceeds: through which stages, and what becomes of clusters that leave.
+//! Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+use knative_operator_shared::api::fleet::Gate;
+use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::fleet::stage::{StageSettings, Stages};
+use serde::Serialize;
+
+use super::plan::{Change, PlannedChange, is_owned};
+use super::removal::{GRACE_PERIOD, Leaving, RemovalInput};
+
+/// A stage in which something changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedStage {
+    /// Its name.
+    pub name: String,
+    /// Number of its clusters that change.
+    pub changes: usize,
+    /// Number of its clusters.
+    pub clusters: usize,
+    /// Number of clusters that are updated at the same time.
+    pub max_concurrent: usize,
+    /// Number of clusters that may fail.
+    pub max_failures: usize,
+    /// Whether it waits for an approval.
+    pub needs_approval: bool,
+    /// Names of its gates.
+    pub gates: Vec<String>,
+    /// Seconds that it takes at least: soak and gates, without installations and approvals.
+    pub at_least_seconds: i64,
+}
+
+/// Clusters that leave the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedRemoval {
+    /// Number of clusters that leave.
+    pub clusters: usize,
+    /// Number of clusters with an installation, with those that leave.
+    pub installed: usize,
+    /// Number of clusters that may leave within 24 hours, if more would.
+    pub blocked_by_limit: Option<usize>,
+    /// Seconds after which a cluster that left is removed.
+    pub grace_period_seconds: i64,
+}
+
+/// The stages of `fleet` in which `changes` change something, in order.
+///
+/// # Errors
+///
+/// If a selector is invalid.
+pub fn stages(fleet: &KnativeFleet, changes: &[PlannedChange]) -> Result<Vec<PlannedStage>, String> {
+    let stages = Stages::of(&fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))?;
+    let gates = fleet.spec.rollout.stages.iter().map(|stage| stage.gates.as_slice()).chain([&[][..]]);
+    let planned = stages.settings().iter().zip(gates).map(|(stage, gates)| planned(stage, gates, changes));
+    Ok(planned.filter(|stage| stage.changes > 0).collect())
+}
+
+fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> PlannedStage {
+    let own = changes.iter().filter(|change| change.stage == stage.name);
+    let is_change = |change: &&PlannedChange| !matches!(change.change, Change::None | Change::Conflict | Change::Keep);
+    let count = |changes: &mut dyn Iterator<Item = &PlannedChange>| {
+        changes.map(|change| change.cluster.as_str()).collect::<HashSet<_>>().len()
+    };
+    let (changes, clusters) = (count(&mut own.clone().filter(is_change)), count(&mut own.clone()));
+    let max_concurrent = stage.concurrency(clusters);
+    let of_gates =
+        gates.iter().map(|gate| i64::from(gate.count().saturating_sub(1)) * i64::from(gate.interval_seconds()));
+    let of_cluster = stage.min_ready.as_secs() + of_gates.sum::<i64>();
+    PlannedStage {
+        name: stage.name.clone(),
+        changes,
+        clusters,
+        max_concurrent,
+        max_failures: stage.failures(clusters),
+        needs_approval: stage.needs_approval,
+        gates: gates.iter().map(|gate| gate.name.clone()).collect(),
+        at_least_seconds: i64::try_from(changes.div_ceil(max_concurrent))
+            .unwrap_or(i64::MAX)
+            .saturating_mul(of_cluster),
+    }
+}
+
+/// The clusters that leave `fleet`, which selects `clusters`, among those of `resources` whose
+/// ClusterProfile exists; `None` if none leaves. `status`: that of the stored fleet.
+pub fn removal(
+    fleet: &KnativeFleet,
+    clusters: &[ClusterProfileReference],
+    resources: &[Knative],
+    (status, now): (&KnativeFleetStatus, Timestamp),
+    exists: impl Fn(&ClusterProfileReference) -> bool,
+) -> Option<PlannedRemoval> {
+    let selected: HashSet<_> = clusters.iter().collect();
+    let own = resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
+    let installed = own.filter(|resource| resource.installed_version().is_some());
+    let on: BTreeSet<_> = installed.filter_map(|resource| resource.common().cluster_profile_ref.clone()).collect();
+    let (staying, leaving): (BTreeSet<_>, BTreeSet<_>) = on.into_iter().partition(|cluster| selected.contains(cluster));
+    let leaving: BTreeMap<_, _> = leaving
+        .into_iter()
+        .filter(|cluster| exists(cluster))
+        .map(|cluster| (cluster, Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false }))
+        .collect();
+    if leaving.is_empty() {
+        return None;
+    }
+    let settings = &fleet.spec.removal;
+    let grace = settings.grace_period_seconds.map_or(GRACE_PERIOD.as_secs(), i64::from);
+    let input = RemovalInput {
+        leaving: &leaving,
+        counting: &BTreeSet::new(),
+        staying: staying.len(),
+        max_at_once: settings.max_at_once.as_ref(),
+        grace: SignedDuration::from_secs(grace),
+        is_paused: fleet.spec.rollout.paused,
+        record: &status.removals.clone().unwrap_or_default(),
+        now,
+    };
+    Some(PlannedRemoval {
+        clusters: leaving.len(),
+        installed: staying.len() + leaving.len(),
+        blocked_by_limit: input.decide(|_| false).blocked.map(|(_, limit)| limit),
+        grace_period_seconds: grace,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::Component;
+    use knative_operator_shared::rules;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn fleet(spec: &Value) -> KnativeFleet {
+        let mut fleet = json!({"metadata": {"name": "prod", "namespace": "n", "uid": "1"}, "spec": {"placement": {}}});
+        json_patch::merge(&mut fleet["spec"], spec);
+        serde_json::from_value(fleet).unwrap()
+    }
+
+    fn change(stage: &str, cluster: usize, change: Change) -> PlannedChange {
+        PlannedChange {
+            cluster: format!("f/c{cluster}"),
+            stage: stage.to_owned(),
+            kind: "KnativeServing",
+            name: String::new(),
+            change,
+            fields: Vec::new(),
+            note: String::new(),
+        }
+    }
+
+    #[test]
+    fn stages_show_what_they_wait_for() {
+        let gate = json!({"name": "smoke", "count": 3, "intervalSeconds": 20, "http": {"service": {"namespace": "n", "name": "s"}}});
+        let stages_of = json!([
+            {"name": "canary", "clusterSelector": {"matchLabels": {"env": "canary"}}, "minReadySeconds": 60, "gates": [gate]},
+            {"name": "prod", "maxConcurrent": "50%", "approval": "Required", "minReadySeconds": 10},
+        ]);
+        let fleet = fleet(&json!({"rollout": {"stages": stages_of}}));
+        let mut changes = vec![change("canary", 0, Change::Update), change("canary", 1, Change::Create)];
+        changes.extend(
+            (2..12).map(|number| change("prod", number, if number < 4 { Change::None } else { Change::Update })),
+        );
+        let planned = stages(&fleet, &changes).unwrap();
+        let [canary, prod] = planned.as_slice() else { panic!("{planned:?}") };
+        assert_eq!((canary.changes, canary.max_concurrent, canary.at_least_seconds), (2, 1, 2 * (60 + 40)));
+        assert_eq!((canary.gates.as_slice(), canary.needs_approval), (&["smoke".to_owned()][..], false));
+        assert_eq!((prod.changes, prod.clusters, prod.max_concurrent, prod.at_least_seconds), (8, 10, 5, 2 * 10));
+        assert!(prod.needs_approval);
+        assert_eq!(stages(&fleet, &changes[2..4]).unwrap(), []);
+    }
+
+    #[test]
+    fn removal_beyond_the_limit_is_blocked() {
+        let own = |number: usize| {
+            let owner = json!({"apiVersion": "v1", "kind": "KnativeFleet", "name": "prod", "uid": "1"});
+            let serving = json!({
+                "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+                "metadata": {"name": format!("c{number}"), "namespace": "n", "ownerReferences": [owner]},
+                "spec": {"clusterProfileRef": {"name": format!("c{number}"), "namespace": "f"}},
+                "status": {"version": "1.22.0"},
+            });
+            rules::parse(Component::Serving, &serving).unwrap()
+        };
+        let resources: Vec<Knative> = (0..20).map(own).collect();
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let removed = |left: usize, exists: bool| {
+            let cluster = |resource: &Knative| resource.common().cluster_profile_ref.clone().unwrap();
+            let clusters: Vec<_> = resources.iter().skip(left).map(cluster).collect();
+            let status = KnativeFleetStatus::default();
+            removal(&fleet(&json!({})), &clusters, &resources, (&status, now), |_| exists)
+        };
+        assert_eq!(removed(0, true), None);
+        assert_eq!(removed(5, false), None);
+        let two = removed(2, true).unwrap();
+        assert_eq!((two.clusters, two.installed, two.blocked_by_limit, two.grace_period_seconds), (2, 20, None, 3600));
+        assert_eq!(removed(5, true).unwrap().blocked_by_limit, Some(2));
+    }
+}
