@@ -125,6 +125,8 @@ impl Upstream {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         parts.uri = format!("{}{path}", self.url).parse().map_err(io::Error::other)?;
         parts.version = Version::HTTP_11;
+        // Of the proxy: over HTTP/2, servers refuse a request with two different hosts.
+        parts.headers.remove(http::header::HOST);
         let body = body.map_err(io::Error::other).boxed_unsync();
         let answer = self.http.request(Request::from_parts(parts, body)).await.map_err(io::Error::other)?;
         Ok(answer.map(|body| body.map_err(io::Error::other).boxed_unsync()))
