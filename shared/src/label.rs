@@ -27,7 +27,8 @@ pub const CR_NAME: &str = "operator.knative.dev/cr-name";
 pub const ANCHOR: &str = "operator.knative.dev/anchor";
 /// Annotation: protects an object from deletion.
 pub const PROTECTED: &str = "operator.knative.dev/protected";
-/// Annotation of a fleet: the number of clusters from which its deletion may uninstall.
+/// Annotation of a fleet: the number of clusters from which its deletion (`25`), or that of a
+/// component (`eventing=25`), may uninstall.
 pub const CONFIRM_REMOVAL: &str = "operator.knative.dev/confirm-removal";
 /// Annotation of an anchor: the owner of the installation, as JSON.
 pub const OWNER: &str = "operator.knative.dev/owner";

@@ -1,6 +1,6 @@
-//! What a deletion would uninstall against the user's will: the clusters of a fleet, installations
-//! that a deletion in the foreground doesn't leave, and resources of a fleet that doesn't exist,
-//! which the garbage collector deletes. Pure.
+//! What would be uninstalled against the user's will: the clusters of a fleet that is deleted, a
+//! component that a fleet drops, installations that a deletion in the foreground doesn't leave, and
+//! resources of a fleet that doesn't exist, which the garbage collector deletes. Pure.
 
 use knative_operator_shared::api::Component;
 use knative_operator_shared::api::fleet::Removal;
@@ -81,13 +81,16 @@ pub fn unconfirmed_drops(request: &Request) -> Vec<Violation> {
         return Vec::new();
     }
     let Ok(meta) = ObjectMeta::deserialize(&new["metadata"]) else { return Vec::new() };
-    let removal = Removal::deserialize(&new["spec"]["removal"]).unwrap_or_default();
-    let dropped = [(Component::Serving, "serving"), (Component::Eventing, "eventing")]
+    // The same change may have another limit.
+    let removal = Removal::deserialize(&old["spec"]["removal"]).unwrap_or_default();
+    let before = old["metadata"]["annotations"][CONFIRM_REMOVAL].as_str();
+    let dropped = Component::ALL
+        .map(|component| (component, deletion::field(component)))
         .into_iter()
         .filter(|(_, field)| !old["spec"][field].is_null() && new["spec"][field].is_null());
     let unconfirmed = dropped.filter_map(|(component, field)| {
         let clusters = deletion::installed(&old["status"]);
-        let (message, fix) = deletion::unconfirmed_drop(&meta, &removal, component, clusters)?;
+        let (message, fix) = deletion::unconfirmed_drop(&meta, (&removal, before), component, clusters)?;
         Some(CONFIRMED.at(format!("spec.{field}"), message, fix))
     });
     unconfirmed.collect()
@@ -241,6 +244,7 @@ mod tests {
             (fleet(&[], ""), both(), vec!["spec.serving", "spec.eventing"]),
             (fleet(&["serving"], "eventing=20"), both(), vec![]),
             (fleet(&["serving"], "eventing=19"), both(), vec!["spec.eventing"]),
+            (fleet(&["serving"], "eventing=20"), fleet(&["serving", "eventing"], "eventing=20"), vec!["spec.eventing"]),
             (both(), fleet(&["serving"], ""), vec![]),
             (fleet(&["serving"], ""), fleet(&["serving"], ""), vec![]),
         ] {

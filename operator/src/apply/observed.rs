@@ -12,7 +12,7 @@ pub use super::records::Drift;
 use super::records::{Mark, ObservedObject, Records, hash};
 use super::scale::Scale;
 use super::watch::WatchTarget;
-use crate::object::health::{Health, TERMINATING};
+use crate::object::health::{Health, Replicas, TERMINATING};
 use crate::object::{Id, Kind, ObjectId};
 use crate::render::plan::{CRD, Plan};
 
@@ -21,8 +21,8 @@ use crate::render::plan::{CRD, Plan};
 pub struct Seen {
     /// Its health, if its status tells.
     pub health: Option<Health>,
-    /// Number of replicas that a Deployment wants.
-    pub replicas: Option<i64>,
+    /// The replicas of a Deployment.
+    pub replicas: Option<Replicas>,
 }
 
 impl From<Health> for Seen {
@@ -119,15 +119,11 @@ impl ObservedState {
         self.lock().objects.get(id).and_then(|o| o.health.as_deref().cloned())
     }
 
-    /// Until when Pods of the Deployment `id` may start that somebody else added to those that were
-    /// available; `None` if nobody did, or that time is over.
-    pub fn starting_until(&self, id: &ObjectId) -> Option<Instant> {
-        self.lock()
-            .objects
-            .get(id)
-            .and_then(|object| object.scale)
-            .and_then(Scale::starting_until)
-            .filter(|until| *until > Instant::now())
+    /// Until when Pods of the Deployment `id` may start that somebody else added, beyond `planned`,
+    /// to those that were available; `None` if nobody did, or that time is over.
+    pub fn starting_until(&self, id: &ObjectId, planned: i64) -> Option<Instant> {
+        let scale = self.lock().objects.get(id)?.scale.filter(|scale| scale.wanted > planned)?;
+        scale.starting_until().filter(|until| *until > Instant::now())
     }
 
     /// Whether a watch has failed since the last call: the cluster may be unreachable.
@@ -169,8 +165,9 @@ impl ObservedState {
             same => same.clone(),
         });
         // More replicas that the operator asks for are an update.
-        observed.scale =
-            before.as_ref().filter(|have| have.generation == observed.generation).and_then(|have| have.scale);
+        let is_same =
+            |have: &&&mut ObservedObject| (have.generation, have.digest) == (observed.generation, observed.digest);
+        observed.scale = before.as_ref().filter(is_same).and_then(|have| have.scale);
         match before {
             Some(have) if have.version >= observed.version => have.written_fingerprint = observed.written_fingerprint,
             _ => records.insert(id.clone(), observed),
@@ -251,7 +248,9 @@ impl ObservedState {
         // A hostile cluster may report any number of objects: only those of the plan are recorded.
         let Some(id) = records.shared_id(id) else { return };
         let mut observed = records.observe(&id, meta, seen.health);
-        let before = records.objects.get(&id).filter(|have| have.uid == observed.uid).and_then(|have| have.scale);
+        // What the operator changed is an update, and not scaled by somebody else.
+        let is_same = |have: &&ObservedObject| (have.uid, have.digest) == (observed.uid, observed.digest);
+        let before = records.objects.get(&id).filter(is_same).and_then(|have| have.scale);
         observed.scale = Scale::next(before, observed.health.as_deref(), seen.replicas, Instant::now());
         // The fields are as they were right after the write: no comparison needed.
         if observed.written_fingerprint != Some(observed.fingerprint) {

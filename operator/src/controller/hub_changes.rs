@@ -8,15 +8,39 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Knat
 use knative_operator_shared::fleet::placement::unhealthy;
 use tokio::sync::Notify;
 
+/// Uids of the fleets that own `resource`.
+pub fn fleets_of(resource: &Knative) -> impl Iterator<Item = &str> {
+    let owners = resource.meta().owner_references.iter().flatten();
+    let fleets = owners.filter(|owner| owner.kind == "KnativeFleet" && owner.uid.len() <= MAX_UID);
+    fleets.map(|owner| owner.uid.as_str())
+}
+
 /// What changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// What concerns any fleet, such as the labels of a ClusterProfile.
+    /// What concerns any fleet.
     pub any: bool,
+    /// ClusterProfiles that are new or have other labels.
+    pub relabelled: HashSet<ClusterProfileReference>,
     /// Clusters with a resource that changed, or with another health of their ClusterProfile.
     pub clusters: HashSet<ClusterProfileReference>,
     /// Uids of the owners of resources that changed, and of fleets with an answer.
     pub owners: HashSet<String>,
+}
+
+/// Changes that are kept apart. More concern any fleet; nobody takes them where fleets are not
+/// managed.
+const MAX_CHANGES: usize = 10_000;
+/// Length of a uid, in bytes. Longer ones are no object's.
+const MAX_UID: usize = 64;
+
+impl Changes {
+    /// Keeps within the limit.
+    fn bound(&mut self) {
+        if self.any || self.clusters.len() + self.relabelled.len() + self.owners.len() > MAX_CHANGES {
+            *self = Self { any: true, ..Self::default() };
+        }
+    }
 }
 
 /// Collects changes until they are taken.
@@ -28,7 +52,10 @@ pub struct HubChanges {
 
 impl HubChanges {
     fn record(&self, change: impl FnOnce(&mut Changes)) {
-        change(&mut self.lock());
+        let mut changes = self.lock();
+        change(&mut changes);
+        changes.bound();
+        drop(changes);
         self.notify.notify_one();
     }
 
@@ -45,7 +72,7 @@ impl HubChanges {
     pub fn record_resource(&self, resource: &Knative) {
         self.record(|changes| {
             changes.clusters.extend(resource.common().cluster_profile_ref.clone());
-            changes.owners.extend(resource.meta().owner_references.iter().flatten().map(|owner| owner.uid.clone()));
+            changes.owners.extend(fleets_of(resource).map(str::to_owned));
         });
     }
 
@@ -63,7 +90,7 @@ impl HubChanges {
                     self.record(|changes| changes.clusters.extend([reference.clone()]));
                 }
             }
-            _ => self.record_any(),
+            _ => self.record(|changes| changes.relabelled.extend([reference.clone()])),
         }
     }
 
@@ -82,6 +109,8 @@ impl HubChanges {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use knative_operator_shared::api::Component;
+    use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
     use super::*;
@@ -104,11 +133,29 @@ mod tests {
             changes.record_profile(&reference, before, after);
             changes.changed().now_or_never()
         };
-        let any = Changes { any: true, ..Changes::default() };
-        assert_eq!(after(None, &first), Some(any.clone()));
+        let relabelled = Changes { relabelled: HashSet::from([reference.clone()]), ..Changes::default() };
+        assert_eq!(after(None, &first), Some(relabelled.clone()));
         assert_eq!(after(Some(&first), &profile(&json!({"env": "prod"}), "True", "2")), None);
         let one = Changes { clusters: HashSet::from([reference.clone()]), ..Changes::default() };
         assert_eq!(after(Some(&first), &profile(&json!({"env": "prod"}), "False", "3")), Some(one));
-        assert_eq!(after(Some(&first), &profile(&json!({"env": "test"}), "True", "4")), Some(any));
+        assert_eq!(after(Some(&first), &profile(&json!({"env": "test"}), "True", "4")), Some(relabelled));
+    }
+
+    #[test]
+    fn changes_that_nobody_takes_are_bounded() {
+        let changes = HubChanges::default();
+        let resource = |kind: &str, uid: &str| {
+            let owner = json!({"apiVersion": "v1", "kind": kind, "name": "f", "uid": uid});
+            let serving = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+                "metadata": {"name": "a", "namespace": "n", "ownerReferences": [owner]}, "spec": {}});
+            rules::parse(Component::Serving, &serving).unwrap()
+        };
+        changes.record_resource(&resource("ConfigMap", "1"));
+        changes.record_resource(&resource("KnativeFleet", &"1".repeat(MAX_UID + 1)));
+        assert_eq!(*changes.lock(), Changes::default());
+        for number in 0..=MAX_CHANGES {
+            changes.record_resource(&resource("KnativeFleet", &number.to_string()));
+        }
+        assert_eq!(*changes.lock(), Changes { any: true, ..Changes::default() });
     }
 }

@@ -84,7 +84,7 @@ fn is_explained(wait: &Wait) -> bool {
 /// Adds the observed state of everything except Jobs to `report`, with the `causes` that are known.
 pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedState, causes: &PodCauses, now: Timestamp) {
     for (item, wait) in unavailable(plan, observed) {
-        if let Some(until) = observed.starting_until(&item.id) {
+        if let Some(until) = observed.starting_until(&item.id, planned_replicas(plan, item)) {
             // Asked again then: no event tells that Pods did not start.
             report.starting_until = Some(report.starting_until.map_or(until, |first| first.min(until)));
             continue;
@@ -118,6 +118,18 @@ pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedStat
     report.failures.extend(observed.unwatchable(|group, kind| planned.contains(&(group, kind))));
 }
 
+/// The least replicas of a Deployment for which `plan` has an autoscaler: it does what the plan
+/// asks for.
+fn planned_replicas(plan: &Plan, workload: &Item) -> i64 {
+    let scalers = plan
+        .items()
+        .iter()
+        .filter(|item| item.id.kind == "HorizontalPodAutoscaler" && item.id.namespace == workload.id.namespace);
+    let specs = scalers.map(|item| plan.object_of(item)["spec"].clone());
+    let of_workload = specs.filter(|spec| spec["scaleTargetRef"]["name"] == workload.id.name.as_str());
+    of_workload.filter_map(|spec| spec["minReplicas"].as_i64()).max().unwrap_or_default()
+}
+
 /// Whether the deadline of `wait` is over.
 fn is_overdue(wait: &Wait, now: Timestamp) -> bool {
     wait.deadline.as_ref().is_some_and(|deadline| deadline.parse::<Timestamp>().is_ok_and(|deadline| deadline < now))
@@ -142,6 +154,7 @@ mod tests {
     use crate::object::CompactObject;
     use crate::object::Kind;
     use crate::object::Owner;
+    use crate::object::health::Replicas;
     use crate::render::plan::Rendered;
 
     fn plan() -> Plan {
@@ -270,14 +283,16 @@ mod tests {
         let (plan, observed) = (plan(), ObservedState::default());
         observed.set_plan(&plan, &ObjectId::new("", "ConfigMap", "n", "anchor"), "");
         let workload = plan.items().iter().find(|item| item.id.kind == "Deployment").unwrap();
-        let see = |health: Health, replicas: i64, generation: i64| {
+        let see = |health: Health, wanted: i64, generation: i64| {
             let meta = ObjectMeta {
                 uid: Some("u".into()),
                 resource_version: Some(generation.to_string()),
                 generation: Some(generation),
                 ..ObjectMeta::default()
             };
-            let seen = Seen { health: Some(health), replicas: Some(replicas) };
+            let available = if health == Health::Ready { wanted } else { 0 };
+            let replicas = Some(Replicas { wanted, available, is_rolling: false });
+            let seen = Seen { health: Some(health), replicas };
             observed.record_event(&workload.id, &meta, seen, false);
             let report = report_of(&plan, &observed);
             (report.unavailable.len(), report.starting_until.is_some())
@@ -300,6 +315,15 @@ mod tests {
         };
         observed.record_write(&workload.id, &meta);
         assert_eq!(see(waits(), 2, 3), (1, false));
+        assert_eq!(see(Health::Ready, 2, 3), (0, false));
+        // It updates it once more, and the event comes before the response.
+        let mut meta = ObjectMeta { resource_version: Some("4".into()), generation: Some(4), ..meta };
+        let digest = knative_operator_shared::label::DIGEST.to_owned();
+        meta.annotations = Some([(digest, format!("{:064}", 4))].into());
+        let replicas = Some(Replicas { wanted: 3, available: 2, is_rolling: false });
+        observed.record_event(&workload.id, &meta, Seen { health: Some(waits()), replicas }, false);
+        observed.record_write(&workload.id, &meta);
+        assert_eq!(report_of(&plan, &observed).unavailable.len(), 1);
     }
 
     #[test]

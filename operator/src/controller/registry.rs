@@ -1,12 +1,15 @@
 //! Registry of all custom resources, so that two of one kind never install on the same cluster.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative};
 use knative_operator_shared::name;
 
+use super::hub_changes::fleets_of;
 use crate::apply::places::Names;
 use crate::object::ResourceKey;
 
@@ -18,7 +21,7 @@ struct Indexed {
     by_target: HashMap<ClusterProfileReference, BTreeSet<ResourceKey>>,
     /// Those for the hub itself.
     local: BTreeSet<ResourceKey>,
-    /// By uid of the owner.
+    /// By uid of the fleet that owns them.
     by_owner: HashMap<String, BTreeSet<ResourceKey>>,
 }
 
@@ -29,14 +32,18 @@ impl Indexed {
             Some(target) => self.by_target.entry(target.clone()).or_default().insert(key.clone()),
             None => self.local.insert(key.clone()),
         };
-        for owner in resource.meta().owner_references.iter().flatten() {
-            self.by_owner.entry(owner.uid.clone()).or_default().insert(key.clone());
+        for fleet in fleets_of(&resource) {
+            self.by_owner.entry(fleet.to_owned()).or_default().insert(key.clone());
         }
         self.resources.insert(key.clone(), resource);
     }
 
     fn remove(&mut self, key: &ResourceKey) -> Option<Arc<Knative>> {
-        fn forget<K: std::hash::Hash + Eq>(index: &mut HashMap<K, BTreeSet<ResourceKey>>, of: &K, key: &ResourceKey) {
+        fn forget<K, Q>(index: &mut HashMap<K, BTreeSet<ResourceKey>>, of: &Q, key: &ResourceKey)
+        where
+            K: Hash + Eq + Borrow<Q>,
+            Q: Hash + Eq + ?Sized,
+        {
             if let Some(keys) = index.get_mut(of) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -49,8 +56,8 @@ impl Indexed {
             Some(target) => forget(&mut self.by_target, target, key),
             None => drop(self.local.take(key)),
         }
-        for owner in resource.meta().owner_references.iter().flatten() {
-            forget(&mut self.by_owner, &owner.uid, key);
+        for fleet in fleets_of(&resource) {
+            forget(&mut self.by_owner, fleet, key);
         }
         Some(resource)
     }
@@ -121,16 +128,23 @@ impl Registry {
         self.unreadable.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The resources that the object with `uid` owns.
+    /// The resources that the fleet with `uid` owns.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<Knative>> {
         let all = self.read();
         let keys = all.by_owner.get(uid).into_iter().flatten();
         keys.filter_map(|key| all.resources.get(key).cloned()).collect()
     }
 
-    /// The resources with the target cluster `cluster`.
-    pub fn on(&self, cluster: &ClusterProfileReference) -> Vec<Arc<Knative>> {
-        self.read().on(Some(cluster)).map(|(_, resource)| Arc::clone(resource)).collect()
+    /// Calls `each` with the resources whose target cluster is one of `clusters`.
+    pub fn for_each_on<'c>(
+        &self,
+        clusters: impl Iterator<Item = &'c ClusterProfileReference>,
+        mut each: impl FnMut(&ClusterProfileReference, &Arc<Knative>),
+    ) {
+        let all = self.read();
+        for cluster in clusters {
+            all.on(Some(cluster)).for_each(|(_, resource)| each(cluster, resource));
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Indexed> {

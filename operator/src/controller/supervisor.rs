@@ -129,11 +129,12 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                 let gone = stored.extract_if(|key, _| key.component == component && !keys.contains(key));
                 gone.for_each(|(key, _)| end(&cx, &mut actors, &key));
                 listed.insert(component);
-                cx.hub_changes.record_any();
                 if listed.len() == Component::ALL.len() {
                     cx.registry.set_listed();
                     readiness.set("custom resources", true);
                 }
+                // Last: all are listed when it is seen.
+                cx.hub_changes.record_any();
             }
             HubEvent::Profile(event) => match event {
                 Event::Init => listing.clear(),

@@ -40,6 +40,9 @@ pub enum Change {
     Orphan,
 }
 
+/// Start of the note about a cluster that is not updated now.
+pub const DEFERRED: &str = "deferred: ";
+
 /// What happens to a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedChange {
@@ -111,7 +114,7 @@ pub fn plan(
             };
             planned.stage.clone_from(&stages.settings()[stage].name);
             if let Some(why) = unhealthy(profile).filter(|_| planned.change != Change::None) {
-                planned.note = format!("deferred: {why}");
+                planned.note = format!("{DEFERRED}{why}");
             }
             changes.push((stage, planned));
         }
@@ -208,8 +211,7 @@ fn planned(
     Some(planned)
 }
 
-/// Whether `fleet` owns `resource`. A fleet in a file has no uid.
-/// Whether a fleet called like `fleet`, which may not be stored yet, owns `resource`.
+/// Whether a fleet called like `fleet` owns `resource`. A fleet in a file has no uid.
 pub fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
     let mut owners = resource.meta().owner_references.iter().flatten();
     resource.meta().namespace == fleet.metadata.namespace

@@ -9,7 +9,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFlee
 use knative_operator_shared::fleet::stage::{StageSettings, Stages};
 use serde::Serialize;
 
-use super::plan::{Change, PlannedChange, is_owned};
+use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
 use super::removal::{GRACE_PERIOD, Leaving, RemovalInput};
 
 /// A stage in which something changes.
@@ -57,7 +57,10 @@ pub fn stages(fleet: &KnativeFleet, changes: &[PlannedChange]) -> Result<Vec<Pla
     let stages = Stages::of(&fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))?;
     let gates = fleet.spec.rollout.stages.iter().map(|stage| stage.gates.as_slice()).chain([&[][..]]);
     let planned = stages.settings().iter().zip(gates).map(|(stage, gates)| planned(stage, gates, changes));
-    Ok(planned.filter(|stage| stage.changes > 0).collect())
+    let planned: Vec<_> = planned.collect();
+    // One without clusters waits for its approval as well.
+    let has_changes = planned.iter().any(|stage| stage.changes > 0);
+    Ok(planned.into_iter().filter(|stage| stage.changes > 0 || (has_changes && stage.needs_approval)).collect())
 }
 
 fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> PlannedStage {
@@ -67,6 +70,8 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
         changes.map(|change| change.cluster.as_str()).collect::<HashSet<_>>().len()
     };
     let (changes, clusters) = (count(&mut own.clone().filter(is_change)), count(&mut own.clone()));
+    // Nothing is awaited on a cluster that is deferred.
+    let updates = count(&mut own.filter(is_change).filter(|change| !change.note.starts_with(DEFERRED)));
     let max_concurrent = stage.concurrency(clusters);
     let of_gates =
         gates.iter().map(|gate| i64::from(gate.count().saturating_sub(1)) * i64::from(gate.interval_seconds()));
@@ -79,7 +84,7 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
         max_failures: stage.failures(clusters),
         needs_approval: stage.needs_approval,
         gates: gates.iter().map(|gate| gate.name.clone()).collect(),
-        at_least_seconds: i64::try_from(changes.div_ceil(max_concurrent))
+        at_least_seconds: i64::try_from(updates.div_ceil(max_concurrent))
             .unwrap_or(i64::MAX)
             .saturating_mul(of_cluster),
     }
@@ -96,14 +101,16 @@ pub fn removal(
 ) -> Option<PlannedRemoval> {
     let selected: HashSet<_> = clusters.iter().collect();
     let own = resources.iter().filter(|resource| is_owned(fleet, resource) && !resource.is_terminating());
-    let installed = own.filter(|resource| resource.installed_version().is_some());
-    let on: BTreeSet<_> = installed.filter_map(|resource| resource.common().cluster_profile_ref.clone()).collect();
-    let (staying, leaving): (BTreeSet<_>, BTreeSet<_>) = on.into_iter().partition(|cluster| selected.contains(cluster));
-    let leaving: BTreeMap<_, _> = leaving
-        .into_iter()
-        .filter(|cluster| exists(cluster))
-        .map(|cluster| (cluster, Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false }))
-        .collect();
+    let (mut staying, mut leaving) = (BTreeSet::new(), BTreeMap::new());
+    for resource in own {
+        let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
+        if !selected.contains(&cluster) && exists(&cluster) {
+            let new = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false };
+            leaving.insert(cluster, new);
+        } else if selected.contains(&cluster) && resource.installed_version().is_some() {
+            staying.insert(cluster);
+        }
+    }
     if leaving.is_empty() {
         return None;
     }

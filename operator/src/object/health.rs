@@ -52,6 +52,17 @@ impl fmt::Display for Wait {
     }
 }
 
+/// Replicas of a Deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// How many are wanted.
+    pub wanted: i64,
+    /// How many are available.
+    pub available: i64,
+    /// Whether a rolling update replaces some, or it failed.
+    pub is_rolling: bool,
+}
+
 /// Seconds within which a definition is expected to be established.
 const ESTABLISH_DEADLINE: i64 = 60;
 /// Default of `spec.progressDeadlineSeconds` of a Deployment.
@@ -150,9 +161,15 @@ pub fn of_metadata(kind: &str, object: &WatchedObject) -> Option<Health> {
 }
 
 impl WatchedObject {
-    /// Number of replicas that a Deployment wants; `None` for other kinds.
-    pub fn replicas(&self, kind: &str) -> Option<i64> {
-        (kind == "Deployment").then(|| self.spec.replicas.unwrap_or(1))
+    /// The replicas of a Deployment; `None` for other kinds.
+    pub fn replicas(&self, kind: &str) -> Option<Replicas> {
+        (kind == "Deployment").then(|| Replicas {
+            wanted: self.spec.replicas.unwrap_or(1),
+            available: self.number("availableReplicas"),
+            is_rolling: self.number("updatedReplicas") < self.number("replicas")
+                || self.is("ReplicaFailure", "True").is_some()
+                || self.condition("Progressing").is_some_and(|c| text(c, "/reason") == "ProgressDeadlineExceeded"),
+        })
     }
 
     fn number(&self, key: &str) -> i64 {

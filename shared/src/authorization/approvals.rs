@@ -51,15 +51,19 @@ fn needs_approvals(fleet: &Value) -> bool {
 ///   without the fleet, where nothing needs an approval.
 /// - `onFailure` lets clusters return to what they had before.
 /// - The garbage collector deletes a fleet whose owners don't exist.
-/// - `confirm-removal` confirms the deletion of the fleet.
+/// - `confirm-removal` confirms the deletion of the fleet, or of a component.
 ///
 /// The templates are what is approved. `paused` only delays what was approved.
 fn of_fleet(new: &Value, old: &Value) -> Vec<String> {
     // Also before there are approvals, which would not protect from owners that are there already.
     let owners = |fleet: &Value| content(&fleet["metadata"]["ownerReferences"]).cloned();
     let owners = (owners(new) != owners(old)).then(|| "metadata.ownerReferences".to_owned());
+    let confirmed = |fleet: &Value| fleet["metadata"]["annotations"][CONFIRM_REMOVAL].clone();
     if !needs_approvals(old) {
-        return owners.into_iter().collect();
+        // Set before the approvals, or with them, it would confirm what comes later.
+        let is_early = needs_approvals(new) && !confirmed(new).is_null();
+        let early = is_early.then(|| format!("metadata.annotations[{CONFIRM_REMOVAL}]"));
+        return owners.into_iter().chain(early).collect();
     }
     let (spec, before) = (&new["spec"], &old["spec"]);
     let pairs = [
@@ -69,7 +73,6 @@ fn of_fleet(new: &Value, old: &Value) -> Vec<String> {
         ("spec.rollout.stages", &spec["rollout"]["stages"], &before["rollout"]["stages"]),
     ];
     let changed = pairs.into_iter().filter(|(_, new, old)| content(new) != content(old));
-    let confirmed = |fleet: &Value| fleet["metadata"]["annotations"][CONFIRM_REMOVAL].clone();
     let confirms = confirmed(new) != confirmed(old);
     let confirmed = confirms.then(|| format!("metadata.annotations[{CONFIRM_REMOVAL}]"));
     owners.into_iter().chain(changed.map(|(field, ..)| field.to_owned())).chain(confirmed).collect()

@@ -1,5 +1,5 @@
 //! The deletion of a fleet is the removal of all its clusters: beyond `spec.removal.maxAtOnce`, it
-//! must be confirmed for their number.
+//! must be confirmed for their number. So must a component that the fleet drops.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -31,18 +31,19 @@ pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Opt
 }
 
 /// The same for a fleet without its former template of `component`, which is uninstalled from all
-/// its clusters, also with the policy `Orphan`. The number is confirmed for that component, so that
-/// it confirms nothing else later.
+/// its clusters, also with the policy `Orphan`. The number is confirmed for that component, and in
+/// the same change: `before` is what the stored fleet confirms, which is of another time.
 pub fn unconfirmed_drop(
     meta: &ObjectMeta,
-    removal: &Removal,
+    (removal, before): (&Removal, Option<&str>),
     component: Component,
     clusters: usize,
 ) -> Option<(String, String)> {
     let limit = limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters);
-    let field = component.kind().trim_start_matches("Knative").to_lowercase();
+    let field = field(component);
     let recorded = meta.annotations.as_ref().and_then(|all| all.get(CONFIRM_REMOVAL));
-    let number = recorded.and_then(|text| text.strip_prefix(&field)?.strip_prefix('=')?.parse::<usize>().ok());
+    let recorded = recorded.filter(|recorded| Some(recorded.as_str()) != before);
+    let number = recorded.and_then(|text| text.strip_prefix(field)?.strip_prefix('=')?.parse::<usize>().ok());
     if clusters <= limit || number.is_some_and(|confirmed| confirmed >= clusters) {
         return None;
     }
@@ -50,10 +51,19 @@ pub fn unconfirmed_drop(
     let message = format!(
         "is no longer set, which would uninstall {component} from {from}, more than {limit} (spec.removal.maxAtOnce)"
     );
+    let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());
     let fix = format!(
-        "set it again; to confirm: set the annotation {CONFIRM_REMOVAL} to {field}={clusters} in the same change"
+        "set it again; to confirm, in the same change: set the annotation {CONFIRM_REMOVAL} of KnativeFleet {namespace}/{name} to {field}={clusters}"
     );
     Some((message, fix))
+}
+
+/// The field of a fleet's spec with the template of `component`.
+pub fn field(component: Component) -> &'static str {
+    match component {
+        Component::Serving => "serving",
+        Component::Eventing => "eventing",
+    }
 }
 
 /// The number of clusters with an installation in the stored `status` of a fleet. An earlier
@@ -107,17 +117,19 @@ mod tests {
             let found = unconfirmed(&meta(confirmed), &removal, clusters);
             assert_eq!(found.is_none(), is_confirmed, "{confirmed:?} {removal:?} {clusters}: {found:?}");
         }
-        for (confirmed, clusters, is_confirmed) in [
-            ("", 0, true),
-            ("", 2, false),
-            ("eventing=2", 2, true),
-            ("eventing=2", 3, false),
-            ("2", 2, false),
-            ("serving=2", 2, false),
+        for (confirmed, before, clusters, is_confirmed) in [
+            ("", None, 0, true),
+            ("", None, 2, false),
+            ("eventing=2", None, 2, true),
+            ("eventing=2", Some("eventing=1"), 2, true),
+            ("eventing=2", Some("eventing=2"), 2, false),
+            ("eventing=2", None, 3, false),
+            ("2", None, 2, false),
+            ("serving=2", None, 2, false),
         ] {
             // The policy is about clusters that leave.
             let removal = Removal { policy: RemovalPolicy::Orphan, ..Removal::default() };
-            let found = unconfirmed_drop(&meta(confirmed), &removal, Component::Eventing, clusters);
+            let found = unconfirmed_drop(&meta(confirmed), (&removal, before), Component::Eventing, clusters);
             assert_eq!(found.is_none(), is_confirmed, "{confirmed:?} {clusters}: {found:?}");
         }
         let (message, fix) = unconfirmed(&meta(""), &Removal::default(), 25).unwrap();

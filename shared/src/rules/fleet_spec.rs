@@ -54,7 +54,7 @@ pub static STAGE: Rule = Rule {
 pub static LIMIT: Rule = Rule {
     id: "fleet-limit",
     severity: Severity::Error,
-    requirement: "`maxConcurrent`, `maxFailures` and `maxAtOnce` of a KnativeFleet are numbers or percentages from 1% (`maxFailures`: 0%) to 100%; seconds and `revisionHistoryLimit` are not negative.",
+    requirement: "`maxConcurrent`, `maxFailures` and `maxAtOnce` of a KnativeFleet are numbers or percentages from 1% (`maxFailures`: 0%) to 100%; seconds and `revisionHistoryLimit` are not negative, and `progressDeadlineSeconds` is at least 1.",
     valid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "all", "maxConcurrent": "25%", "maxFailures": 0}]}}"#,
     ),
@@ -152,7 +152,7 @@ fn check_stages(stages: &[Stage], violations: &mut Vec<Violation>) {
         for (name, value, least) in seconds {
             if let Some(value) = value.filter(|value| *value < least) {
                 let message = format!("{value} is less than {least}");
-                violations.push(LIMIT.at(format!("{field}.{name}"), message, "set it to a number of seconds"));
+                violations.push(LIMIT.at(format!("{field}.{name}"), message, format!("set it to {least} or more")));
             }
         }
     }

@@ -4,11 +4,12 @@ use std::process::ExitCode;
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::{patch_as, post_as};
-use knative_operator_shared::api::KnativeFleetStatus;
 use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::content::digest;
+use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::fleet::stage::REMOVAL;
-use knative_operator_shared::label::{FLEET_VERSION, GROUP};
+use knative_operator_shared::label::{CONFIRM_REMOVAL, FLEET_VERSION, GROUP};
 use kube::api::Patch;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -117,7 +118,8 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
     let missing = || format!("KnativeFleet {}/{} does not exist", hub.namespace, args.name);
     let stored = fleets.get_opt(&args.name).await.map_err(|error| error_text(&error))?;
     let mut object = stored.ok_or_else(missing)?;
-    let status = parse(&json!(object))?.status.unwrap_or_default();
+    let before = parse(&json!(object))?;
+    let status = before.status.clone().unwrap_or_default();
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let stored = history::revisions(hub, Owner { name: &args.name, uid: &uid, status: &status }).await?;
     let mut revisions = stored.into_iter().map(|(revision, _)| revision);
@@ -138,11 +140,31 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
             None => drop(spec.remove(field)),
         }
     }
+    let dropped = confirm_drops(&mut object, &before)?;
     let replaced = replace(hub, &args.name, object).await?;
-    let text =
-        format!("KnativeFleet {}/{} has the templates of revision {}\n", hub.namespace, args.name, revision.name);
+    let text = format!(
+        "KnativeFleet {}/{} has the templates of revision {}{dropped}\n",
+        hub.namespace, args.name, revision.name
+    );
     hub.print(&text, &json!(replaced));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Confirms that `object` lacks components that the fleet had `before`: a rollback asks for it.
+/// Returns what that uninstalls.
+fn confirm_drops(object: &mut DynamicObject, before: &KnativeFleet) -> Result<String, String> {
+    let after = parse(&json!(object))?;
+    let clusters = deletion::installed(&json!(before.status));
+    let mut texts = Vec::new();
+    for component in before.spec.components().filter(|component| after.spec.template(*component).is_none()) {
+        texts.push(format!(", without {component}, which is uninstalled from up to {clusters} clusters"));
+        let annotations = object.metadata.annotations.get_or_insert_default();
+        let confirmed = |number: usize| format!("{}={number}", deletion::field(component));
+        // One that is there already is of another time.
+        let is_there = annotations.get(CONFIRM_REMOVAL) == Some(&confirmed(clusters));
+        annotations.insert(CONFIRM_REMOVAL.to_owned(), confirmed(clusters + usize::from(is_there)));
+    }
+    Ok(texts.concat())
 }
 
 /// Replaces the fleet with `object`. The operator may write the status in the meantime; if somebody

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::{
-    ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus,
-};
+use knative_operator_shared::api::fleet::RemovalPolicy;
+use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
+use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::fleet::placement::{Labels, decided, selected};
+use knative_operator_shared::label::CONFIRM_REMOVAL;
 use knative_operator_shared::rules::{self, FleetContext, Violation};
 use kube::Api;
 use kube::api::ListParams;
@@ -55,22 +56,29 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
             let _ = writeln!(text, "{severity}: {violation}");
         }
         is_refused |= violations.iter().any(Violation::is_error);
-        let texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
+        let mut texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
         let (changes, stages, removal) = if violations.iter().any(Violation::is_error) {
             (Vec::new(), Vec::new(), None)
         } else {
             let clusters = clusters(hub, &fleet, &profiles).await?;
-            let (before, status) = before(hub, &fleet).await?;
-            let stored = Stored { profiles: &profiles, resources: &resources, before: before.as_ref() };
+            let (before, revision) = before(hub, &fleet).await?;
+            let stored = Stored { profiles: &profiles, resources: &resources, before: revision.as_ref() };
             let changes = plan(&fleet, &clusters, &stored)?;
+            for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
+                is_refused = true;
+                let _ = writeln!(text, "error: {drop}");
+                texts.push(drop);
+            }
+            let status = before.and_then(|before| before.status).unwrap_or_default();
             let exists = |cluster: &ClusterProfileReference| profiles.contains_key(cluster);
             let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), exists);
-            (changes.clone(), plan_steps::stages(&fleet, &changes)?, removal)
+            let stages = plan_steps::stages(&fleet, &changes)?;
+            (changes, stages, removal)
         };
         text += &describe(&changes);
         text += &describe_stages(&stages);
         let fleet_name = fleet.metadata.name.as_deref().unwrap_or_default();
-        text.extend(removal.iter().map(|removal| describe_removal(removal, fleet_name)));
+        text.extend(removal.iter().map(|removal| describe_removal(removal, &fleet)));
         let name = format!("{}/{}", fleet.metadata.namespace.as_deref().unwrap_or_default(), fleet_name);
         values.push(
             json!({"fleet": name, "violations": texts, "changes": changes, "stages": stages, "removal": removal}),
@@ -126,16 +134,38 @@ fn describe_stages(stages: &[PlannedStage]) -> String {
     format!("\n{}", table(&rows))
 }
 
-/// What becomes of clusters that leave the fleet `name`.
-fn describe_removal(removal: &PlannedRemoval, name: &str) -> String {
+/// What becomes of clusters that leave `fleet`.
+fn describe_removal(removal: &PlannedRemoval, fleet: &KnativeFleet) -> String {
     let PlannedRemoval { clusters, installed, grace_period_seconds, .. } = removal;
+    let (name, namespace) = (fleet.metadata.name.as_deref(), fleet.metadata.namespace.as_deref());
+    let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+    let is_removed = match fleet.spec.removal.policy {
+        RemovalPolicy::Delete => "is uninstalled",
+        RemovalPolicy::Orphan => "is left without its fleet",
+    };
     let what = match removal.blocked_by_limit {
-        None => format!("each is removed {grace_period_seconds} s after it left"),
+        _ if fleet.spec.rollout.paused => "while the fleet is paused, they stay".to_owned(),
+        None => format!("each {is_removed} {grace_period_seconds} s after it left"),
         Some(limit) => format!(
-            "removal.maxAtOnce allows {limit} within 24 hours, so none is removed until you approve it: knative-operator fleet approve {name} --removal"
+            "removal.maxAtOnce allows {limit} within 24 hours. After you apply this, none {is_removed} until: \
+             knative-operator fleet approve {name} -n {namespace} --removal"
         ),
     };
     format!("\n{clusters} of {installed} clusters leave the fleet; {what}\n")
+}
+
+/// Why the webhook refuses `fleet` in the place of `before`: it lacks the template of a component,
+/// and nobody confirmed that.
+fn unconfirmed_drops(fleet: &KnativeFleet, before: &KnativeFleet) -> Vec<String> {
+    let set = before.metadata.annotations.as_ref().and_then(|all| all.get(CONFIRM_REMOVAL)).map(String::as_str);
+    let clusters = deletion::installed(&json!(before.status));
+    let dropped = before.spec.components().filter(|component| fleet.spec.template(*component).is_none());
+    let refused = dropped.filter_map(|component| {
+        let (message, fix) =
+            deletion::unconfirmed_drop(&fleet.metadata, (&before.spec.removal, set), component, clusters)?;
+        Some(format!("spec.{}: {message}; {fix}", deletion::field(component)))
+    });
+    refused.collect()
 }
 
 fn word(change: Change) -> &'static str {
@@ -151,13 +181,16 @@ fn word(change: Change) -> &'static str {
     }
 }
 
-/// What the stored fleet called like `fleet` rolls out, if there is one, and its status.
-async fn before(hub: &Hub, fleet: &KnativeFleet) -> Result<(Option<RevisionData>, KnativeFleetStatus), String> {
+/// The stored fleet called like `fleet`, if there is one, and what it rolls out.
+async fn before(hub: &Hub, fleet: &KnativeFleet) -> Result<(Option<KnativeFleet>, Option<RevisionData>), String> {
     let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref().unwrap_or_default());
     let fleets = Api::<KnativeFleet>::namespaced(hub.client.clone(), namespace.unwrap_or(&hub.namespace));
     match fleets.get_opt(name).await.map_err(|error| error_text(&error))? {
-        Some(stored) => Ok((update_revision(&hub.client, &stored).await?, stored.status.unwrap_or_default())),
-        None => Ok((None, KnativeFleetStatus::default())),
+        Some(stored) => {
+            let revision = update_revision(&hub.client, &stored).await?;
+            Ok((Some(stored), revision))
+        }
+        None => Ok((None, None)),
     }
 }
 

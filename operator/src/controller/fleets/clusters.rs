@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use knative_operator_shared::api::fleet::Placement;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::fleet::placement;
 
@@ -22,10 +23,9 @@ pub struct Selected {
 }
 
 /// What a selection was computed from.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 struct Basis {
-    uid: Option<String>,
-    generation: Option<i64>,
+    placement: Placement,
     /// Versions of the labels of ClusterProfiles, and of PlacementDecisions.
     labels: u64,
     decisions: u64,
@@ -52,9 +52,8 @@ impl Selections {
     ///
     /// Why they are unknown.
     pub fn of(&self, fleet: &KnativeFleet, store: &Store, (labels, profiles): (u64, &Profiles)) -> Located {
-        let meta = &fleet.metadata;
-        let basis =
-            Basis { uid: meta.uid.clone(), generation: meta.generation, labels, decisions: store.decisions_version() };
+        let placement = fleet.spec.placement.clone();
+        let basis = Basis { placement, labels, decisions: store.decisions_version() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&key(fleet)) {
             Some((of, selected)) if *of == basis => selected.clone(),
@@ -106,6 +105,17 @@ impl Selections {
 
 fn key(fleet: &KnativeFleet) -> FleetKey {
     (fleet.metadata.namespace.clone().unwrap_or_default(), fleet.metadata.name.clone().unwrap_or_default())
+}
+
+/// Whether `fleet` selects one of `references` by its labels.
+pub fn selects<'r>(
+    fleet: &KnativeFleet,
+    profiles: &Profiles,
+    references: impl Iterator<Item = &'r ClusterProfileReference>,
+) -> bool {
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let labels = references.filter_map(|one| Some((one, profiles.get(one)?.metadata.labels.as_ref())));
+    placement::selected(&fleet.spec.placement, namespace, labels).is_ok_and(|selected| !selected.is_empty())
 }
 
 /// The clusters of the fleet.

@@ -32,10 +32,19 @@ use std::time::Instant;
 use futures::{FutureExt, StreamExt};
 
 use super::context::Context;
-use clusters::Selections;
+use super::hub_changes::Changes;
+use clusters::{Selections, selects};
+use knative_operator_shared::api::KnativeFleet;
 use state::RETRY;
-use state::{DEBOUNCE, FleetState, Next};
+use state::{DEBOUNCE, FleetState, Next, debounce};
 use store::{Concerned, FleetKey, Store};
+
+/// Whether `fleet` selects a ClusterProfile that is new or has other labels.
+fn is_selected(cx: &Context, fleet: &KnativeFleet, changes: &Changes) -> bool {
+    let profiles = cx.profiles.all();
+    !changes.relabelled.is_empty()
+        && profiles.map_or(true, |(_, profiles)| selects(fleet, &profiles, changes.relabelled.iter()))
+}
 
 /// Manages all fleets. Ends only when the task is aborted.
 pub async fn run(cx: Arc<Context>) {
@@ -73,6 +82,7 @@ pub async fn run(cx: Arc<Context>) {
         });
         due.retain(|key, _| store.fleets.contains_key(key));
         selections.retain(|key| store.fleets.contains_key(key));
+        let soon = now + debounce(states.values().map(|state| state.duration));
         for (key, stored) in &store.fleets {
             let uid = stored.fleet.metadata.uid.as_deref().unwrap_or_default();
             let is_concerned = match &concerned {
@@ -81,11 +91,11 @@ pub async fn run(cx: Arc<Context>) {
                 Concerned::Namespace(namespace) => *namespace == key.0,
                 Concerned::All => true,
             };
-            let is_changed = changes
-                .as_ref()
-                .is_some_and(|changes| states.get(key).is_none_or(|state| state.is_concerned(uid, changes)));
+            let is_changed = changes.as_ref().is_some_and(|changes| {
+                states.get(key).is_none_or(|state| state.is_concerned(uid, changes))
+                    || is_selected(&cx, &stored.fleet, changes)
+            });
             if is_concerned || is_changed {
-                let soon = now + states.get(key).map_or(DEBOUNCE, FleetState::debounce);
                 let at = due.entry(key.clone()).or_insert(soon);
                 *at = (*at).min(soon);
             }

@@ -44,15 +44,15 @@ impl Children {
     /// Adds the other resources of the hub that use `clusters`, which `fleet` selects, and those of
     /// its own resources. Those of `clusters` that it may adopt become its own.
     pub fn add_others(&mut self, fleet: &KnativeFleet, clusters: &[ClusterProfileReference], registry: &Registry) {
-        let left: BTreeSet<_> = self.own.keys().map(|(cluster, _)| cluster.clone()).collect();
-        for cluster in clusters.iter().chain(&left) {
-            for resource in registry.on(cluster) {
-                let key = (cluster.clone(), resource.component());
-                if !is_owned(fleet, &resource) && (!resource.is_terminating() || !self.others.contains_key(&key)) {
-                    self.others.insert(key, resource);
-                }
+        let selected: HashSet<_> = clusters.iter().collect();
+        let left: BTreeSet<_> = self.own.keys().map(|(cluster, _)| cluster).filter(|c| !selected.contains(c)).collect();
+        let others = &mut self.others;
+        registry.for_each_on(clusters.iter().chain(left), |cluster, resource| {
+            let key = (cluster.clone(), resource.component());
+            if !is_owned(fleet, resource) && (!resource.is_terminating() || !others.contains_key(&key)) {
+                others.insert(key, Arc::clone(resource));
             }
-        }
+        });
         for cluster in clusters {
             for key in Component::ALL.map(|component| (cluster.clone(), component)) {
                 let is_free = |other: &Arc<Knative>| !other.is_terminating() && is_adoptable(fleet, other);

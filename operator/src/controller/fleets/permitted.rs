@@ -82,9 +82,10 @@ impl Answers {
         refused.collect()
     }
 
-    /// When to ask again, if something is refused.
-    pub fn retry(&self) -> Duration {
-        if self.known.values().any(|(answer, _)| answer.is_err()) { RETRY } else { REFUSED }
+    /// When to ask again: while new clusters wait, a permission may be given or taken.
+    pub fn retry(&self) -> Option<Duration> {
+        let is_unknown = self.known.values().any(|(answer, _)| answer.is_err());
+        (!self.known.is_empty()).then_some(if is_unknown { RETRY } else { REFUSED })
     }
 
     fn answer(&self, permission: &Permission) -> Result<bool, String> {
@@ -195,7 +196,7 @@ mod tests {
             "{why}"
         );
         assert!(refused[&clusters[4]].starts_with("cannot check the permission"), "{refused:?}");
-        assert_eq!(answers.retry(), RETRY);
+        assert_eq!(answers.retry(), Some(RETRY));
         // One question for all clusters of a namespace, and none again soon.
         let mut questions = std::mem::take(&mut *asked.lock().unwrap());
         questions.sort();
@@ -204,7 +205,9 @@ mod tests {
         assert!(asked.lock().unwrap().is_empty());
         // A permission is not kept for a cluster that joins later.
         answers.refused(Some(&authors), &fleet("jane"), &[], &children).await;
+        assert_eq!(answers.retry(), None);
         answers.refused(Some(&authors), &fleet("jane"), &clusters[..1], &children).await;
+        assert_eq!(answers.retry(), Some(REFUSED));
         assert_eq!(*asked.lock().unwrap(), ["open"]);
         // Another author is asked about at once.
         let refused = answers.refused(Some(&authors), &fleet("joe"), &clusters, &children).await;

@@ -76,8 +76,9 @@ async fn pass(
     state.keep_only(fleet);
     state.clusters = None;
     state.gates.collect(&cx.metrics.fleets);
+    state.forget_reported(&cx.registry);
     let mut children = Children::of(fleet, &cx.registry);
-    state.merge_written(&mut children, &cx.registry);
+    state.merge_written(&mut children);
     if let Some(message) = lost_child(fleet, &cx.registry.unreadable()) {
         return stop(cx, fleet, state, &message).await;
     }
@@ -214,7 +215,7 @@ async fn pass(
         wake.map_or(Next::AwaitChange, Next::After),
         next_gate.map_or(Next::AwaitChange, Next::After),
         refused.map_or(Next::AwaitChange, Next::After),
-        if state.unpermitted.is_empty() { Next::AwaitChange } else { Next::After(state.answers.retry()) },
+        state.answers.retry().into_iter().chain(state.written_until()).min().map_or(Next::AwaitChange, Next::After),
         if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
         if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
         written.wake.map_or(Next::AwaitChange, Next::After),

@@ -21,8 +21,10 @@ use crate::object::ResourceKey;
 
 /// Time between a change and a pass, in which further changes are collected.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The same, in durations of a pass: passes over a large fleet take at most a fifth of a core.
+/// The same, in durations of the last passes over all fleets, which take at most a fifth of a core.
 const DEBOUNCE_PASSES: u32 = 4;
+/// The longest such time: the hub may have taken a part of a pass.
+const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 /// Maximum time until the watch reports a write.
 const WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time after which a refused write is tried again.
@@ -37,6 +39,11 @@ pub fn uptime() -> SignedDuration {
     SignedDuration::try_from(START.elapsed()).unwrap_or(SignedDuration::MAX)
 }
 
+/// The resourceVersion of `resource`, for comparison.
+fn resource_version(resource: &Knative) -> Option<u64> {
+    resource.meta().resource_version.as_deref().and_then(|version| version.parse().ok())
+}
+
 /// When a fleet is reconciled next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -46,6 +53,11 @@ pub enum Next {
     After(Duration),
     /// After an error.
     Retry,
+}
+
+/// Time between a change and a pass, given the durations of the last passes over all fleets.
+pub fn debounce(passes: impl Iterator<Item = Duration>) -> Duration {
+    (passes.sum::<Duration>() * DEBOUNCE_PASSES).clamp(DEBOUNCE, MAX_DEBOUNCE)
 }
 
 /// What is kept between passes. Nothing of it is needed after a restart.
@@ -122,11 +134,6 @@ impl FleetState {
         self.repairs.retain(|key| children.own.contains_key(key));
     }
 
-    /// Time between a change and the next pass.
-    pub fn debounce(&self) -> Duration {
-        DEBOUNCE.max(self.duration * DEBOUNCE_PASSES)
-    }
-
     /// The status that was written last, or the stored one.
     pub fn stored_status(&self, fleet: &KnativeFleet) -> KnativeFleetStatus {
         self.status.clone().or_else(|| fleet.status.clone()).unwrap_or_default()
@@ -139,23 +146,36 @@ impl FleetState {
 
     /// Whether `changes` on the hub concern the fleet, which has the uid `uid`.
     pub fn is_concerned(&self, uid: &str, changes: &Changes) -> bool {
-        changes.any
-            || changes.owners.contains(uid)
-            || self.clusters.as_ref().is_none_or(|clusters| !clusters.is_disjoint(&changes.clusters))
+        let are_concerned = |clusters: &HashSet<_>| {
+            !clusters.is_disjoint(&changes.clusters) || !clusters.is_disjoint(&changes.relabelled)
+        };
+        changes.any || changes.owners.contains(uid) || self.clusters.as_ref().is_none_or(are_concerned)
     }
 
-    /// Replaces resources with newer ones that were written. Those that the watch reported, in
-    /// `registry`, may have left the fleet since.
-    pub fn merge_written(&mut self, children: &mut Children, registry: &Registry) {
-        let version =
-            |resource: &Knative| resource.meta().resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
-        let is_reported = |written: &Knative| {
+    /// Forgets resources that were written and that the watch has reported, in `registry`. Before
+    /// the resources of the fleet are read: afterwards, one that is reported meanwhile would be
+    /// missing in both.
+    pub fn forget_reported(&mut self, registry: &Registry) {
+        self.written.retain(|_, (written, at)| {
             let stored = registry.get(&ResourceKey::of(written));
-            stored.is_some_and(|stored| stored.meta().uid == written.meta().uid && version(&stored) >= version(written))
-        };
-        self.written.retain(|key, (written, at)| {
-            let is_newer = at.elapsed() <= WATCH_LAG && !is_reported(written);
-            let is_newer = is_newer && children.own.get(key).is_none_or(|stored| version(stored) < version(written));
+            let is_reported = stored.is_some_and(|stored| {
+                stored.meta().uid == written.meta().uid && resource_version(&stored) >= resource_version(written)
+            });
+            at.elapsed() <= WATCH_LAG && !is_reported
+        });
+    }
+
+    /// Time until a resource that was written is forgotten although the watch has not reported it.
+    pub fn written_until(&self) -> Option<Duration> {
+        self.written.values().map(|(_, at)| WATCH_LAG.saturating_sub(at.elapsed())).min()
+    }
+
+    /// Replaces resources with newer ones that were written. Those that the watch has reported may
+    /// have left the fleet since.
+    pub fn merge_written(&mut self, children: &mut Children) {
+        self.written.retain(|key, (written, _)| {
+            let own = children.own.get(key);
+            let is_newer = own.is_none_or(|stored| resource_version(stored) < resource_version(written));
             if is_newer {
                 children.own.insert(key.clone(), Arc::clone(written));
             }
@@ -212,6 +232,25 @@ mod tests {
     }
 
     #[test]
+    fn resource_that_is_reported_during_a_pass_is_in_it() {
+        let fleet: KnativeFleet = serde_json::from_value(json!({
+            "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
+        }))
+        .unwrap();
+        let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
+        let (registry, mut state) = (Registry::default(), FleetState::default());
+        state.written.insert(key.clone(), (resource("6", Some("7")), Instant::now()));
+        state.forget_reported(&registry);
+        let mut children = Children::of(&fleet, &registry);
+        registry.set(resource("6", Some("7")));
+        state.merge_written(&mut children);
+        assert!(children.own.contains_key(&key) && state.written_until().is_some());
+        state.forget_reported(&registry);
+        assert_eq!(state.written_until(), None);
+        assert_eq!(Children::of(&fleet, &registry).own.len(), 1);
+    }
+
+    #[test]
     fn resource_that_was_orphaned_after_its_write_is_not_the_fleets() {
         let fleet: KnativeFleet = serde_json::from_value(json!({
             "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
@@ -227,8 +266,9 @@ mod tests {
             state.written.insert(key.clone(), (resource("6", Some("7")), Instant::now()));
             let registry = Registry::default();
             registry.set(stored);
+            state.forget_reported(&registry);
             let mut children = Children::of(&fleet, &registry);
-            state.merge_written(&mut children, &registry);
+            state.merge_written(&mut children);
             let own = children.own.get(&key).and_then(|own| own.meta().resource_version.as_deref());
             assert_eq!(own, expected);
         }

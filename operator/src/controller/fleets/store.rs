@@ -7,8 +7,8 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
-use knative_operator_shared::api::{KnativeFleet, KnativeFleetSpec};
+use knative_operator_shared::api::fleet::{Placement, Removal, RemovalPolicy};
+use knative_operator_shared::api::{Component, KnativeFleet, KnativeFleetSpec};
 use knative_operator_shared::label::{FLEET, FLEET_VERSION, GROUP};
 use knative_operator_shared::{rules, strict};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -135,7 +135,7 @@ impl Store {
             }
             Ok(Event::Apply(object)) => {
                 let key = key(&object);
-                let what = |store: &Self| store.fleets.get(&key).map(|stored| what_others_see(&stored.fleet));
+                let what = |store: &Self| store.fleets.get(&key).map(what_others_see);
                 let before = what(self);
                 self.set(kind, key.clone(), object);
                 match kind {
@@ -157,7 +157,9 @@ impl Store {
                     watcher::Error::InitialListFailed(kube::Error::Api(status)) | watcher::Error::WatchStartFailed(kube::Error::Api(status))
                         if status.code == 404);
                 if kind == Watched::Decisions && is_missing {
-                    self.has_decisions = false;
+                    if std::mem::take(&mut self.has_decisions) {
+                        return Concerned::All;
+                    }
                 } else {
                     tracing::warn!(?kind, error = error_text(&error), "watch interrupted");
                 }
@@ -216,9 +218,10 @@ impl Store {
 }
 
 /// What matters to other fleets, which may select the same clusters.
-fn what_others_see(fleet: &KnativeFleet) -> (Option<String>, Option<i64>, bool) {
-    let meta = &fleet.metadata;
-    (meta.uid.clone(), meta.generation, meta.deletion_timestamp.is_some())
+fn what_others_see(stored: &StoredFleet) -> (Option<String>, bool, Placement, Vec<Component>) {
+    let (meta, spec) = (&stored.fleet.metadata, &stored.fleet.spec);
+    let is_ending = meta.deletion_timestamp.is_some();
+    (meta.uid.clone(), is_ending, spec.placement.clone(), spec.components().collect())
 }
 
 impl StoredFleet {
