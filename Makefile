@@ -12,6 +12,8 @@ JOBS := $(shell awk '/^MemAvailable/ {m = $$2} END {print (m == "" || m > 600000
 
 # What real nodes need.
 NODES := node knative-1.22 envoy
+# Only root can run them.
+PROGRAMS_OF_NODES := $(if $(filter 0,$(shell id -u)),programs-of-nodes)
 
 .PHONY: help
 help: ## Lists all tasks.
@@ -19,7 +21,7 @@ help: ## Lists all tasks.
 
 .PHONY: demo
 demo: prerequisites ## Runs the main scenario. REAL=yes: on real nodes, with HTTP requests. KEEP=yes: it stays.
-	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo $(if $(filter yes,$(REAL)),programs-of-nodes)
+	@$(MAKE) --no-print-directory -j$(JOBS) tools build-demo $(if $(filter yes,$(REAL)),$(PROGRAMS_OF_NODES))
 	$(call step,demo,env REAL_NODES=$(filter yes,$(REAL)) KNATIVE_IMAGES=target/images-test target/demo/isolate $(if $(KEEP),--machine-network) target/demo/demo)
 
 .PHONY: build-demo
@@ -29,7 +31,7 @@ build-demo:
 .PHONY: test
 test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERNETES=minor: another control plane.
 	@mkdir -p target && rm -f target/skipped.txt
-	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests $(if $(filter 0,$(shell id -u)),programs-of-nodes)
+	@$(MAKE) --no-print-directory -j$(JOBS) tools-of-tests build-tests $(PROGRAMS_OF_NODES)
 	@tests/package/run-tests.sh
 
 .PHONY: test-long
@@ -74,7 +76,7 @@ generate: tools ## Generates the chart's CRDs and versions, docs/user/rules.md, 
 	@target/debug/knative-operator permissions >docs/operate/permissions.md
 
 .PHONY: cluster
-cluster: tools $(if $(filter yes,$(REAL)),programs-of-nodes) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
+cluster: tools $(if $(filter yes,$(REAL)),$(PROGRAMS_OF_NODES)) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.
 	$(call step,build the operator,cargo build --quiet --workspace)
 	@if [ "$(REAL)" = yes ]; then tests/package/test-images.sh; fi
 	@KNATIVE_IMAGES=$(if $(filter yes,$(REAL)),target/images-test) target/debug/cluster up $(if $(PRODUCT),--product) $(if $(filter yes,$(REAL)),--real)
@@ -109,7 +111,7 @@ chaos: tools ## Changes resources under faults of all API servers: make chaos SE
 	@CHAOS_SEED=$(or $(SEED),1) CHAOS_MINUTES=$(or $(MINUTES),0) CHAOS_SEEDS=$(or $(SEEDS),1) CHAOS_WORLDS=2 cargo test --quiet -p knative-operator-tests --test chaos -- --nocapture
 
 .PHONY: test-real
-test-real: tools-of-tests programs-of-nodes ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests.
+test-real: tools-of-tests $(PROGRAMS_OF_NODES) ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests. Needs root.
 	$(call step,Knative 1.21,tests/tools/install.sh knative-1.21)
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)

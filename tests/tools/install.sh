@@ -18,7 +18,10 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here"
 
-ETCD=v3.6.16 HELM=v3.21.4 MDBOOK=0.5.4 CYCLONEDX=0.5.9 DENY=0.20.2
+MDBOOK=0.5.4 CYCLONEDX=0.5.9 DENY=0.20.2
+# version MODULE: the version of a Go module in go.mod of the control plane.
+version() { sed -nE "s|^	$1 (v[^ ]+).*|\1|p" control-plane/go.mod | head -n1; }
+ETCD=$(version go.etcd.io/etcd/server/v3) HELM=$(version helm.sh/helm/v3)
 control_plane=(kube-apiserver kube-controller-manager kube-scheduler kubectl)
 # The longest build first.
 defaults=("${control_plane[@]}" etcd registry helm kwok secretreader-plugin kubeconfig-secretreader-plugin crane runc)
