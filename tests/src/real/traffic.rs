@@ -3,8 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -12,6 +13,8 @@ use crate::{Result, http};
 
 /// Time limit until a Knative Service answers.
 pub const ANSWER: Duration = Duration::from_secs(30);
+/// Time limit until the last Pod of a Knative Service is being deleted.
+const ZERO: Duration = Duration::from_secs(30);
 /// Time between two requests that wait for an answer.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -35,11 +38,21 @@ pub fn host(name: &str) -> String {
     format!("{name}.default.example.com")
 }
 
-/// Waits until the Knative Service `name` in the namespace `default` has no Pod that gets requests.
+/// Waits until the Knative Service `name` in the namespace `default` has no Pod that gets requests:
+/// those that are left are being deleted.
 pub async fn scaled_to_zero(cluster: &Cluster, name: &str) -> Result<()> {
     let label = format!("serving.knative.dev/service={name}");
     let wait = ["wait", "deployment", "-l", &label, "--for=jsonpath={.spec.replicas}=0", "--timeout=90s"];
-    cluster.kubectl(&wait, "").await.map(drop)
+    cluster.kubectl(&wait, "").await?;
+    let (pods, begun) = (Api::<Pod>::namespaced(cluster.client(), "default"), Instant::now());
+    let select = ListParams::default().labels(&label);
+    while pods.list(&select).await?.iter().any(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        if begun.elapsed() > ZERO {
+            return Err(format!("a Pod of {name} is not being deleted after {ZERO:?}").into());
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+    Ok(())
 }
 
 /// Requests `host` until it answers with 200; returns the body, the time, and the number of other
