@@ -25,12 +25,6 @@ pub struct Seen {
     pub replicas: Option<Replicas>,
 }
 
-impl From<Health> for Seen {
-    fn from(health: Health) -> Self {
-        Self { health: Some(health), replicas: None }
-    }
-}
-
 /// Observed state, shared between the watches and the reconciler.
 #[derive(Debug, Default)]
 pub struct ObservedState {
@@ -121,9 +115,10 @@ impl ObservedState {
 
     /// Until when Pods of the Deployment `id` may start that somebody else added, beyond `planned`,
     /// to those that were available; `None` if nobody did, or that time is over.
-    pub fn starting_until(&self, id: &ObjectId, planned: i64) -> Option<Instant> {
-        let scale = self.lock().objects.get(id)?.scale.filter(|scale| scale.wanted > planned)?;
-        scale.starting_until().filter(|until| *until > Instant::now())
+    pub fn starting_until(&self, id: &ObjectId, planned: impl FnOnce() -> i64) -> Option<Instant> {
+        let scale = self.lock().objects.get(id)?.scale?;
+        let until = scale.starting_until().filter(|until| *until > Instant::now())?;
+        (scale.wanted > planned()).then_some(until)
     }
 
     /// Whether a watch has failed since the last call: the cluster may be unreachable.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::object::health::{Health, Replicas};
 
 /// Time for which the Pods that were added may start. More of them don't extend it.
-pub const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(60);
 
 /// Number of replicas over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

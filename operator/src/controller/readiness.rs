@@ -84,7 +84,7 @@ fn is_explained(wait: &Wait) -> bool {
 /// Adds the observed state of everything except Jobs to `report`, with the `causes` that are known.
 pub fn add(report: &mut InstallationReport, plan: &Plan, observed: &ObservedState, causes: &PodCauses, now: Timestamp) {
     for (item, wait) in unavailable(plan, observed) {
-        if let Some(until) = observed.starting_until(&item.id, planned_replicas(plan, item)) {
+        if let Some(until) = observed.starting_until(&item.id, || planned_replicas(plan, item)) {
             // Asked again then: no event tells that Pods did not start.
             report.starting_until = Some(report.starting_until.map_or(until, |first| first.min(until)));
             continue;
@@ -181,7 +181,7 @@ mod tests {
 
     fn record(observed: &ObservedState, item: &Item, health: Health) {
         let meta = ObjectMeta { uid: Some("u".into()), resource_version: Some("1".into()), ..ObjectMeta::default() };
-        observed.record_event(&item.id, &meta, health.into(), true);
+        observed.record_event(&item.id, &meta, Seen { health: Some(health), replicas: None }, true);
     }
 
     fn report_of(plan: &Plan, observed: &ObservedState) -> InstallationReport {

@@ -271,6 +271,11 @@ impl KnativeFleetSpec {
     pub fn components(&self) -> impl Iterator<Item = Component> {
         Component::ALL.into_iter().filter(|component| self.template(*component).is_some())
     }
+
+    /// The components that it has a template of, and `after` has none.
+    pub fn dropped_by(&self, after: &Self) -> impl Iterator<Item = Component> {
+        self.components().filter(|component| after.template(*component).is_none())
+    }
 }
 
 impl FleetOverride {

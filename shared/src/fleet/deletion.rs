@@ -12,11 +12,16 @@ use crate::label::CONFIRM_REMOVAL;
 /// Percentage of the clusters that may leave within a day, by default.
 pub const MAX_AT_ONCE: usize = 10;
 
+/// Number of `clusters` from which `removal` lets something be uninstalled without a confirmation.
+fn allowed(removal: &Removal, clusters: usize) -> usize {
+    limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters)
+}
+
 /// What the deletion of the fleet with `meta` does, and what to do, if it would uninstall from more
 /// of its `clusters` than `removal` allows and nobody confirmed that. After the deletion has begun,
 /// `--cascade=orphan` would come too late.
 pub fn unconfirmed(meta: &ObjectMeta, removal: &Removal, clusters: usize) -> Option<(String, String)> {
-    let limit = limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters);
+    let limit = allowed(removal, clusters);
     if removal.policy != RemovalPolicy::Delete || clusters <= limit || confirmed(meta).is_some_and(|n| n >= clusters) {
         return None;
     }
@@ -39,7 +44,7 @@ pub fn unconfirmed_drop(
     component: Component,
     clusters: usize,
 ) -> Option<(String, String)> {
-    let limit = limit(removal.max_at_once.as_ref(), clusters * MAX_AT_ONCE / 100, clusters);
+    let limit = allowed(removal, clusters);
     let field = field(component);
     let recorded = meta.annotations.as_ref().and_then(|all| all.get(CONFIRM_REMOVAL));
     let recorded = recorded.filter(|recorded| Some(recorded.as_str()) != before);

@@ -156,7 +156,7 @@ fn confirm_drops(object: &mut DynamicObject, before: &KnativeFleet) -> Result<St
     let after = parse(&json!(object))?;
     let clusters = deletion::installed(&json!(before.status));
     let mut texts = Vec::new();
-    for component in before.spec.components().filter(|component| after.spec.template(*component).is_none()) {
+    for component in before.spec.dropped_by(&after.spec) {
         texts.push(format!(", without {component}, which is uninstalled from up to {clusters} clusters"));
         let annotations = object.metadata.annotations.get_or_insert_default();
         let confirmed = |number: usize| format!("{}={number}", deletion::field(component));

@@ -159,8 +159,7 @@ fn describe_removal(removal: &PlannedRemoval, fleet: &KnativeFleet) -> String {
 fn unconfirmed_drops(fleet: &KnativeFleet, before: &KnativeFleet) -> Vec<String> {
     let set = before.metadata.annotations.as_ref().and_then(|all| all.get(CONFIRM_REMOVAL)).map(String::as_str);
     let clusters = deletion::installed(&json!(before.status));
-    let dropped = before.spec.components().filter(|component| fleet.spec.template(*component).is_none());
-    let refused = dropped.filter_map(|component| {
+    let refused = before.spec.dropped_by(&fleet.spec).filter_map(|component| {
         let (message, fix) =
             deletion::unconfirmed_drop(&fleet.metadata, (&before.spec.removal, set), component, clusters)?;
         Some(format!("spec.{}: {message}; {fix}", deletion::field(component)))

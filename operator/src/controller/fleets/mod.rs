@@ -30,20 +30,26 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{FutureExt, StreamExt};
+use knative_operator_shared::api::KnativeFleet;
 
 use super::context::Context;
 use super::hub_changes::Changes;
 use clusters::{Selections, selects};
-use knative_operator_shared::api::KnativeFleet;
 use state::RETRY;
 use state::{DEBOUNCE, FleetState, Next, debounce};
 use store::{Concerned, FleetKey, Store};
 
+/// Whether all that fleets depend on was listed.
+fn is_listed(cx: &Context, store: &Store) -> bool {
+    store.is_listed() && cx.registry.is_listed() && cx.profiles.are_listed()
+}
+
 /// Whether `fleet` selects a ClusterProfile that is new or has other labels.
 fn is_selected(cx: &Context, fleet: &KnativeFleet, changes: &Changes) -> bool {
-    let profiles = cx.profiles.all();
-    !changes.relabelled.is_empty()
-        && profiles.map_or(true, |(_, profiles)| selects(fleet, &profiles, changes.relabelled.iter()))
+    if changes.relabelled.is_empty() {
+        return false;
+    }
+    cx.profiles.all().map_or(true, |(_, profiles)| selects(fleet, &profiles, changes.relabelled.iter()))
 }
 
 /// Manages all fleets. Ends only when the task is aborted.
@@ -55,8 +61,7 @@ pub async fn run(cx: Arc<Context>) {
     let mut selections = Selections::default();
     loop {
         // Until then, nothing is due; each list is a change.
-        let is_listed = store.is_listed() && cx.registry.is_listed() && cx.profiles.are_listed();
-        let next = due.values().min().copied().filter(|_| is_listed);
+        let next = due.values().min().copied().filter(|_| is_listed(&cx, &store));
         let delay = async {
             match next {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -100,7 +105,7 @@ pub async fn run(cx: Arc<Context>) {
                 *at = (*at).min(soon);
             }
         }
-        if !store.is_listed() || !cx.registry.is_listed() || !cx.profiles.are_listed() {
+        if !is_listed(&cx, &store) {
             continue;
         }
         let ready: Vec<FleetKey> = due.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();

@@ -207,6 +207,15 @@ mod tests {
 
     use super::*;
 
+    /// A fleet, and the key of its resource.
+    fn fleet() -> (KnativeFleet, ChildKey) {
+        let fleet = json!({
+            "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
+        });
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        (serde_json::from_value(fleet).unwrap(), (cluster, Component::Serving))
+    }
+
     /// A resource of version `version`, of the fleet with uid `owner`.
     fn resource(version: &str, owner: Option<&str>) -> Arc<Knative> {
         let reference = |uid| json!({"apiVersion": "v1", "kind": "KnativeFleet", "name": "f", "uid": uid});
@@ -233,11 +242,7 @@ mod tests {
 
     #[test]
     fn resource_that_is_reported_during_a_pass_is_in_it() {
-        let fleet: KnativeFleet = serde_json::from_value(json!({
-            "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
-        }))
-        .unwrap();
-        let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
+        let (fleet, key) = fleet();
         let (registry, mut state) = (Registry::default(), FleetState::default());
         state.written.insert(key.clone(), (resource("6", Some("7")), Instant::now()));
         state.forget_reported(&registry);
@@ -252,11 +257,7 @@ mod tests {
 
     #[test]
     fn resource_that_was_orphaned_after_its_write_is_not_the_fleets() {
-        let fleet: KnativeFleet = serde_json::from_value(json!({
-            "metadata": {"name": "f", "namespace": "n", "uid": "7"}, "spec": {"placement": {"clusterSelector": {}}},
-        }))
-        .unwrap();
-        let key = (ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() }, Component::Serving);
+        let (fleet, key) = fleet();
         // The watch has not reported the write, has, and has reported what the garbage collector
         // wrote after it.
         for (stored, expected) in

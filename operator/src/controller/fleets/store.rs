@@ -70,6 +70,17 @@ pub enum Concerned {
     All,
 }
 
+impl Watched {
+    /// The fleets that an object of this kind called `key` concerns, if it is new, gone, or changed
+    /// for all of them.
+    fn concerned(self, key: FleetKey) -> Concerned {
+        match self {
+            Self::Fleets | Self::Decisions => Concerned::All,
+            Self::Approvals | Self::Revisions => Concerned::Namespace(key.0),
+        }
+    }
+}
+
 /// What the watches reported.
 #[derive(Debug, Default)]
 pub struct Store {
@@ -135,22 +146,19 @@ impl Store {
             }
             Ok(Event::Apply(object)) => {
                 let key = key(&object);
-                let what = |store: &Self| store.fleets.get(&key).map(what_others_see);
+                let what = |store: &Self| {
+                    let fleet = store.fleets.get(&key).filter(|_| kind == Watched::Fleets);
+                    fleet.map(what_others_see)
+                };
                 let before = what(self);
                 self.set(kind, key.clone(), object);
-                match kind {
-                    Watched::Fleets if before == what(self) => Concerned::One(key),
-                    Watched::Fleets | Watched::Decisions => Concerned::All,
-                    Watched::Approvals | Watched::Revisions => Concerned::Namespace(key.0),
-                }
+                let concerns_others = kind != Watched::Fleets || before != what(self);
+                if concerns_others { kind.concerned(key) } else { Concerned::One(key) }
             }
             Ok(Event::Delete(object)) => {
                 let key = key(&object);
                 self.remove(kind, &key);
-                match kind {
-                    Watched::Fleets | Watched::Decisions => Concerned::All,
-                    Watched::Approvals | Watched::Revisions => Concerned::Namespace(key.0),
-                }
+                kind.concerned(key)
             }
             Err(error) => {
                 let is_missing = matches!(&error,
