@@ -112,7 +112,7 @@ chaos: tools ## Changes resources under faults of all API servers: make chaos SE
 
 .PHONY: test-real
 test-real: tools-of-tests $(PROGRAMS_OF_NODES) ## Runs the operator, Knative and Knative Services on real nodes, with HTTP requests. Needs root.
-	$(call step,Knative 1.21,tests/tools/install.sh knative-1.21)
+	$(call step,Knative 1.21 and the engine of network policies,bash -c 'tests/package/node.sh policies && tests/tools/install.sh knative-1.21 kube-router')
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)
 	@REAL_NODES=yes KNATIVE_IMAGES=target/images-test RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test real -- --nocapture

@@ -149,7 +149,7 @@ function empty() {
   return h("section", {},
     h("h2", {}, "Nothing is installed yet"),
     h("p", {}, "This hub has no KnativeServing, KnativeEventing or KnativeFleet. Install Knative Serving on this cluster:"),
-    h("pre", { tabindex: "0" }, "kubectl create namespace knative-serving\nkubectl apply -f - <<EOF\napiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata:\n  name: knative-serving\n  namespace: knative-serving\nEOF"),
+    h("pre", { tabindex: "0" }, "kubectl create namespace knative-serving\nkubectl apply -f - <<EOF\napiVersion: operator.knative.dev/v1beta1\nkind: KnativeServing\nmetadata:\n  name: knative-serving\n  namespace: knative-serving\nspec:\n  ingress: {kourier: {enabled: true}}\n  config: {network: {ingress-class: kourier.ingress.networking.knative.dev}}\nEOF"),
     h("p", {}, "This page shows the progress. To install on other clusters, register ClusterProfiles, and set spec.clusterProfileRef."));
 }
 

@@ -2,11 +2,12 @@
 //! Prints, for a rollout of one ConfigMap key in 20 stages, and in one stage with `maxConcurrent:
 //! 10%`: time, requests to the hub and CPU time per cluster, peak memory per cluster, the time from
 //! the last status of a cluster to the write of the next one (median and 99th percentile), requests
-//! at rest; then the same with ten unreachable clusters and 1 % that fail; then the time until a
-//! restarted operator watches all clusters. Asserts nothing.
+//! at rest; the same with an operator that is killed, with a hub that refuses requests (429) and
+//! with one that stalls, each in the middle; then with ten unreachable clusters and 1 % that fail;
+//! then the time until a restarted operator watches all clusters. Asserts nothing.
 //!
 //! `make bench`. Environment: `BENCH_FLEET` is the number of spokes (1000), `BENCH_IDLE` the number
-//! of idle seconds (10).
+//! of idle seconds (10), `BENCH_STALL` that of seconds for which the hub's etcd stands still (60).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -37,7 +38,6 @@ const BLACK_HOLED: usize = 10;
 #[tokio::main]
 async fn main() -> Result<()> {
     knative_operator_runtime::install_crypto();
-    let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default);
     let (spokes, idle) = (number("BENCH_FLEET", 1000), Duration::from_secs(number("BENCH_IDLE", 10) as u64));
     let releases = releases::best();
     let (sim, hub) = (Sim::start(spokes).await?, Cluster::hub("hub").await?);
@@ -61,6 +61,26 @@ async fn main() -> Result<()> {
     println!("{:<44} {:>8} {:>12} {:>12} {:>12} {:>16}", "", "", "a cluster", "a cluster", "a cluster", "");
     let mut bench = Bench { hub, sim, product, releases, audit, base, spokes };
     Box::pin(bench.run(idle)).await
+}
+
+/// What happens in the middle of a rollout.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// The operator is killed, and started again.
+    Killed,
+    /// The API server refuses most requests of the operator with 429.
+    Refused,
+    /// The hub's etcd stands still.
+    Stalled,
+}
+
+/// A rollout that has begun.
+struct Begun {
+    started: Instant,
+    /// CPU time of the operator until then.
+    cpu: Duration,
+    /// The fleet's.
+    generation: Option<i64>,
 }
 
 struct Bench {
@@ -91,6 +111,11 @@ impl Bench {
         tokio::time::sleep(idle).await;
         println!("{:<44} {}", format!("at rest, {} s", idle.as_secs()), by_verb(&without_leases(self.audit.take()?)));
 
+        for (turn, fault) in [Fault::Killed, Fault::Refused, Fault::Stalled].into_iter().enumerate() {
+            self.disturbed(fault, key(&format!("fault-{turn}"))).await?;
+            tokio::time::sleep(SETTLE).await;
+        }
+
         let dead: Vec<usize> =
             (0..BLACK_HOLED.min(self.spokes / 10)).map(|n| n * (self.spokes / BLACK_HOLED) + 1).collect();
         let hole = self.sim.black_hole("sim");
@@ -112,8 +137,7 @@ impl Bench {
     }
 
     async fn fleet(&self) -> Result<KnativeFleetStatus> {
-        let fleet = Api::<KnativeFleet>::namespaced(self.hub.client(), "fleet").get("bench").await?;
-        Ok(fleet.status.unwrap_or_default())
+        Ok(self.fleets().get("bench").await?.status.unwrap_or_default())
     }
 
     /// Applies the fleet with `spec` in its template, and waits until `done` has all clusters. With
@@ -124,21 +148,37 @@ impl Bench {
         spec: Value,
         done: impl Fn(&KnativeFleetStatus) -> i32,
     ) -> Result<()> {
+        let begun = self.begin(&spec).await?;
+        self.rolled_out(&begun, done, self.spokes).await?;
+        self.report(title, &begun, at_a_time).await.map(drop)
+    }
+
+    /// Applies the fleet with `spec` in its template.
+    async fn begin(&mut self, spec: &Value) -> Result<Begun> {
         let pid = self.product.operator.process.pid()?;
         measure::forget_peak(pid)?;
         self.audit.take()?;
         let (started, cpu) = (Instant::now(), measure::cpu(pid)?);
-        let api = Api::<KnativeFleet>::namespaced(self.hub.client(), "fleet");
-        let (params, patch) = (PatchParams::apply("bench"), Patch::Apply(self.resource(&spec)));
-        let stored = Box::pin(api.patch("bench", &params, &patch)).await?;
-        let all = i32::try_from(self.spokes)?;
+        let (params, patch) = (PatchParams::apply("bench"), Patch::Apply(self.resource(spec)));
+        let stored = Box::pin(self.fleets().patch("bench", &params, &patch)).await?;
+        Ok(Begun { started, cpu, generation: stored.metadata.generation })
+    }
+
+    /// Waits until `done` has `count` clusters.
+    async fn rolled_out(&self, begun: &Begun, done: impl Fn(&KnativeFleetStatus) -> i32, count: usize) -> Result<()> {
+        let count = i32::try_from(count)?;
         let is_done = |fleet: Option<&KnativeFleet>| {
             let status = fleet.and_then(|fleet| fleet.status.as_ref());
-            status.is_some_and(|s| s.observed_generation >= stored.metadata.generation && done(s) >= all)
+            status.is_some_and(|s| s.observed_generation >= begun.generation && done(s) >= count)
         };
-        let rolled_out = Box::pin(wait::until(&api, "bench", LIMIT, "rolled out", is_done));
-        rolled_out.await.map_err(|error| clip(&error.to_string()))?;
-        let (time, cpu) = (started.elapsed(), measure::cpu(pid)?.saturating_sub(cpu));
+        let rolled_out = Box::pin(wait::until(&self.fleets(), "bench", LIMIT, "rolled out", is_done)).await;
+        rolled_out.map(drop).map_err(|error| clip(&error.to_string()).into())
+    }
+
+    /// Prints what was measured since `begun`, and returns the requests.
+    async fn report(&mut self, title: &str, begun: &Begun, at_a_time: Option<usize>) -> Result<Vec<Request>> {
+        let pid = self.product.operator.process.pid()?;
+        let (time, cpu) = (begun.started.elapsed(), measure::cpu(pid)?.saturating_sub(begun.cpu));
         tokio::time::sleep(Duration::from_secs(2)).await;
         let requests: Vec<Request> = self.audit.take()?;
         let peak = measure::peak(pid)?.saturating_sub(self.base);
@@ -158,7 +198,51 @@ impl Bench {
             next,
             by_verb(&requests)
         );
+        Ok(requests)
+    }
+
+    /// A rollout with a fault once half of the clusters are updated.
+    async fn disturbed(&mut self, fault: Fault, spec: Value) -> Result<()> {
+        let mut begun = self.begin(&spec).await?;
+        self.rolled_out(&begun, |status| status.updated, self.spokes / 2).await?;
+        let title = match fault {
+            Fault::Killed => {
+                self.product.restart_operator(&self.hub, Signal::KILL).await?;
+                begun.cpu = Duration::ZERO; // of the new process
+                "one key; operator killed in the middle".to_owned()
+            }
+            Fault::Refused => {
+                self.hub.kubectl(&["apply", "-f", "-"], &refusal().to_string()).await?;
+                "one key; the hub refuses requests (429)".to_owned()
+            }
+            Fault::Stalled => {
+                let stall = Duration::from_secs(number("BENCH_STALL", 60) as u64);
+                self.hub.suspend_etcd(true)?;
+                tokio::time::sleep(stall).await;
+                self.hub.suspend_etcd(false)?;
+                format!("one key; the hub stalls for {} s", stall.as_secs())
+            }
+        };
+        self.rolled_out(&begun, |status| status.updated, self.spokes).await?;
+        let requests = self.report(&title, &begun, None).await?;
+        if matches!(fault, Fault::Refused) {
+            self.hub.kubectl(&["delete", "-f", "-"], &refusal().to_string()).await?;
+        }
+        let (mut writes, mut refused) = (HashMap::<&str, usize>::new(), 0);
+        for request in &requests {
+            let is_resource = request.target.starts_with("knativeservings.operator.knative.dev/");
+            refused += usize::from(request.code == 429);
+            if is_resource && request.writes() && !request.target.ends_with("/status") && request.code == 200 {
+                *writes.entry(&request.target).or_default() += 1;
+            }
+        }
+        let more = writes.values().filter(|count| **count > 1).count();
+        println!("{:<44} {} clusters written, {more} of them more than once; {refused} refused", "", writes.len());
         Ok(())
+    }
+
+    fn fleets(&self) -> Api<KnativeFleet> {
+        Api::namespaced(self.hub.client(), "fleet")
     }
 
     fn resource(&self, spec: &Value) -> Value {
@@ -202,6 +286,29 @@ impl Bench {
         }
         Err(format!("{count} clusters are not resolved after {LIMIT:?}").into())
     }
+}
+
+/// An environment variable.
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// A priority level of the API server that serves few requests of the operator at a time, and
+/// refuses the others.
+fn refusal() -> Value {
+    let api = "flowcontrol.apiserver.k8s.io/v1";
+    let limited = json!({"nominalConcurrencyShares": 1, "lendablePercent": 0, "borrowingLimitPercent": 0,
+        "limitResponse": {"type": "Reject"}});
+    let all = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]);
+    let (namespace, name) = HUB_USER.trim_start_matches("system:serviceaccount:").split_once(':').unwrap_or_default();
+    let who = json!([{"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": name}}]);
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": api, "kind": "PriorityLevelConfiguration", "metadata": {"name": "bench"},
+            "spec": {"type": "Limited", "limited": limited}},
+        {"apiVersion": api, "kind": "FlowSchema", "metadata": {"name": "bench"}, "spec": {
+            "priorityLevelConfiguration": {"name": "bench"}, "matchingPrecedence": 10,
+            "rules": [{"subjects": who, "resourceRules": all}]}},
+    ]})
 }
 
 /// Labels of spoke `number` of `spokes`.

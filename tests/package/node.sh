@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Provides the programs of the distribution that a real node needs: runc with seccomp, nft, and the
-# tools for namespaces. As root of Debian, installs what is missing; otherwise says what to install.
+# tools for namespaces. With `policies`, also those of the engine of network policies. As root of Debian, installs what is missing; otherwise says what to install.
 set -euo pipefail
 packages=()
-for pair in unshare=util-linux ip=iproute2 nft=nftables runc=runc; do
+programs=(unshare=util-linux ip=iproute2 nft=nftables runc=runc)
+[ "${1:-}" != policies ] || programs+=(iptables=iptables ipset=ipset)
+for pair in "${programs[@]}"; do
   PATH=$PATH:/usr/sbin:/sbin command -v "${pair%=*}" >/dev/null || packages+=("${pair#*=}")
 done
 [ ${#packages[@]} -gt 0 ] || exit 0

@@ -183,8 +183,8 @@ impl Cluster {
         let mut program = other.map_or_else(|| tools::control_plane(component), Ok)?;
         let mut flags = flags.to_vec();
         if let Some(machine) = &self.machine {
-            if worker::PROGRAMS.contains(&component) {
-                program = tools::node()?.join(component);
+            if let Some(own) = worker::program(component) {
+                program = own?;
             }
             (program, flags) = machine.command(&program, &flags);
         }

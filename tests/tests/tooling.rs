@@ -3,6 +3,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
+#[path = "tooling/bare.rs"]
+mod bare;
 #[path = "tooling/bundle.rs"]
 mod bundle;
 #[path = "tooling/server.rs"]

@@ -19,13 +19,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "knative-operator.container" -}}
 securityContext:
-  {{- with .containerSecurityContext }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-  capabilities:
-    drop: [ALL]
-  seccompProfile:
-    type: RuntimeDefault
+  {{- $defaults := dict "capabilities" (dict "drop" (list "ALL")) "seccompProfile" (dict "type" "RuntimeDefault") }}
+  {{- toYaml (merge (deepCopy (.containerSecurityContext | default dict)) $defaults) | nindent 2 }}
 {{- with .resources }}
 resources:
   {{- toYaml . | nindent 2 }}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_runtime::backoff::Backoff;
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use tokio::task::JoinHandle;
@@ -19,6 +20,8 @@ use crate::object::{Id, Kind};
 
 /// Minimum duration of a watch; one that ends sooner is not restarted immediately.
 const MIN_WATCH_DURATION: Duration = Duration::from_secs(1);
+/// Delays after failures of a watch.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(8));
 /// Immediate retries of a watch whose kind was defined a moment ago.
 const INITIALIZING_RETRIES: u32 = 20;
 
@@ -148,13 +151,13 @@ impl Watch {
             let end = Box::pin(self.watch_once(mode, &mut version)).await;
             let pause = match end {
                 WatchEnd::Completed if mode == WatchMode::Polling => Some(self.poll),
-                WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then(|| backoff(&mut failures)),
+                WatchEnd::Completed => (started.elapsed() < MIN_WATCH_DURATION).then(|| pause_after(&mut failures)),
                 WatchEnd::Expired => {
                     version.clear();
                     // Or the versions are those of another cluster behind the same server.
                     self.observed.record_watch_failure();
                     // Restart immediately, unless this watch has just been restarted.
-                    (!resumed).then(|| backoff(&mut failures))
+                    (!resumed).then(|| pause_after(&mut failures))
                 }
                 WatchEnd::Refused(status) if mode == WatchMode::Streaming && is_unsupported(&status) => {
                     mode = WatchMode::Listing;
@@ -168,13 +171,13 @@ impl Watch {
                     mode = self.mode_after_refusal(mode, &status);
                     version.clear();
                     self.observed.notify();
-                    Some(backoff(&mut failures))
+                    Some(pause_after(&mut failures))
                 }
                 WatchEnd::Disconnected(why) => {
                     tracing::debug!(kind = self.target.kind.resource.kind, why, "watch interrupted");
                     self.observed.record_watch_failure();
                     self.observed.notify();
-                    Some(backoff(&mut failures))
+                    Some(pause_after(&mut failures))
                 }
             };
             if started.elapsed() > MIN_WATCH_DURATION {
@@ -278,9 +281,8 @@ fn is_unsupported(status: &Status) -> bool {
     matches!(status.code, 400 | 422) && status.message.contains("sendInitialEvents")
 }
 
-/// Back-off after failures of a watch: 0.5 s, doubled each time, at most 8 s.
-fn backoff(failures: &mut u32) -> Duration {
-    let pause = Duration::from_millis(500 << (*failures).min(4));
+/// Counts a failure of a watch; returns the time to the next one.
+fn pause_after(failures: &mut u32) -> Duration {
     *failures += 1;
-    pause
+    BACKOFF.after(*failures)
 }

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use knative_operator_runtime::backoff::Backoff;
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::reason::Reason;
 use kube::Client;
 use tokio::sync::Mutex;
 
 use super::credential::{CredentialCache, CredentialFetcher};
-use super::identity::{NAMESPACE, cluster_uid};
+use super::identity::cluster_uid;
 use super::metrics::ClusterMetrics;
 use super::profile::Access;
 use super::transport::{SpokeService, TransportError};
@@ -22,8 +23,8 @@ use crate::leader::Fence;
 
 /// Time limit of the version request that checks a spoke.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
-/// Back-off after a failure: first, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// Delays after failed connections.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
 
 /// A connection to a spoke.
 #[derive(Clone)]
@@ -136,7 +137,7 @@ impl Connections {
         }
         tried.map_err(|unresolved| {
             let attempts = failed.map_or(0, |f| f.attempts) + 1;
-            let failure = Failure { unresolved, due: Instant::now() + backoff(attempts), attempts, access };
+            let failure = Failure { unresolved, due: Instant::now() + BACKOFF.after(attempts), attempts, access };
             state.failed = Some(failure.clone());
             failure
         })
@@ -181,14 +182,6 @@ impl Connections {
         }
         Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
     }
-}
-
-/// Back-off after `attempts` failures: doubled each time, with up to a quarter of jitter, so that
-/// spokes that fail together are not retried together.
-fn backoff(attempts: u32) -> Duration {
-    let pause = (BACKOFF.0 * 2u32.saturating_pow(attempts.saturating_sub(1).min(8))).min(BACKOFF.1);
-    let noise = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), attempts) % 256;
-    pause + pause / 1024 * u32::try_from(noise).unwrap_or_default()
 }
 
 /// Requests the version of the spoke, over HTTP/1.1 if it doesn't speak HTTP/2.
@@ -246,7 +239,7 @@ async fn identify(reference: &ClusterProfileReference, connection: &Connection) 
         Ok(Ok(Some(uid))) => return Some(uid.into()),
         Ok(Err(error)) => {
             let error = knative_operator_runtime::error_text(&error);
-            tracing::warn!(cluster = %reference, error, "cannot read the namespace {NAMESPACE}, which identifies the cluster");
+            tracing::warn!(cluster = %reference, error, "cannot read the namespace kube-system, which identifies the cluster");
         }
         Ok(Ok(None)) | Err(_) => {}
     }
@@ -257,20 +250,4 @@ async fn request_version(
     connection: &Connection,
 ) -> Option<kube::Result<k8s_openapi::apimachinery::pkg::version::Info>> {
     tokio::time::timeout(PROBE_TIMEOUT, connection.client.apiserver_version()).await.ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn backoff_doubles_up_to_limit() {
-        for (attempts, least) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 8), (1000, 8)] {
-            let pause = backoff(attempts);
-            assert!(
-                pause >= Duration::from_secs(least) && pause <= Duration::from_secs(least) * 5 / 4,
-                "{attempts}: {pause:?}"
-            );
-        }
-    }
 }

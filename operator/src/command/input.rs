@@ -38,6 +38,11 @@ impl Input {
         &self.releases.releases
     }
 
+    /// Whether somebody named the release bundle.
+    pub fn is_bundle_named(&self) -> bool {
+        self.releases.is_bundle_named()
+    }
+
     /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
     pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
         self.releases.plan(resource, anchor).await.map_err(|why| format!("{}: {why}", self.from()))

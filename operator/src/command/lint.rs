@@ -21,7 +21,7 @@ pub struct LintArgs {
 }
 
 /// Prints every violation with its field and rule. Exit status: 0 nothing refused, 1 refused, 2 the
-/// file can't be read.
+/// file or the release bundle can't be read.
 pub fn run(args: &LintArgs) -> ExitCode {
     let read = args.input.text().and_then(|text| Ok((read::documents(&text)?.0, read::fleets(&text)?)));
     let (documents, fleets) = match read {
@@ -39,7 +39,13 @@ pub fn run(args: &LintArgs) -> ExitCode {
         }
     };
     // Without a bundle, rules that depend on the release are skipped.
-    let catalog = catalog::releases(&Bundle::open(args.input.bundle().to_owned())).ok();
+    let catalog = match catalog::releases(&Bundle::open(args.input.bundle().to_owned())) {
+        Err(why) if args.input.is_bundle_named() => {
+            print(&format!("error: {why}\n"));
+            return ExitCode::from(2);
+        }
+        read => read.ok(),
+    };
     let surroundings = RuleContext { catalog: catalog.as_ref(), ..RuleContext::default() };
     let (mut text, mut refused) = (String::new(), 0);
     for document in &documents {

@@ -1,4 +1,4 @@
-//! Flags and subcommands: the operator itself (the default), `render`, `lint`, `spoke-role` and
+//! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`, `spoke-role` and
 //! `versions` without a cluster, `diff`, `fleet` and `audit` against one.
 
 mod audit;
@@ -31,7 +31,7 @@ mod wait;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::{crd, fleet_crd};
 
@@ -65,6 +65,8 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Runs the operator. In a Pod, this is what the command does without a subcommand.
+    Run(Box<RunArgs>),
     /// Prints the objects that would be applied for custom resources, in apply order, without a
     /// cluster.
     Render(RenderArgs),
@@ -134,7 +136,9 @@ impl Args {
     pub fn execute(self) -> ExitCode {
         let Self { command, run } = self;
         match command {
+            None if is_bare() => help(),
             None => run::run(run),
+            Some(Command::Run(args)) => run::run(*args),
             Some(Command::Render(args)) => render::run(&args),
             Some(Command::Diff(args)) => diff::run(&args),
             Some(Command::Fleet(args)) => fleet::run(&args),
@@ -157,6 +161,16 @@ impl Args {
     }
 }
 
+/// Whether the command was called alone, and not by the kubelet: by somebody who looks for help, and
+/// whose kubeconfig may name any cluster.
+fn is_bare() -> bool {
+    std::env::args_os().nth(1).is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none()
+}
+
+fn help() -> ExitCode {
+    output::print_data(&Args::command().render_help().to_string())
+}
+
 fn crds(kind: Option<&str>) -> String {
     let components = Component::ALL.into_iter().filter(|c| kind.is_none_or(|k| k == c.kind())).map(crd::definition);
     let is_wanted = |definition: &Value| kind.is_some_and(|kind| definition["spec"]["names"]["kind"] == kind);
@@ -168,8 +182,6 @@ fn crds(kind: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use clap::CommandFactory;
 
     use super::*;
 

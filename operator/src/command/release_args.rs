@@ -1,6 +1,6 @@
 //! Flags that name the source of releases.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +15,14 @@ use crate::release::{
 use crate::render::plan::{Plan, Rendered};
 use crate::render::{self, RenderError, Settings};
 
+/// Where the image has the release bundle.
+const BUNDLE: &str = "/var/run/ko";
+
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReleaseArgs {
     /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
     pub releases: PathBuf,
     /// Time limit for the download of a manifest from a URL in a spec.
     #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
@@ -52,6 +55,11 @@ impl ReleaseArgs {
     pub fn library(&self, hosts: HostPolicy) -> Result<Library, DownloadsError> {
         let downloads = Downloads::new(self.download_timeout, hosts)?;
         Ok(Library { bundle: Bundle::open(self.releases.clone()), downloads, archive: None, keeps_installed: false })
+    }
+
+    /// Whether somebody named the release bundle.
+    pub fn is_bundle_named(&self) -> bool {
+        self.releases != Path::new(BUNDLE)
     }
 
     /// Settings of rendering.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use knative_operator_runtime::backoff::Backoff;
 use tokio::sync::{Notify, watch};
 use tracing::{Instrument, Span};
 
@@ -14,8 +15,8 @@ use super::outcome::Requeue;
 use super::reconcile;
 use super::state::ReconcilerState;
 
-/// Back-off after a failed reconcile: first, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Delays after failed reconciles.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 /// Debounce time before a reconcile.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
@@ -52,7 +53,7 @@ pub async fn run(cx: Arc<Context>, mut desired: watch::Receiver<Option<Desired>>
             Requeue::Done => return,
             Requeue::AwaitChange => None,
             Requeue::After(delay) => Some(delay),
-            Requeue::Retry => Some(backoff(failures)),
+            Requeue::Retry => Some(BACKOFF.after(failures)),
         };
         let delay = [delay, state.throttle.next_due(Instant::now())].into_iter().flatten().min();
         let observed = state.observer.as_ref().map(|(_, observer)| Arc::clone(&observer.observed));
@@ -89,18 +90,6 @@ fn reconcile_span(resource: &Desired) -> Span {
         name = resource.name(),
         cluster = cluster.as_deref().unwrap_or("local"),
         generation = resource.meta().generation.unwrap_or_default(),
-        reconcile_id = format!("{:016x}", random()),
+        reconcile_id = format!("{:016x}", fastrand::u64(..)),
     )
-}
-
-/// Back-off: doubled each time, with up to a quarter of jitter, so that spokes that fail together
-/// are not retried together.
-fn backoff(failures: u32) -> Duration {
-    let pause = (BACKOFF.0 * 2u32.saturating_pow(failures.saturating_sub(1).min(8))).min(BACKOFF.1);
-    pause + pause / 1024 * u32::try_from(random() % 256).unwrap_or_default()
-}
-
-/// A random number; not for secrets.
-fn random() -> u64 {
-    std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), ())
 }

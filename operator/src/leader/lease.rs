@@ -110,7 +110,7 @@ pub async fn run(
         if let Some((shard, _)) =
             candidate.leases_held.iter().find(|(_, leases_held)| leases_held.renewed.elapsed() >= TIMING.deadline)
         {
-            tracing::error!(shard, "the Lease could not be renewed for {:?}", TIMING.deadline);
+            tracing::error!(shard, seconds = TIMING.deadline.as_secs(), "the Lease could not be renewed in time");
             return false;
         }
         if candidate.restored.load(Ordering::Relaxed) {
@@ -136,8 +136,7 @@ pub async fn run(
 
 /// Up to a quarter of a second.
 fn jitter() -> Duration {
-    let random = std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), ());
-    Duration::from_millis(random % 250)
+    Duration::from_millis(fastrand::u64(..250))
 }
 
 impl Candidate {

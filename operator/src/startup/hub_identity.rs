@@ -5,7 +5,7 @@ use std::time::Duration;
 use knative_operator_runtime::error_text;
 use kube::Client;
 
-use crate::cluster::identity::{NAMESPACE, cluster_uid};
+use crate::cluster::identity::cluster_uid;
 use crate::object::Hub;
 
 /// Delay before a failed request is retried.
@@ -16,11 +16,11 @@ pub async fn read(client: &Client, name: Option<String>) -> Hub {
     loop {
         match cluster_uid(client).await {
             Ok(Some(uid)) => return Hub { uid, name: name.filter(|name| !name.is_empty()) },
-            Ok(None) => tracing::warn!("the namespace {NAMESPACE} has no uid, so the hub can't be identified"),
+            Ok(None) => tracing::warn!("the namespace kube-system has no uid, so the hub can't be identified"),
             Err(error) => {
                 tracing::warn!(
                     error = error_text(&error),
-                    "cannot read the namespace {NAMESPACE}, which identifies the hub"
+                    "cannot read the namespace kube-system, which identifies the hub"
                 );
             }
         }

@@ -2,11 +2,12 @@
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition) and [`user`] that of a user, [`identity`] has
-//! user agent and field manager, [`untyped`] and [`watch`] read objects, [`error_text`] formats
-//! errors, [`json_response`] answers in JSON.
+//! user agent and field manager, [`untyped`] and [`watch`] read objects, [`backoff`] says when to
+//! try again, [`error_text`] formats errors, [`json_response`] answers in JSON.
 
 pub mod access;
 pub mod admin;
+pub mod backoff;
 pub mod duration;
 pub mod error_text;
 pub mod gate;

@@ -1,7 +1,7 @@
 //! What runs on a real node: containerd, kubelet, kube-proxy and CoreDNS.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -24,6 +24,8 @@ const NAME: &str = "node-1";
 const SOCKET: &str = "unix:///run/containerd/containerd.sock";
 /// Image of the container that keeps the namespaces of a Pod.
 const PAUSE: &str = "registry.example/pause:1";
+/// The engine of network policies.
+const POLICIES: &str = "kube-router";
 /// Time limit until the node is ready.
 const READY: Duration = Duration::from_secs(90);
 
@@ -31,7 +33,15 @@ const READY: Duration = Duration::from_secs(90);
 const LISTENS: Duration = Duration::from_secs(30);
 
 /// Programs of a node in the order of their start: the kubelet needs containerd.
-pub(super) const PROGRAMS: [&str; 4] = ["containerd", "kubelet", "kube-proxy", "coredns"];
+const PROGRAMS: [&str; 4] = ["containerd", "kubelet", "kube-proxy", "coredns"];
+
+/// Path of a program of a node; `None` for one of the control plane.
+pub(super) fn program(name: &str) -> Option<Result<PathBuf>> {
+    match name {
+        POLICIES => Some(tools::provided(POLICIES)),
+        _ => PROGRAMS.contains(&name).then(|| Ok(tools::node()?.join(name))),
+    }
+}
 
 /// Starts a machine for the cluster with folder `dir`, and makes `registry` reachable for it.
 pub(super) async fn machine(dir: &Path, registry: &Registry) -> Result<(Machine, (ServicePort, SocketAddr))> {
@@ -165,6 +175,25 @@ impl Cluster {
             "coredns" => vec![format!("-conf={}", path("Corefile"))],
             _ => return Err(format!("{program} is no program of a node").into()),
         })
+    }
+
+    /// Starts an engine of network policies on its real node: the firewall of kube-router. `make
+    /// test-real` installs what it needs.
+    pub fn enforce_policies(&mut self) -> Result<()> {
+        for program in ["iptables-restore", "ipset"] {
+            machine::find(program).ok_or_else(|| format!("{program} is missing: run tests/package/node.sh policies"))?;
+        }
+        let machine = self.machine.as_ref().ok_or("no real node")?;
+        let flags = [
+            "--run-firewall=true".to_owned(),
+            "--run-router=false".to_owned(),
+            "--run-service-proxy=false".to_owned(),
+            "--run-loadbalancer=false".to_owned(),
+            format!("--service-cluster-ip-range={}", machine.net().services()),
+            format!("--hostname-override={NAME}"),
+            format!("--kubeconfig={}", self.kubeconfig().display()),
+        ];
+        self.run(POLICIES, &flags)
     }
 
     /// Kills kubelet and containerd of its real node, starts them again, and waits until it is

@@ -2,12 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use super::product::ready;
 use super::traffic::{self, ANSWER};
@@ -16,14 +17,19 @@ use crate::{Result, http};
 
 /// Requests a second to the Knative Service that always runs.
 const RATE: u32 = 50;
-/// Interval of requests to the one that is scaled to zero in between.
-const COLD: Duration = Duration::from_secs(10);
+/// Name of the Knative Service that always runs.
+const WARM: [&str; 1] = ["warm"];
+/// Those that are scaled to zero. One gets a request in each [`INTERVAL`], in turn: no Knative
+/// Service is scaled to zero sooner than 12 s after a request.
+const COLD: [&str; 3] = ["cold-1", "cold-2", "cold-3"];
+/// Interval of requests from zero.
+const INTERVAL: Duration = Duration::from_secs(10);
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time with requests before and after a change.
 const AROUND: Duration = Duration::from_secs(3);
 
-/// Results of requests to one Knative Service.
+/// Results of requests.
 #[derive(Debug, Default)]
 pub struct Counts {
     done: AtomicUsize,
@@ -64,24 +70,26 @@ impl Display for Counts {
     }
 }
 
-/// Requests to both Knative Services until they are stopped.
+/// Requests to Knative Services until they are stopped.
 struct Load {
-    stop: Arc<AtomicBool>,
+    stop: CancellationToken,
     counts: [Arc<Counts>; 2],
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Load {
     fn start(gateway: SocketAddr) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let sender = |host: String, interval: Duration| {
-            let (counts, ends) = (Arc::<Counts>::default(), Arc::clone(&stop));
+        let stop = CancellationToken::new();
+        let sender = |names: &'static [&'static str], interval: Duration| {
+            let (counts, ends) = (Arc::<Counts>::default(), stop.clone());
             let of = Arc::clone(&counts);
             let task = tokio::spawn(async move {
                 let (mut tick, mut sent) = (tokio::time::interval(interval), JoinSet::new());
-                while !ends.load(Ordering::Relaxed) {
-                    tick.tick().await;
-                    let (counts, host) = (Arc::clone(&of), host.clone());
+                for name in names.iter().cycle() {
+                    if ends.run_until_cancelled(tick.tick()).await.is_none() {
+                        break;
+                    }
+                    let (counts, host) = (Arc::clone(&of), traffic::host(name));
                     sent.spawn(async move { counts.request(gateway, &host).await });
                     while sent.try_join_next().is_some() {}
                 }
@@ -89,13 +97,13 @@ impl Load {
             });
             (counts, task)
         };
-        let (warm, first) = sender(traffic::host("warm"), Duration::from_secs(1) / RATE);
-        let (cold, second) = sender(traffic::host("cold"), COLD);
+        let (warm, first) = sender(&WARM, Duration::from_secs(1) / RATE);
+        let (cold, second) = sender(&COLD, INTERVAL);
         Self { stop, counts: [warm, cold], tasks: [first, second] }
     }
 
     async fn end(self) -> Result<[Arc<Counts>; 2]> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.cancel();
         for task in self.tasks {
             task.await?;
         }
@@ -110,7 +118,7 @@ pub struct Outcome {
     pub took: Duration,
     /// Requests to the Knative Service that always runs.
     pub warm: Arc<Counts>,
-    /// Requests to the one that is scaled to zero in between.
+    /// Requests to those that are scaled to zero in between.
     pub cold: Arc<Counts>,
 }
 
@@ -132,18 +140,28 @@ pub async fn during(gateway: SocketAddr, change: impl Future<Output = Result<()>
     Ok(Outcome { took, warm, cold })
 }
 
-/// Creates two Knative Services on `cluster`: `warm`, which always has a Pod, and `cold`, which
-/// often has none. Returns the address of their gateway once both answer.
+/// Creates the Knative Services of [`during`] on `cluster`.
+pub async fn create(cluster: &Cluster) -> Result<()> {
+    let warm = WARM.map(|name| traffic::service(name, &json!({"autoscaling.knative.dev/min-scale": "1"})));
+    let cold = COLD.map(|name| traffic::service(name, &json!({"autoscaling.knative.dev/window": "6s"})));
+    let items = [&warm[..], &cold].concat();
+    let all = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    cluster.kubectl(&["apply", "-f", "-"], &all.to_string()).await.map(drop)
+}
+
+/// Creates the Knative Services of [`during`] on `cluster`, unless they exist. Returns the address
+/// of their gateway once all answer, and those that may be are scaled to zero.
 pub async fn services(cluster: &Cluster) -> Result<SocketAddr> {
-    let warm = json!({"autoscaling.knative.dev/min-scale": "1"});
-    let cold = json!({"autoscaling.knative.dev/window": "6s"});
-    for (name, annotations) in [("warm", warm), ("cold", cold)] {
-        cluster.kubectl(&["apply", "-f", "-"], &traffic::service(name, &annotations).to_string()).await?;
-    }
+    create(cluster).await?;
     let gateway = traffic::gateway(cluster).await?;
-    for name in ["warm", "cold"] {
+    for name in [&COLD[..], &WARM].concat() {
         ready(cluster, &format!("ksvc/{name}"), "default").await?;
-        traffic::until_answer(gateway, &traffic::host(name), ANSWER).await?;
+        if WARM.contains(&name) {
+            traffic::until_answer(gateway, &traffic::host(name), ANSWER).await?;
+        }
+    }
+    for name in COLD {
+        traffic::scaled_to_zero(cluster, name).await?;
     }
     Ok(gateway)
 }

@@ -14,5 +14,6 @@ mod faults;
 mod fleet;
 mod gates;
 mod life;
+mod policies;
 mod support;
 mod traffic;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use knative_operator_runtime::backoff::Backoff;
 use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::authorization::permission::Permission;
 use kube::Client;
@@ -15,8 +16,8 @@ use knative_operator_shared::authorization::author::User;
 
 /// Maximum number of requests in progress.
 const MAX_REQUESTS: usize = 64;
-/// Time between a failed request and the next: first, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
+/// Time between a failed request and the next.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(400));
 
 /// Asks the API server, and keeps its answers for a few seconds.
 pub struct Reviewer {
@@ -53,7 +54,7 @@ impl Reviewer {
 
     /// Asks until the API server answers. The caller limits the time.
     async fn request(&self, user: &User, permission: &Permission) -> Result<bool, ()> {
-        let mut pause = BACKOFF.0;
+        let mut failures = 0;
         loop {
             let error = match self.request_once(user, permission).await {
                 Ok(is_allowed) => return Ok(is_allowed),
@@ -63,8 +64,8 @@ impl Reviewer {
             if !is_transient(&error) {
                 return Err(());
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(BACKOFF.1);
+            failures += 1;
+            tokio::time::sleep(BACKOFF.after(failures)).await;
         }
     }
 

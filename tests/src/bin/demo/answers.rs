@@ -13,6 +13,8 @@ use crate::{NAME, NAMESPACE};
 pub async fn from_zero(spoke: &Cluster) -> Result<String> {
     let annotations = json!({"autoscaling.knative.dev/window": "6s"});
     spoke.kubectl(&["apply", "-f", "-"], &traffic::service("hello", &annotations).to_string()).await?;
+    // They are scaled to zero meanwhile.
+    load::create(spoke).await?;
     ready(spoke, "ksvc/hello", "default").await?;
     traffic::scaled_to_zero(spoke, "hello").await?;
     let gateway = traffic::gateway(spoke).await?;

@@ -1,6 +1,5 @@
 //! An event that is sent to a Broker, and has to arrive at a Service.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use http::Method;
@@ -25,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Measures `gate` once.
 pub async fn measure(client: &Client, gate: &EventGate, timeout: Duration) -> Answer {
-    let id = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
+    let id = format!("{:016x}", fastrand::u64(..));
     let deadline = Instant::now() + timeout;
     let sent = within(client, timeout, send(client, gate, &id)).await;
     if sent != Answer::Success {
@@ -36,7 +35,7 @@ pub async fn measure(client: &Client, gate: &EventGate, timeout: Duration) -> An
         let arrived = within(client, left.max(INTERVAL), arrival(client, gate, &id)).await;
         let Answer::Failure(why) = arrived else { return arrived };
         if left <= INTERVAL {
-            return Answer::Failure(format!("event {id} did not arrive within {} s: {why}", timeout.as_secs()));
+            return Answer::Failure(format!("the event did not arrive within {} s: {why}", timeout.as_secs()));
         }
         tokio::time::sleep(INTERVAL).await;
     }
