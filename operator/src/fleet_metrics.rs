@@ -13,8 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::fleet::gates::Answer;
-use crate::fleet::transitions::{ENDS, RolloutEnd};
+use knative_operator_fleet::gates::Answer;
+use knative_operator_fleet::transitions::{ENDS, RolloutEnd};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {

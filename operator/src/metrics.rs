@@ -16,9 +16,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::cluster::ClusterMetrics;
 use crate::fleet_metrics::FleetMetrics;
-use crate::object::ResourceKey;
+use knative_operator_cluster_access::ClusterMetrics;
+use knative_operator_objects::ResourceKey;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator::object::owner::Owner;
-use knative_operator::release::{Bundle, Downloads, HostPolicy, Library};
-use knative_operator::render::plan::{Item, Phase, Plan};
-use knative_operator::render::{self, Settings};
+use knative_operator_objects::owner::Owner;
+use knative_operator_objects::plan::{Item, Phase, Plan};
+use knative_operator_release::{Bundle, Downloads, HostPolicy, Library};
+use knative_operator_render::Settings;
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing, KnativeStatus};
 use knative_operator_shared::rules;
 use knative_operator_tests::cluster::Cluster;
@@ -153,7 +153,7 @@ impl Bench {
             keeps_installed: false,
         };
         let release = library.release(&read, &version).await?;
-        let objects = render::objects(&read, &version, release.objects(), &Settings::default())?;
+        let objects = knative_operator_render::objects(&read, &version, release.objects(), &Settings::default())?;
         Ok(Plan::new(Arc::new(objects), &Owner::of(&read, "")))
     }
 

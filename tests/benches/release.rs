@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knative_operator::object::owner::Owner;
-use knative_operator::release::{self, Bundle, Downloads, HostPolicy, Library, Release};
-use knative_operator::render::plan::Plan;
-use knative_operator::render::{self, Settings};
+use knative_operator_objects::owner::Owner;
+use knative_operator_objects::plan::Plan;
+use knative_operator_release::{Bundle, Downloads, HostPolicy, Library, Release};
+use knative_operator_render::Settings;
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
@@ -42,7 +42,8 @@ impl Case {
     }
 
     fn render(&self, release: &Release) -> usize {
-        let objects = render::objects(&self.resource, &self.version, release.objects(), &Settings::default());
+        let objects =
+            knative_operator_render::objects(&self.resource, &self.version, release.objects(), &Settings::default());
         Plan::new(Arc::new(objects.expect("the case renders")), &Owner::of(&self.resource, "1")).items().len()
     }
 }
@@ -97,7 +98,7 @@ fn main() {
         let release = load(case);
         let objects = release.objects().count();
         let time = median(|| case.render(&release));
-        let warnings = median(|| render::names(release.objects()).unmatched(&case.resource));
+        let warnings = median(|| knative_operator_render::names(release.objects()).unmatched(&case.resource));
         println!(
             "render {}: {objects} objects in, {} out, {time:?}; names checked in {warnings:?}",
             case.name,
@@ -106,7 +107,7 @@ fn main() {
     }
     println!(
         "select a version: {:?}",
-        median(|| release::select_version(&library.bundle, &cases[0].resource, false).is_ok())
+        median(|| knative_operator_release::select_version(&library.bundle, &cases[0].resource, false).is_ok())
     );
     println!("resident memory at the end: {} KiB", resident());
 }

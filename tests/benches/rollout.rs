@@ -299,7 +299,8 @@ fn refusal() -> Value {
     let api = "flowcontrol.apiserver.k8s.io/v1";
     let limited = json!({"nominalConcurrencyShares": 1, "lendablePercent": 0, "borrowingLimitPercent": 0,
         "limitResponse": {"type": "Reject"}});
-    let all = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]);
+    let all =
+        json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": true}]);
     let (namespace, name) = HUB_USER.trim_start_matches("system:serviceaccount:").split_once(':').unwrap_or_default();
     let who = json!([{"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": name}}]);
     json!({"apiVersion": "v1", "kind": "List", "items": [

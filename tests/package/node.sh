@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Provides the programs of the distribution that a real node needs: runc with seccomp, nft, and the
-# tools for namespaces. With `policies`, also those of the engine of network policies. As root of Debian, installs what is missing; otherwise says what to install.
+# tools for namespaces. With `policies`, also those of the engine of network policies. As root of
+# Debian, installs what is missing; otherwise says what to install.
 set -euo pipefail
 packages=()
 programs=(unshare=util-linux ip=iproute2 nft=nftables runc=runc)

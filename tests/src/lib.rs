@@ -61,6 +61,14 @@ pub fn project() -> &'static std::path::Path {
     tests.parent().unwrap_or(tests)
 }
 
+/// Folders with the sources of the product: those of all packages of the workspace but this one.
+pub fn sources() -> Vec<std::path::PathBuf> {
+    let manifest = std::fs::read_to_string(project().join("Cargo.toml")).unwrap_or_default();
+    let members = manifest.lines().find(|line| line.starts_with("members = ")).unwrap_or_default();
+    let names = members.split('"').skip(1).step_by(2).filter(|name| *name != "tests");
+    names.map(|name| project().join(name).join("src")).collect()
+}
+
 /// An error of the fixture, as a sentence.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// A result of the fixture.

@@ -308,22 +308,6 @@ fn changed(mut values: Value) -> Value {
     values
 }
 
-#[test]
-fn settings_of_a_container_are_merged_into_the_security_context() {
-    let own = json!({"capabilities": {"add": ["NET_BIND_SERVICE"]}, "seccompProfile": {"type": "Unconfined"}});
-    let part = json!({"containerSecurityContext": own});
-    let values = json!({"knative_operator": {"knative_operator": part, "operator_webhook": part}});
-    // A mapping with a key twice can't be parsed.
-    let objects = parsed(&with_values(&values.to_string()).unwrap());
-    let of = |name: &str| objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == name).unwrap();
-    for name in ["knative-operator", "operator-webhook"] {
-        let context = &of(name)["spec"]["template"]["spec"]["containers"][0]["securityContext"];
-        assert_eq!(context["capabilities"], json!({"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}), "{name}");
-        assert_eq!(context["seccompProfile"], json!({"type": "Unconfined"}), "{name}");
-        assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
-    }
-}
-
 /// Checks that each setting in `values` is where the Go operator's chart has it.
 fn check_settings(values: &Value) {
     let objects = parsed(&with_values(&values.to_string()).unwrap());

@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use super::input::Input;
 use super::output;
 use super::unified::{diff, without_noise};
-use crate::apply::anchor::InventoryStore;
-use crate::apply::inventory::Inventory;
-use crate::apply::{self, differ, preserve, remove, update_strategy};
 use crate::controller::status::metadata_api;
-use crate::object::{Kind, ObjectId};
-use crate::render::plan::{Item, Plan};
+use knative_operator_apply::anchor::InventoryStore;
+use knative_operator_apply::inventory::Inventory;
+use knative_operator_apply::{differ, preserve, remove, update_strategy};
+use knative_operator_objects::plan::{Item, Plan};
+use knative_operator_objects::{Kind, ObjectId};
 
 /// Concurrent requests.
 const CONCURRENCY: usize = 16;
@@ -218,7 +218,7 @@ impl Target<'_> {
     }
 
     async fn kind(&self, gvk: &GroupVersionKind) -> Result<Option<Kind>, String> {
-        apply::resolve_kind(self.client, self.plan.kinds(), gvk)
+        knative_operator_apply::resolve_kind(self.client, self.plan.kinds(), gvk)
             .await
             .map_err(|e| knative_operator_runtime::error_text(&e))
     }

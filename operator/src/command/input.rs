@@ -4,8 +4,8 @@ use knative_operator_shared::api::Knative;
 
 use super::read;
 use super::release_args::{InputError, ReleaseArgs};
-use crate::release::Release;
-use crate::render::plan::{Plan, Rendered};
+use knative_operator_objects::plan::{Plan, Rendered};
+use knative_operator_release::Release;
 
 /// The file with custom resources, and the source of releases.
 #[derive(Clone, Debug, clap::Args)]

@@ -9,9 +9,9 @@ use super::input::Input;
 use super::output::{self, print};
 use super::read;
 use super::release_args::InputError;
-use crate::release::Bundle;
-use crate::render::RenderError;
 use crate::startup::catalog;
+use knative_operator_release::Bundle;
+use knative_operator_render::RenderError;
 
 /// Flags of `lint`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,5 +1,5 @@
-//! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`, `spoke-role` and
-//! `versions` without a cluster, `diff`, `fleet` and `audit` against one.
+//! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`,
+//! `spoke-role` and `versions` without a cluster, `diff`, `fleet` and `audit` against one.
 
 mod audit;
 mod check;
@@ -161,7 +161,7 @@ impl Args {
     }
 }
 
-/// Whether the command was called alone, and not by the kubelet: by somebody who looks for help, and
+/// Whether the command was called alone, and not in a Pod: by somebody who looks for help, and
 /// whose kubeconfig may name any cluster.
 fn is_bare() -> bool {
     std::env::args_os().nth(1).is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none()

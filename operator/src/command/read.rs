@@ -7,8 +7,7 @@ use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
 use knative_operator_shared::rules::{self, RuleContext, Violation};
 use serde_json::{Value, json};
 
-use crate::object::text as text_at;
-use crate::release;
+use knative_operator_objects::text as text_at;
 
 /// Contents of `file`; `-` is stdin.
 pub fn text(file: &str) -> Result<String, String> {
@@ -34,7 +33,7 @@ pub struct Document {
 /// position.
 pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
     let (mut documents, mut others) = (Vec::new(), Vec::new());
-    for mut object in release::parse(yaml)? {
+    for mut object in knative_operator_release::parse(yaml)? {
         let (kind, name) = (text_at(&object, "/kind").to_owned(), text_at(&object, "/metadata/name").to_owned());
         let what = format!("{kind} {name}");
         let (Some(component), true) =
@@ -82,7 +81,7 @@ pub fn fleets(yaml: &str) -> Result<Vec<FleetDocument>, String> {
     };
     let named =
         |object: Value| (format!("KnativeFleet {}", text_at(&object, "/metadata/name")), rules::parse_fleet(&object));
-    Ok(release::parse(yaml)?.into_iter().filter(is_fleet).map(named).collect())
+    Ok(knative_operator_release::parse(yaml)?.into_iter().filter(is_fleet).map(named).collect())
 }
 
 /// The custom resources in `yaml`, and warnings. The error describes invalid resources.

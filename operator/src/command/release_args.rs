@@ -8,12 +8,12 @@ use knative_operator_runtime::duration::duration;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 
-use crate::object::Owner;
-use crate::release::{
+use knative_operator_objects::Owner;
+use knative_operator_objects::plan::{Plan, Rendered};
+use knative_operator_release::{
     self, Bundle, Downloads, DownloadsError, HostPolicy, Library, Release, ReleaseError, VersionSelectionError,
 };
-use crate::render::plan::{Plan, Rendered};
-use crate::render::{self, RenderError, Settings};
+use knative_operator_render::{RenderError, Settings};
 
 /// Where the image has the release bundle.
 const BUNDLE: &str = "/var/run/ko";
@@ -72,7 +72,7 @@ impl ReleaseArgs {
         let what = format!("{} {}", resource.component(), resource.name());
         let (rendered, release) = self.render(resource).await.map_err(|error| format!("{what}: {error}"))?;
         let plan = Plan::new(Arc::new(rendered), &Owner::of(resource, anchor));
-        let unmatched = render::names(release.objects()).unmatched(resource);
+        let unmatched = knative_operator_render::names(release.objects()).unmatched(resource);
         let warnings = unmatched.iter().map(ToString::to_string).chain(release.warnings);
         Ok((plan, warnings.map(|warning| format!("{what}: {warning}")).collect()))
     }
@@ -80,7 +80,7 @@ impl ReleaseArgs {
     /// The objects of `resource`, and its release.
     pub async fn render(&self, resource: &Knative) -> Result<(Rendered, Release), InputError> {
         let library = self.library(HostPolicy::any())?;
-        let version = release::select_version(&library.bundle, resource, false)?;
+        let version = knative_operator_release::select_version(&library.bundle, resource, false)?;
         self.render_version(&library, resource, &version).await
     }
 
@@ -92,7 +92,7 @@ impl ReleaseArgs {
         version: &Version,
     ) -> Result<(Rendered, Release), InputError> {
         let release = library.release(resource, version).await?;
-        let rendered = render::objects(resource, version, release.objects(), &self.settings())?;
+        let rendered = knative_operator_render::objects(resource, version, release.objects(), &self.settings())?;
         Ok((rendered, release))
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use knative_operator_certs::{CertificateResolver, follow_secret};
 use knative_operator_runtime::admin::{AdminArgs, AdminError};
 use knative_operator_runtime::duration::duration;
+use knative_operator_runtime::fence::Fence;
 use knative_operator_runtime::hub::{HubArgs, HubError, RESPONSE_TIMEOUT};
 use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
@@ -18,10 +19,6 @@ use knative_operator_shared::rules::namespace_violation;
 use tokio::sync::mpsc;
 
 use super::release_args::ReleaseArgs;
-use crate::cluster::connections::Connections;
-use crate::cluster::credential::CredentialFetcher;
-use crate::cluster::provider::{ProviderFile, ProviderFileError};
-use crate::cluster::secret::SecretReader;
 use crate::controller::author::Authors;
 use crate::controller::concurrency::ReconcilePermits;
 use crate::controller::context::Context;
@@ -31,11 +28,15 @@ use crate::controller::profiles::ClusterProfiles;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
 use crate::controller::supervisor;
-use crate::leader::{self, Fence, ShardEvent};
+use crate::leader::{self, ShardEvent};
 use crate::metrics::Metrics;
-use crate::release::{AllowedHost, Archive, DownloadsError, HostPolicy};
 use crate::startup::go_operator::GoOperator;
 use crate::startup::{catalog, conversion, hub_identity, other_release, suspension};
+use knative_operator_cluster_access::connections::Connections;
+use knative_operator_cluster_access::credential::CredentialFetcher;
+use knative_operator_cluster_access::provider::{ProviderFile, ProviderFileError};
+use knative_operator_cluster_access::secret::SecretReader;
+use knative_operator_release::{AllowedHost, Archive, DownloadsError, HostPolicy};
 
 /// Worker threads.
 const THREADS: usize = 2;

@@ -11,10 +11,10 @@ use knative_operator_shared::yaml;
 use super::output::{self, CommandOutput, finish};
 use super::read;
 use super::release_args::ReleaseArgs;
-use crate::object::Owner;
-use crate::release::{self, Bundle, HostPolicy, VersionSelectionError};
-use crate::render::plan::Plan;
 use crate::spoke_role::{Covered, cluster_role};
+use knative_operator_objects::Owner;
+use knative_operator_objects::plan::Plan;
+use knative_operator_release::{Bundle, HostPolicy, VersionSelectionError};
 
 /// Flags of `spoke-role`.
 #[derive(Clone, Debug, clap::Args)]
@@ -83,14 +83,16 @@ impl SpokeRoleArgs {
     ) -> Result<Vec<Version>, String> {
         let failed = |error: VersionSelectionError| format!("{}: spec.version: {error}", called(resource));
         if self.versions.is_empty() {
-            return release::select_version(bundle, resource, false).map(|version| vec![version]).map_err(failed);
+            return knative_operator_release::select_version(bundle, resource, false)
+                .map(|version| vec![version])
+                .map_err(failed);
         }
         let mut versions = Vec::new();
         for asked in &self.versions {
             // Regardless of the version that is installed.
             let mut wanted = resource.clone().with_status(None);
             wanted.common_mut().version = Some(asked.clone());
-            match release::select_version(bundle, &wanted, false) {
+            match knative_operator_release::select_version(bundle, &wanted, false) {
                 Ok(version) => versions.push(version),
                 Err(VersionSelectionError::Unavailable(_)) => warnings.push(format!(
                     "{}: version {asked} is not in the release bundle, so the role doesn't cover it",

@@ -9,9 +9,7 @@ use knative_operator_shared::text::show_controls;
 /// The parameters that this program's sequences begin with, until [`visible`] removes them. They
 /// are random, so no text from elsewhere has them. A parameter has four digits, the most that
 /// `console` takes for a part of a sequence when it measures a text.
-static MARK: LazyLock<String> = LazyLock::new(|| {
-    (0..4).map(|_| format!("{:04};", fastrand::u16(..0x2000))).collect()
-});
+static MARK: LazyLock<String> = LazyLock::new(|| (0..4).map(|_| format!("{:04};", fastrand::u16(..0x2000))).collect());
 
 /// The control sequence `ESC [ rest`, with the mark.
 pub fn sequence(rest: &str) -> String {

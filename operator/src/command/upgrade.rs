@@ -16,7 +16,7 @@ use super::list;
 use super::output::{self, PROGRAM};
 use super::table::{row, table};
 use super::upgrade_fleets::{self, fleets, is_owned};
-use crate::release::{self, Bundle};
+use knative_operator_release::Bundle;
 
 /// Flags of `upgrade`.
 #[derive(Clone, Debug, clap::Args)]
@@ -128,7 +128,7 @@ async fn list(client: &Client, component: Component, namespace: Option<&str>) ->
 fn effect(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
     let installed = resource.installed_version();
     let available = bundle.versions(resource.component()).map_err(|error| error.to_string())?;
-    Ok(match release::select_version(bundle, resource, false) {
+    Ok(match knative_operator_release::select_version(bundle, resource, false) {
         Ok(version) if installed.as_ref() != Some(&version) => Effect::Installs(version),
         Ok(version) if available.contains(&version) || !resource.common().manifests.is_empty() => Effect::Stays,
         Ok(_) => Effect::Lacking,

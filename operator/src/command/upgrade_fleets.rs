@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::fleet::update_revision;
 use super::list;
 use super::table::row;
-use crate::fleet::revision::RevisionData;
-use crate::fleet::versions::{self, VersionSources};
-use crate::release::Bundle;
+use knative_operator_fleet::revision::RevisionData;
+use knative_operator_fleet::versions::{self, VersionSources};
+use knative_operator_release::Bundle;
 
 /// A fleet, with what it rolls out.
 pub type Stored = (KnativeFleet, Option<RevisionData>);

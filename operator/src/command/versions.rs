@@ -9,7 +9,7 @@ use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::output::{CommandOutput, Output, finish};
-use crate::release::{Bundle, ReleaseError};
+use knative_operator_release::{Bundle, ReleaseError};
 use knative_operator_shared::yaml;
 
 /// Flags of `versions`.

@@ -14,7 +14,7 @@ use super::actor;
 use super::context::Context;
 use super::desired::Desired;
 use crate::leader;
-use crate::object::ResourceKey;
+use knative_operator_objects::ResourceKey;
 
 /// Time for reconciles to finish when the operator stops, of all shards together.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);

@@ -7,9 +7,8 @@ use knative_operator_shared::version::Version;
 use super::conditions::InstallationReport;
 use super::context::Context;
 use super::state::ReconcilerState;
-use crate::release::Release;
-use crate::render;
-use crate::render::plan::Plan;
+use knative_operator_objects::plan::Plan;
+use knative_operator_release::Release;
 
 /// Publishes an event for each setting without effect, and for a version that the bundle lacks,
 /// once per generation and version.
@@ -25,7 +24,7 @@ pub fn warn_of_ignored_overrides(
         if let Some(advice) = &release.advice {
             cx.events.warning(resource, "VersionNotInBundle", advice.clone());
         }
-        let unmatched = render::names(release.objects()).unmatched(resource);
+        let unmatched = knative_operator_render::names(release.objects()).unmatched(resource);
         for warning in release.warnings.iter().cloned().chain(unmatched.iter().map(ToString::to_string)) {
             cx.events.warning(resource, "OverrideIgnored", warning);
         }

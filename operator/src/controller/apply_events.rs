@@ -4,10 +4,10 @@ use knative_operator_shared::api::Knative;
 
 use super::context::Context;
 use super::events::Events;
-use crate::apply::claim::Anchor;
-use crate::apply::engine::ApplyOutcome;
-use crate::apply::observed::Drift;
-use crate::object::ObjectId;
+use knative_operator_apply::claim::Anchor;
+use knative_operator_apply::engine::ApplyOutcome;
+use knative_operator_apply::observed::Drift;
+use knative_operator_objects::ObjectId;
 
 /// Maximum number of objects named in an event.
 const MAX_NAMED: usize = 8;

@@ -14,9 +14,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use super::events::Events;
-use crate::apply::observed::ObservedState;
-use crate::apply::pods::{self, Answers, Finding, Findings, Found};
-use crate::object::{Digest, ObjectId};
+use knative_operator_apply::observed::ObservedState;
+use knative_operator_apply::pods::{self, Answers, Finding, Findings, Found};
+use knative_operator_objects::{Digest, ObjectId};
 
 /// Time for which a workload is not available before the operator asks why.
 const DELAY: Duration = Duration::from_secs(3);
@@ -134,8 +134,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::object::CompactObject;
-    use crate::object::cause::{Cause, CauseKind};
+    use knative_operator_objects::CompactObject;
+    use knative_operator_objects::cause::{Cause, CauseKind};
 
     fn waiting(names: &[(&str, u32)]) -> BTreeMap<ObjectId, Digest> {
         let of = |(name, content): &(&str, u32)| {

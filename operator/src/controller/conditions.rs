@@ -7,9 +7,9 @@ use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{DEPENDENTS, State, States};
 
 use super::rejections;
-use crate::cluster::Unresolved;
-use crate::object::health::Wait;
-use crate::object::{Digest, ObjectId};
+use knative_operator_cluster_access::Unresolved;
+use knative_operator_objects::health::Wait;
+use knative_operator_objects::{Digest, ObjectId};
 
 /// Maximum number of objects or Deployments named in a message.
 const MAX_NAMED: usize = 5;

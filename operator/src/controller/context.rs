@@ -15,14 +15,14 @@ use super::profiles::ClusterProfiles;
 use super::registry::Registry;
 use super::render_cache::RenderCache;
 use super::state::Cluster;
-use crate::apply::places::Names;
-use crate::cluster::connections::Connections;
-use crate::cluster::provider::ProviderFile;
 use crate::metrics::Metrics;
-use crate::object::{Hub, InstallationOwner};
-use crate::release::Library;
-use crate::render::Settings;
 use crate::startup::go_operator::GoOperator;
+use knative_operator_apply::places::Names;
+use knative_operator_cluster_access::connections::Connections;
+use knative_operator_cluster_access::provider::ProviderFile;
+use knative_operator_objects::{Hub, InstallationOwner};
+use knative_operator_release::Library;
+use knative_operator_render::Settings;
 
 /// What all actors share.
 pub struct Context {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::apply::pods;
-use crate::object::{ObjectId, drain};
+use knative_operator_apply::pods;
+use knative_operator_objects::{ObjectId, drain};
 
 /// Time after which the operator looks at the Pods.
 const DELAY: Duration = Duration::from_secs(2);

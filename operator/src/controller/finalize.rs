@@ -23,12 +23,12 @@ use super::unreachable::{
     ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
 };
 use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabelled};
-use crate::apply::anchor::{InventoryStore, Stored};
-use crate::apply::claim::{Installed, Record};
-use crate::apply::inventory::Inventory;
-use crate::apply::store_error::StoreError;
-use crate::apply::{places, remove, users};
-use crate::object::InstallationOwner;
+use knative_operator_apply::anchor::{InventoryStore, Stored};
+use knative_operator_apply::claim::{Installed, Record};
+use knative_operator_apply::inventory::Inventory;
+use knative_operator_apply::store_error::StoreError;
+use knative_operator_apply::{places, remove, users};
+use knative_operator_objects::InstallationOwner;
 
 /// Maximum number of objects named in the status.
 const MAX_NAMED: usize = 5;

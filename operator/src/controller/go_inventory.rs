@@ -6,11 +6,10 @@ use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 
 use super::context::Context;
-use crate::apply::inventory::Inventory;
-use crate::object::Owner;
-use crate::release::ReleaseError;
-use crate::render;
-use crate::render::plan::Plan;
+use knative_operator_apply::inventory::Inventory;
+use knative_operator_objects::Owner;
+use knative_operator_objects::plan::Plan;
+use knative_operator_release::ReleaseError;
 
 /// Why the objects of the Go operator are not known.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +33,7 @@ pub async fn go_operator_inventory(cx: &Context, resource: &Knative) -> Result<I
         ReleaseError::File { .. } => GoInventoryError::Unread(error.to_string()),
         _ => unavailable(error.to_string()),
     })?;
-    let objects = render::objects(resource, &version, release.objects(), &cx.settings);
+    let objects = knative_operator_render::objects(resource, &version, release.objects(), &cx.settings);
     let mut inventory = Inventory::default();
     let plan = Plan::new(Arc::new(objects.map_err(|e| unavailable(e.to_string()))?), &Owner::of(resource, ""));
     inventory.add(plan.items().iter());

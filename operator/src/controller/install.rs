@@ -26,16 +26,15 @@ use super::owner::{self, Claimed, Ownership, Unclaimed};
 use super::recorded;
 use super::state::{Cluster, OwnedAnchor, Planned, ReconcilerState};
 use super::status::publish_outcome;
-use crate::apply::anchor::InventoryStore;
-use crate::apply::differ::Observation;
-use crate::apply::observed::ObservedState;
-use crate::object::AppliedVersion;
-use crate::object::Kind;
-use crate::object::Kinds;
-use crate::object::Owner;
-use crate::release::Release;
-use crate::render;
-use crate::render::plan::{Phase, Plan};
+use knative_operator_apply::anchor::InventoryStore;
+use knative_operator_apply::differ::Observation;
+use knative_operator_apply::observed::ObservedState;
+use knative_operator_objects::AppliedVersion;
+use knative_operator_objects::Kind;
+use knative_operator_objects::Kinds;
+use knative_operator_objects::Owner;
+use knative_operator_objects::plan::{Phase, Plan};
+use knative_operator_release::Release;
 
 /// End of the message with which an API server refuses objects in a terminating namespace.
 const IN_TERMINATING_NAMESPACE: &str = "because it is being terminated";
@@ -353,7 +352,9 @@ impl Install<'_> {
     /// The rendered objects, owned by the resource or by the anchor with uid `anchor`.
     fn render(&self, release: &Release, anchor: &str) -> Result<Plan, Stopped> {
         let rendered = self.cx.rendered.get(self.resource, &self.version, release, &self.cx.settings);
-        let failed = |e: render::RenderError| Outcome::failed(self.resource, e.to_string(), Requeue::AwaitChange);
+        let failed = |e: knative_operator_render::RenderError| {
+            Outcome::failed(self.resource, e.to_string(), Requeue::AwaitChange)
+        };
         let rendered = rendered.map_err(|error| Box::new(failed(error)))?;
         Ok(Plan::new(rendered, &Owner::of(self.resource, anchor)))
     }
@@ -384,7 +385,7 @@ fn namespace_manifest(resource: &Knative, plan: &Plan) -> Value {
         return plan.object_of(planned);
     }
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
-    render::apply_namespace_settings(&mut namespace, resource);
+    knative_operator_render::apply_namespace_settings(&mut namespace, resource);
     namespace
 }
 

@@ -16,20 +16,20 @@ use super::context::Context;
 use super::readiness::{self, PodCauses, with_cause};
 use super::state::OwnedAnchor;
 use super::unlabelled;
-use crate::apply::anchor::InventoryStore;
-use crate::apply::inventory::{Entry, Inventory};
-use crate::apply::observed::ObservedState;
-use crate::apply::remove::{self, Deletion};
-use crate::apply::store_error::StoreError;
-use crate::apply::target::Target;
-use crate::apply::throttle::Throttle;
-use crate::apply::{differ, engine, served};
 use crate::metrics::ObjectCounts;
-use crate::object::AppliedVersion;
-use crate::object::Kinds;
-use crate::object::ObjectId;
-use crate::object::health::Health;
-use crate::render::plan::{Phase, Plan};
+use knative_operator_apply::anchor::InventoryStore;
+use knative_operator_apply::inventory::{Entry, Inventory};
+use knative_operator_apply::observed::ObservedState;
+use knative_operator_apply::remove::{self, Deletion};
+use knative_operator_apply::store_error::StoreError;
+use knative_operator_apply::target::Target;
+use knative_operator_apply::throttle::Throttle;
+use knative_operator_apply::{differ, engine, served};
+use knative_operator_objects::AppliedVersion;
+use knative_operator_objects::Kinds;
+use knative_operator_objects::ObjectId;
+use knative_operator_objects::health::Health;
+use knative_operator_objects::plan::{Phase, Plan};
 
 /// An installation during a reconcile.
 pub struct Installation<'a> {
@@ -247,8 +247,8 @@ mod tests {
     use knative_operator_shared::api::KnativeServing;
 
     use super::*;
-    use crate::object::Owner;
-    use crate::render::plan::Rendered;
+    use knative_operator_objects::Owner;
+    use knative_operator_objects::plan::Rendered;
 
     #[test]
     fn refused_object_keeps_only_those_of_its_kind() {

@@ -8,13 +8,13 @@ use super::context::Context;
 use super::desired::Desired;
 use super::go_inventory::go_operator_inventory;
 use super::state::{Cluster, OwnedAnchor};
-use crate::apply::anchor::{InventoryStore, Stored};
-use crate::apply::claim::Record;
-use crate::apply::inventory::Inventory;
-use crate::apply::proof::Proof;
-use crate::apply::remove;
-use crate::apply::sweep::{Swept, sweep};
-use crate::object::InstallationOwner;
+use knative_operator_apply::anchor::{InventoryStore, Stored};
+use knative_operator_apply::claim::Record;
+use knative_operator_apply::inventory::Inventory;
+use knative_operator_apply::proof::Proof;
+use knative_operator_apply::remove;
+use knative_operator_apply::sweep::{Swept, sweep};
+use knative_operator_objects::InstallationOwner;
 
 /// What the objects of the installation of `resource`, which is `me`, show.
 pub fn proof(

@@ -15,9 +15,9 @@ use super::context::Context;
 use super::outcome::{Outcome, Requeue};
 use super::state::{Cluster, ReconcilerState};
 use super::status;
-use crate::apply::claim::Installed;
-use crate::cluster::Unresolved;
-use crate::cluster::identity::NAMESPACE;
+use knative_operator_apply::claim::Installed;
+use knative_operator_cluster_access::Unresolved;
+use knative_operator_cluster_access::identity::NAMESPACE;
 
 /// Maximum number of former clusters that are remembered, the last ones.
 const MAX_FORMER: usize = 8;

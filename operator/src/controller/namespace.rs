@@ -9,9 +9,9 @@ use kube::Client;
 
 use super::context::Context;
 use super::state::ReconcilerState;
-use crate::apply::anchor::InventoryStore;
-use crate::apply::places;
-use crate::apply::store_error::StoreError;
+use knative_operator_apply::anchor::InventoryStore;
+use knative_operator_apply::places;
+use knative_operator_apply::store_error::StoreError;
 
 /// Sets the namespace of the installation in `resource`. Asks the cluster once.
 pub async fn resolve_namespace<'r>(

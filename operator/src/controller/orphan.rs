@@ -13,12 +13,12 @@ use kube::Client;
 
 use super::context::Context;
 use super::owning_fleet;
-use crate::apply::anchor::{InventoryStore, Stored};
-use crate::apply::claim::Record;
-use crate::apply::disown::disown;
-use crate::apply::inventory::{Entry, Inventory};
-use crate::apply::store_error::StoreError;
-use crate::object::{InstallationOwner, Kinds};
+use knative_operator_apply::anchor::{InventoryStore, Stored};
+use knative_operator_apply::claim::Record;
+use knative_operator_apply::disown::disown;
+use knative_operator_apply::inventory::{Entry, Inventory};
+use knative_operator_apply::store_error::StoreError;
+use knative_operator_objects::{InstallationOwner, Kinds};
 
 /// Maximum number of objects that are changed at the same time.
 const CONCURRENCY: usize = 16;

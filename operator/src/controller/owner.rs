@@ -15,10 +15,10 @@ use super::go_inventory::Intended;
 use super::moved;
 use super::state::{Cluster, Occupied, OwnedAnchor, ReconcilerState};
 use super::{apply_events, author};
-use crate::apply::anchor::{InventoryStore, Stored};
-use crate::apply::claim::{Anchor, Claimant, Installed, Record, Step};
-use crate::apply::store_error::StoreError;
-use crate::object::{AppliedVersion, InstallationOwner, Kind, ObjectId, ResourceKey};
+use knative_operator_apply::anchor::{InventoryStore, Stored};
+use knative_operator_apply::claim::{Anchor, Claimant, Installed, Record, Step};
+use knative_operator_apply::store_error::StoreError;
+use knative_operator_objects::{AppliedVersion, InstallationOwner, Kind, ObjectId, ResourceKey};
 
 /// Minimum interval of looks at other anchors, which others can change as often as they want.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde::Deserialize;
 
-use crate::apply::store_error::StoreError;
+use knative_operator_apply::store_error::StoreError;
 
 /// What a fleet says about the deletion of one of its resources; reasons are for people.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use knative_operator_shared::reason::Reason;
 use knative_operator_shared::strict;
 use kube::core::DynamicObject;
 
-use crate::cluster::Unresolved;
+use knative_operator_cluster_access::Unresolved;
 
 /// State of the watch.
 #[derive(Debug, Default)]

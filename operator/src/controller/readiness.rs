@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::conditions::InstallationReport;
-use crate::apply::differ::{Observation, runs_once};
-use crate::apply::observed::ObservedState;
-use crate::apply::pods::Finding;
-use crate::object::ObjectId;
-use crate::object::health::{Health, Wait};
-use crate::render::plan::{Item, Phase, Plan};
+use knative_operator_apply::differ::{Observation, runs_once};
+use knative_operator_apply::observed::ObservedState;
+use knative_operator_apply::pods::Finding;
+use knative_operator_objects::ObjectId;
+use knative_operator_objects::health::{Health, Wait};
+use knative_operator_objects::plan::{Item, Phase, Plan};
 
 /// Reason of a workload that is not there.
 const MISSING: &str = "it does not exist";
@@ -148,14 +148,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::apply::differ::Observation;
-    use crate::apply::observed::Seen;
-    use crate::apply::watch::WatchTarget;
-    use crate::object::CompactObject;
-    use crate::object::Kind;
-    use crate::object::Owner;
-    use crate::object::health::Replicas;
-    use crate::render::plan::Rendered;
+    use knative_operator_apply::differ::Observation;
+    use knative_operator_apply::observed::Seen;
+    use knative_operator_apply::watch::WatchTarget;
+    use knative_operator_objects::CompactObject;
+    use knative_operator_objects::Kind;
+    use knative_operator_objects::Owner;
+    use knative_operator_objects::health::Replicas;
+    use knative_operator_objects::plan::Rendered;
 
     fn plan() -> Plan {
         let object = |api: &str, kind: &str, name: &str| {

@@ -7,9 +7,8 @@ use knative_operator_shared::version::Version;
 use kube::Client;
 
 use super::context::Context;
-use crate::apply::shown_version;
-use crate::object::ObjectId;
-use crate::release;
+use knative_operator_apply::shown_version;
+use knative_operator_objects::ObjectId;
 
 /// Whether a fleet owns `resource`.
 fn has_fleet(resource: &Knative) -> bool {
@@ -26,7 +25,7 @@ pub fn keeps_installed(cx: &Context, resource: &Knative) -> bool {
 /// would have said, if it were not lost.
 pub fn is_meant(cx: &Context, resource: &Knative, recorded: &Version) -> bool {
     let keeps = keeps_installed(cx, resource);
-    let selected = release::select_version_after(&cx.library.bundle, resource, Some(recorded), keeps);
+    let selected = knative_operator_release::select_version_after(&cx.library.bundle, resource, Some(recorded), keeps);
     may_be_followed(resource, recorded) && selected.is_ok_and(|selected| selected == *recorded)
 }
 

@@ -10,8 +10,8 @@ use knative_operator_shared::api::{ClusterProfileReference, Component, Knative};
 use knative_operator_shared::name;
 
 use super::hub_changes::fleets_of;
-use crate::apply::places::Names;
-use crate::object::ResourceKey;
+use knative_operator_apply::places::Names;
+use knative_operator_objects::ResourceKey;
 
 /// Custom resources, found by their key, their target cluster and their owners: no question costs
 /// more, the more of them there are.

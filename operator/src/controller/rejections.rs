@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use knative_operator_shared::api::Component;
 
-use crate::object::ObjectId;
+use knative_operator_objects::ObjectId;
 
 /// Maximum number of named objects per cause.
 const MAX_NAMED: usize = 3;

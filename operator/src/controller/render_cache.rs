@@ -8,9 +8,9 @@ use knative_operator_shared::version::Version;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::release::Release;
-use crate::render::plan::Rendered;
-use crate::render::{self, RenderError, Settings};
+use knative_operator_objects::plan::Rendered;
+use knative_operator_release::Release;
+use knative_operator_render::{RenderError, Settings};
 
 /// Inputs of a rendering, apart from the release.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ impl RenderCache {
         {
             return Ok(rendered);
         }
-        let rendered = Arc::new(render::objects(resource, version, release.objects(), settings)?);
+        let rendered = Arc::new(knative_operator_render::objects(resource, version, release.objects(), settings)?);
         *known = Some((release.clone(), Arc::downgrade(&rendered)));
         Ok(rendered)
     }

@@ -9,9 +9,9 @@ use knative_operator_shared::reason::Reason;
 use super::context::Context;
 use super::outcome::Requeue;
 use super::state::Cluster;
-use crate::cluster::Unresolved;
-use crate::cluster::connections::{Connection, Failure};
-use crate::cluster::profile::{self, Access};
+use knative_operator_cluster_access::Unresolved;
+use knative_operator_cluster_access::connections::{Connection, Failure};
+use knative_operator_cluster_access::profile::{self, Access};
 
 /// Delay before the next look at a cluster that responds.
 const RETRY_DELAY: Duration = Duration::from_secs(5);

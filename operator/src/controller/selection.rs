@@ -6,7 +6,7 @@ use knative_operator_shared::version::Version;
 use super::context::Context;
 use super::outcome::Requeue;
 use super::recorded;
-use crate::release::{self, VersionSelectionError};
+use knative_operator_release::VersionSelectionError;
 
 /// What to install.
 pub enum Target {
@@ -19,7 +19,11 @@ pub enum Target {
 /// Selects the version; the error tells why the installed one stays: the requested one may not
 /// follow it, or is not available.
 pub async fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
-    let why = match release::select_version(&cx.library.bundle, resource, recorded::keeps_installed(cx, resource)) {
+    let why = match knative_operator_release::select_version(
+        &cx.library.bundle,
+        resource,
+        recorded::keeps_installed(cx, resource),
+    ) {
         Ok(version) => return Ok(Target::Version(version)),
         Err(VersionSelectionError::Ineligible(why)) => return Err(why.to_string()),
         Err(VersionSelectionError::Bundle(why)) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),

@@ -10,14 +10,14 @@ use kube::Client;
 
 use super::causes::Causes;
 use super::draining::Draining;
-use crate::apply::claim::Anchor;
-use crate::apply::inventory::Inventory;
-use crate::apply::observer::Observer;
-use crate::apply::proof::Proof;
-use crate::apply::throttle::Throttle;
-use crate::object::{InstallationOwner, ObjectId, version};
-use crate::release::Release;
-use crate::render::plan::Plan;
+use knative_operator_apply::claim::Anchor;
+use knative_operator_apply::inventory::Inventory;
+use knative_operator_apply::observer::Observer;
+use knative_operator_apply::proof::Proof;
+use knative_operator_apply::throttle::Throttle;
+use knative_operator_objects::plan::Plan;
+use knative_operator_objects::{InstallationOwner, ObjectId, version};
+use knative_operator_release::Release;
 
 /// The target cluster of a resource.
 #[derive(Clone)]

@@ -21,7 +21,7 @@ use super::context::Context;
 use super::events::Events;
 use super::outcome::{Outcome, Requeue};
 use super::state::ReconcilerState;
-use crate::object::version;
+use knative_operator_objects::version;
 
 /// An update of the status.
 pub struct StatusUpdate {

@@ -23,7 +23,7 @@ use super::desired::Desired;
 use super::fleets;
 use super::profiles::{self, reference};
 use crate::leader::{self, ShardEvent};
-use crate::object::ResourceKey;
+use knative_operator_objects::ResourceKey;
 
 /// Delay before the task of all fleets is started again.
 const RESTART: Duration = Duration::from_secs(5);

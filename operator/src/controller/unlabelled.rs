@@ -9,10 +9,10 @@ use kube::Client;
 
 use super::context::Context;
 use super::go_inventory::go_operator_inventory;
-use crate::apply::inventory::{Entry, Inventory};
-use crate::apply::proof::{Proof, UNLABELLED};
-use crate::apply::remove::{self, Deletion, DeletionProgress};
-use crate::object::{Kinds, ObjectId};
+use knative_operator_apply::inventory::{Entry, Inventory};
+use knative_operator_apply::proof::{Proof, UNLABELLED};
+use knative_operator_apply::remove::{self, Deletion, DeletionProgress};
+use knative_operator_objects::{Kinds, ObjectId};
 
 /// Outcome of the deletion of an object.
 type Outcome = (ObjectId, Result<Deletion, String>);

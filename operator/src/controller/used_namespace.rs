@@ -6,7 +6,7 @@ use knative_operator_shared::label::TAKE_OVER;
 use super::moved;
 use super::owner::{Ownership, Unclaimed};
 use super::state::ReconcilerState;
-use crate::apply::contents;
+use knative_operator_apply::contents;
 
 impl Ownership<'_> {
     /// Reports what others have put into the namespace on the spoke, which existed before; fails if

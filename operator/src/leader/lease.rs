@@ -17,9 +17,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::election::{Record, Timing};
-use super::fence::Fence;
 use super::share::{Shard, ShardChanges, plan_changes};
-use crate::object::version;
+use knative_operator_objects::version;
+use knative_operator_runtime::fence::Fence;
 
 /// The defaults of client-go.
 const TIMING: Timing =

@@ -7,11 +7,10 @@
 //! writes before another one may start.
 
 mod election;
-mod fence;
+
 mod lease;
 mod share;
 
-pub use fence::{Fence, LeaseLost};
 pub use lease::{REQUEST_TIMEOUT, SHARDS as SHARDS_LABEL, Settings, ShardEvent, run};
 
 use knative_operator_shared::api::Knative;

@@ -15,7 +15,7 @@ use super::events::Events;
 use super::model::{ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
 use super::remedy;
 use super::snapshot::{Key, Snapshot, Watched};
-use crate::object::text;
+use knative_operator_objects::text;
 
 /// Identifier of the hub itself.
 pub const LOCAL: &str = "local";

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::events::Events;
 use super::model::{ComponentView, Problem, State};
 use super::remedy;
-use crate::object::text;
+use knative_operator_objects::text;
 
 /// The conditions in the status of `object`.
 pub fn conditions(object: &Value) -> Vec<Condition> {

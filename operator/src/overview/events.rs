@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::model::EventView;
 use super::snapshot::{Snapshot, Watched};
-use crate::object::text;
+use knative_operator_objects::text;
 
 /// Maximum number of events of a resource that are shown.
 const MAX_EVENTS: usize = 50;

@@ -8,8 +8,8 @@ use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
 use super::permissions::Permissions;
-use crate::object::text;
-use crate::render::plan::{Phase, Plan};
+use knative_operator_objects::plan::{Phase, Plan};
+use knative_operator_objects::text;
 
 /// API group of roles.
 const GROUP: &str = "rbac.authorization.k8s.io";

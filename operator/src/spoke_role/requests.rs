@@ -5,9 +5,9 @@ use knative_operator_shared::name;
 use kube::core::ApiResource;
 
 use super::permissions::Permissions;
-use crate::apply::{contents, pods, remove, users};
-use crate::cluster::identity;
-use crate::render::plan::{CRD, Plan};
+use knative_operator_apply::{contents, pods, remove, users};
+use knative_operator_cluster_access::identity;
+use knative_operator_objects::plan::{CRD, Plan};
 
 /// API groups of kinds that releases use and don't define: cert-manager, trust-manager, Istio and
 /// Contour. Their resource names have the usual form.
@@ -85,8 +85,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::object::{CompactObject, Owner};
-    use crate::render::plan::Rendered;
+    use knative_operator_objects::plan::Rendered;
+    use knative_operator_objects::{CompactObject, Owner};
 
     #[test]
     fn names_are_given_where_requests_have_them() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::grants::Grants;
 use super::permissions::Permissions;
 use super::requests;
-use crate::render::plan::Plan;
+use knative_operator_objects::plan::Plan;
 
 /// Name of the ClusterRole.
 const NAME: &str = "knative-operator-spoke";
@@ -96,10 +96,10 @@ mod tests {
     use knative_operator_shared::rules;
 
     use super::*;
-    use crate::object::{CompactObject, Owner, text};
-    use crate::release::Bundle;
-    use crate::render::plan::{Phase, Rendered};
-    use crate::render::{self, Settings};
+    use knative_operator_objects::plan::{Phase, Rendered};
+    use knative_operator_objects::{CompactObject, Owner, text};
+    use knative_operator_release::Bundle;
+    use knative_operator_render::Settings;
 
     fn resource(component: Component) -> Knative {
         let object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": component.kind(), "metadata": {"name": "a", "namespace": "b"},
@@ -117,7 +117,8 @@ mod tests {
         let bundle = Bundle::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/release"));
         let (resource, parsed) = (resource(component), version.parse().unwrap());
         let objects = bundle.objects(&bundle.release(component, &parsed)).unwrap();
-        let rendered = render::objects(&resource, &parsed, objects.iter(), &Settings::default()).unwrap();
+        let rendered =
+            knative_operator_render::objects(&resource, &parsed, objects.iter(), &Settings::default()).unwrap();
         covered(resource, version, rendered)
     }
 

@@ -16,8 +16,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::release::{Bundle, Objects, ReleaseError, family};
-use crate::render;
+use knative_operator_release::{Bundle, Objects, ReleaseError, family};
 
 /// Annotation with the digest of the bundle that the ConfigMap describes.
 const BUNDLE: &str = "operator.knative.dev/bundle";
@@ -101,8 +100,8 @@ fn names(bundle: &Bundle, component: Component, version: &Version) -> Result<Rel
     }
     let parts = directories.into_iter().map(|(part, directory)| Ok((part, bundle.objects(&directory)?)));
     let parts = parts.collect::<Result<Vec<_>, ReleaseError>>()?;
-    let mut names = render::names(parts.iter().flat_map(|(_, objects)| objects.iter()));
-    let identities = |objects: &Objects| render::identities(component, objects.iter());
+    let mut names = knative_operator_render::names(parts.iter().flat_map(|(_, objects)| objects.iter()));
+    let identities = |objects: &Objects| knative_operator_render::identities(component, objects.iter());
     names.objects = parts.iter().map(|(part, objects)| (part.clone(), identities(objects))).collect();
     Ok(names)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use knative_operator_runtime::error_text;
 use kube::Client;
 
-use crate::cluster::identity::cluster_uid;
-use crate::object::Hub;
+use knative_operator_cluster_access::identity::cluster_uid;
+use knative_operator_objects::Hub;
 
 /// Delay before a failed request is retried.
 const RETRY: Duration = Duration::from_secs(1);

@@ -1,15 +1,18 @@
 //! The runtime that both processes share: [`admin`] serves health and metrics, [`tls_server`]
 //! serves over TLS, [`access`] asks the API server about users, [`ready`] is the readiness,
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
-//! the hub ([`gate`]: what it sends on a condition) and [`user`] that of a user, [`identity`] has
-//! user agent and field manager, [`untyped`] and [`watch`] read objects, [`backoff`] says when to
-//! try again, [`error_text`] formats errors, [`json_response`] answers in JSON.
+//! the hub ([`gate`]: what it sends on a condition, [`fence`]: on that of a Lease) and [`user`]
+//! that of a user, [`identity`] has user agent and field manager, [`untyped`] and [`watch`] read
+//! objects, [`body`] limits responses, [`backoff`] says when to try again, [`error_text`] formats
+//! errors, [`json_response`] answers in JSON.
 
 pub mod access;
 pub mod admin;
 pub mod backoff;
+pub mod body;
 pub mod duration;
 pub mod error_text;
+pub mod fence;
 pub mod gate;
 pub mod hub;
 pub mod identity;

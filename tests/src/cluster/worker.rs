@@ -181,7 +181,8 @@ impl Cluster {
     /// test-real` installs what it needs.
     pub fn enforce_policies(&mut self) -> Result<()> {
         for program in ["iptables-restore", "ipset"] {
-            machine::find(program).ok_or_else(|| format!("{program} is missing: run tests/package/node.sh policies"))?;
+            machine::find(program)
+                .ok_or_else(|| format!("{program} is missing: run tests/package/node.sh policies"))?;
         }
         let machine = self.machine.as_ref().ok_or("no real node")?;
         let flags = [

@@ -2,7 +2,7 @@
 //! the spoke have to show then.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator::object::InstallationOwner;
+use knative_operator_objects::InstallationOwner;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{CR_NAME, FIELD_MANAGER, MANAGED_BY, OWNER};
 use knative_operator_tests::Result;

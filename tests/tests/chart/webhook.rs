@@ -1,8 +1,9 @@
-//! The webhook's Pods: their quota, ports and network, and the Secret with their certificates.
+//! The webhook's Pods: their quota, ports, network and security context, and the Secret with their
+//! certificates.
 
 use serde_json::{Value, json};
 
-use super::objects;
+use super::{objects, parsed, with_values};
 
 /// The object in `all` with this kind and name.
 fn find<'a>(all: &'a [Value], kind: &str, name: &str) -> &'a Value {
@@ -154,5 +155,21 @@ fn known_peers_of_the_api_server_are_the_only_ones() {
         assert_eq!(ingress[0], expected);
         // Probes and metrics stay open.
         assert_eq!(ingress[1], json!({"ports": [{"port": 9090}]}));
+    }
+}
+
+#[test]
+fn settings_of_a_container_are_merged_into_the_security_context() {
+    let own = json!({"capabilities": {"add": ["NET_BIND_SERVICE"]}, "seccompProfile": {"type": "Unconfined"}});
+    let part = json!({"containerSecurityContext": own});
+    let values = json!({"knative_operator": {"knative_operator": part, "operator_webhook": part}});
+    // A mapping with a key twice can't be parsed.
+    let objects = parsed(&with_values(&values.to_string()).unwrap());
+    let of = |name: &str| objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == name).unwrap();
+    for name in ["knative-operator", "operator-webhook"] {
+        let context = &of(name)["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+        assert_eq!(context["capabilities"], json!({"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}), "{name}");
+        assert_eq!(context["seccompProfile"], json!({"type": "Unconfined"}), "{name}");
+        assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
     }
 }

@@ -4,7 +4,7 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knative_operator::release::{Downloads, HostPolicy};
+use knative_operator_release::{Downloads, HostPolicy};
 use knative_operator_tests::https::{Answer, Server};
 use knative_operator_tests::pki::Authority;
 use serde_json::Value;

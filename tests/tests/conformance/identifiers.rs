@@ -28,8 +28,8 @@ fn sources() -> Vec<String> {
         }
     }
     let mut sources = Vec::new();
-    for folder in ["operator/src", "webhook/src", "certs/src", "shared/src", "shared/runtime/src"] {
-        collect(&tools::project().join(folder), &mut sources);
+    for folder in knative_operator_tests::sources() {
+        collect(&folder, &mut sources);
     }
     sources
 }

@@ -1,9 +1,9 @@
 //! Instances that the CustomResourceDefinitions admit are parsed, validated and rendered.
 //! `INSTANCES` is the number per kind.
 
-use knative_operator::object::CompactObject;
-use knative_operator::release::Bundle;
-use knative_operator::render::{Settings, objects};
+use knative_operator_objects::CompactObject;
+use knative_operator_release::Bundle;
+use knative_operator_render::{Settings, objects};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::rules::{self, RuleContext};
 use knative_operator_shared::{crd, defaults};

@@ -3,16 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use knative_operator_tests::tools::project;
-
-/// The sources of operator and webhook.
-const SOURCES: [&str; 4] = ["operator/src", "webhook/src", "certs/src", "shared/runtime/src"];
+use knative_operator_tests::{project, sources};
 
 #[test]
 fn documents_list_all_log_messages() {
     let mut messages = BTreeSet::new();
-    for folder in SOURCES {
-        collect(&project().join(folder), &mut messages);
+    for folder in sources() {
+        collect(&folder, &mut messages);
     }
     let page = std::fs::read_to_string(project().join("docs/operate/traces.md")).unwrap();
     let row = |line: &str| {

@@ -15,7 +15,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{Hub, PROGRAM, history, parse};
-use crate::fleet::revision::Owner;
+use knative_operator_fleet::revision::Owner;
 
 /// Flags of `fleet approve`.
 #[derive(Clone, Debug, clap::Args)]

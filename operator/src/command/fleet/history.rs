@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::Hub;
 use crate::command::list;
 use crate::command::table::{row, table};
-use crate::fleet::revision::{Owner, Revision, RevisionData};
-use crate::fleet::template::label_value;
+use knative_operator_fleet::revision::{Owner, Revision, RevisionData};
+use knative_operator_fleet::template::label_value;
 
 /// The revisions of `fleet`, with their time of creation, oldest first.
 pub async fn revisions(hub: &Hub, fleet: Owner<'_>) -> Result<Vec<(Revision, String)>, String> {

@@ -21,9 +21,9 @@ use super::{Hub, update_revision};
 use crate::command::list;
 use crate::command::read;
 use crate::command::table::{row, table};
-use crate::fleet::plan::{Change, PlannedChange, Stored, plan};
-use crate::fleet::plan_steps::{self, PlannedRemoval, PlannedStage};
-use crate::fleet::revision::RevisionData;
+use knative_operator_fleet::plan::{Change, PlannedChange, Stored, plan};
+use knative_operator_fleet::plan_steps::{self, PlannedRemoval, PlannedStage};
+use knative_operator_fleet::revision::RevisionData;
 
 /// Maximum number of fields in a row.
 const MAX_FIELDS: usize = 3;

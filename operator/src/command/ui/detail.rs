@@ -18,11 +18,11 @@ use super::live::Updates;
 use crate::command::diff::{difference, load_inventory};
 use crate::command::output::PROGRAM;
 use crate::command::release_args::ReleaseArgs;
-use crate::object::ObjectId;
-use crate::object::health::{self, Health, WatchedObject};
 use crate::overview::build::{LOCAL, target};
 use crate::overview::{State, Watched};
-use crate::render::plan::Item;
+use knative_operator_objects::ObjectId;
+use knative_operator_objects::health::{self, Health, WatchedObject};
+use knative_operator_objects::plan::Item;
 
 /// Concurrent requests to a cluster.
 const CONCURRENCY: usize = 8;

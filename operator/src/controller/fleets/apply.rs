@@ -15,10 +15,10 @@ use super::observe::Observation;
 use super::state::{FleetState, RETRY};
 use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
-use crate::fleet::child;
-use crate::fleet::decision::{Decision, Input};
-use crate::fleet::member::{Change, Member, Write};
-use crate::fleet::template::Record;
+use knative_operator_fleet::child;
+use knative_operator_fleet::decision::{Decision, Input};
+use knative_operator_fleet::member::{Change, Member, Write};
+use knative_operator_fleet::template::Record;
 
 /// Writes of a pass. During it, neither a pause nor another fleet is seen.
 const BATCH: usize = 256;
@@ -153,7 +153,7 @@ mod tests {
     use knative_operator_shared::api::{Component, KnativeEventing};
 
     use super::*;
-    use crate::fleet::outcome::Outcome;
+    use knative_operator_fleet::outcome::Outcome;
 
     #[test]
     fn refusal_of_one_component_stays_when_the_other_is_written() {

@@ -9,9 +9,9 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Comp
 use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::version::Version;
 
-use crate::fleet::member::{self, Wanted};
-use crate::fleet::revision::RevisionData;
-use crate::fleet::template::{content_with, wanted};
+use knative_operator_fleet::member::{self, Wanted};
+use knative_operator_fleet::revision::RevisionData;
+use knative_operator_fleet::template::{content_with, wanted};
 
 /// Labels of ClusterProfiles, as a digest, and contents by revision, cluster and component.
 pub type Cache = HashMap<(String, ClusterProfileReference, Component), (u64, Option<Wanted>)>;

@@ -21,8 +21,8 @@ use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::controller::owning_fleet::is_namespace_terminating;
 use crate::controller::profiles::Profiles;
-use crate::fleet::absence::Gone;
-use crate::fleet::status;
+use knative_operator_fleet::absence::Gone;
+use knative_operator_fleet::status;
 
 /// Finalizer of an object whose dependents stay (`kubectl delete --cascade=orphan`).
 const ORPHAN: &str = "orphan";

@@ -3,8 +3,8 @@
 //! supervisor's watches.
 //!
 //! A pass ([`reconcile`]) observes the clusters of a fleet ([`observe`], [`duplicates`],
-//! [`permitted`]), decides ([`crate::fleet::decision`]), writes ([`apply`]), measures ([`gates`]),
-//! and publishes the status ([`publish`]).
+//! [`permitted`]), decides ([`knative_operator_fleet::decision`]), writes ([`apply`]), measures
+//! ([`gates`]), and publishes the status ([`publish`]).
 
 mod apply;
 mod clusters;

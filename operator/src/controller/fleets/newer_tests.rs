@@ -16,13 +16,13 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{Store, StoredFleet, Watched};
-use crate::apply::inventory::{Entry, Inventory};
-use crate::cluster::profile::access;
-use crate::cluster::provider::Providers;
 use crate::controller::desired::Desired;
 use crate::controller::fleets::contents::{Cache, Contents};
 use crate::controller::fleets::leave;
-use crate::object::{InstallationOwner, ObjectId};
+use knative_operator_apply::inventory::{Entry, Inventory};
+use knative_operator_cluster_access::profile::access;
+use knative_operator_cluster_access::provider::Providers;
+use knative_operator_objects::{InstallationOwner, ObjectId};
 
 #[path = "../../../../tests/src/newer.rs"]
 mod generator;

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::contents::Contents;
 use crate::controller::registry::Registry;
-use crate::fleet::child;
-use crate::fleet::gates::Gates;
-use crate::fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
-use crate::fleet::template::{Record, child_name, content_with, manifest};
-use crate::fleet::timer::Elapsed;
+use knative_operator_fleet::child;
+use knative_operator_fleet::gates::Gates;
+use knative_operator_fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
+use knative_operator_fleet::template::{Record, child_name, content_with, manifest};
+use knative_operator_fleet::timer::Elapsed;
 
 /// A cluster and a component.
 pub type ChildKey = (ClusterProfileReference, Component);
@@ -269,7 +269,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fleet::revision::RevisionData;
+    use knative_operator_fleet::revision::RevisionData;
 
     #[test]
     fn competitor_that_ends_matters_only_before_the_installation() {

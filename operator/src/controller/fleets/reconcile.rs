@@ -26,15 +26,15 @@ use super::write::{self, WriteError};
 use super::{apply, leave, unstored};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
-use crate::fleet::absence::Gone;
-use crate::fleet::approval::{self, Rollout};
-use crate::fleet::decision::Input;
-use crate::fleet::gone;
-use crate::fleet::member::Member;
-use crate::fleet::removal::Leavers;
-use crate::fleet::revision::{self, RevisionData};
-use crate::fleet::status;
-use crate::fleet::timer::Elapsed;
+use knative_operator_fleet::absence::Gone;
+use knative_operator_fleet::approval::{self, Rollout};
+use knative_operator_fleet::decision::Input;
+use knative_operator_fleet::gone;
+use knative_operator_fleet::member::Member;
+use knative_operator_fleet::removal::Leavers;
+use knative_operator_fleet::revision::{self, RevisionData};
+use knative_operator_fleet::status;
+use knative_operator_fleet::timer::Elapsed;
 
 /// Performs one pass. `selections`: those of all fleets.
 pub async fn reconcile(

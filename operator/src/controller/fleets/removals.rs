@@ -16,7 +16,7 @@ use super::observe::Children;
 use super::state::FleetState;
 use super::write::{self, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
-use crate::fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
+use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
 
 /// What was done, and the first write that failed.
 pub struct Removals {

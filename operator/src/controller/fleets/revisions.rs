@@ -10,8 +10,8 @@ use super::state::FleetState;
 use super::store::Store;
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
-use crate::fleet::revision::{self, Owner, RevisionData, Revisions};
-use crate::fleet::versions::{self, VersionSources};
+use knative_operator_fleet::revision::{self, Owner, RevisionData, Revisions};
+use knative_operator_fleet::versions::{self, VersionSources};
 
 /// Names of the revisions that are used.
 pub fn used<'a>(children: &'a Children, update: &'a str, rolled_out: [&'a Option<String>; 2]) -> BTreeSet<&'a str> {

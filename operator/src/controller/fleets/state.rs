@@ -14,10 +14,10 @@ use super::permitted::Answers;
 use super::repairs::Repairs;
 use crate::controller::hub_changes::Changes;
 use crate::controller::registry::Registry;
-use crate::fleet::member::Refused;
-use crate::fleet::progress::Progress;
-use crate::fleet::timer::Timers;
-use crate::object::ResourceKey;
+use knative_operator_fleet::member::Refused;
+use knative_operator_fleet::progress::Progress;
+use knative_operator_fleet::timer::Timers;
+use knative_operator_objects::ResourceKey;
 
 /// Time between a change and a pass, in which further changes are collected.
 pub const DEBOUNCE: Duration = Duration::from_millis(100);

@@ -18,8 +18,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::backoff::ConstantBackoff;
-use crate::fleet::approval::Approval;
-use crate::fleet::revision::{Revision, Revisions};
+use knative_operator_fleet::approval::Approval;
+use knative_operator_fleet::revision::{Revision, Revisions};
 
 /// Delay before a failed watch is retried.
 const RETRY: Duration = Duration::from_secs(1);

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
-use crate::fleet::decision::{Decision, Input};
-use crate::fleet::member::{Change, Contents};
-use crate::fleet::revision::{self, RevisionData, Revisions};
+use knative_operator_fleet::decision::{Decision, Input};
+use knative_operator_fleet::member::{Change, Contents};
+use knative_operator_fleet::revision::{self, RevisionData, Revisions};
 
 /// Stores the revision `update` of a fleet, unless it is among `revisions`. Returns what is wrong
 /// if the API server refuses it: it refuses to change another object with this name.
@@ -60,8 +60,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fleet::member::Write;
-    use crate::fleet::outcome::Outcome;
+    use knative_operator_fleet::member::Write;
+    use knative_operator_fleet::outcome::Outcome;
 
     #[test]
     fn only_the_update_waits() {

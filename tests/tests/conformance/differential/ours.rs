@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use knative_operator::object::Owner;
-use knative_operator::release::{Bundle, Downloads, HostPolicy, Library, select_version};
-use knative_operator::render::plan::Plan;
-use knative_operator::render::{Settings, objects};
+use knative_operator_objects::Owner;
+use knative_operator_objects::plan::Plan;
+use knative_operator_release::{Bundle, Downloads, HostPolicy, Library, select_version};
+use knative_operator_render::{Settings, objects};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::defaults;
 use knative_operator_shared::rules::{self, Catalog, RuleContext, Violation};

@@ -3,8 +3,8 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Event;
-use knative_operator::fleet::revision::RevisionData;
-use knative_operator::fleet::template::wanted;
+use knative_operator_fleet::revision::RevisionData;
+use knative_operator_fleet::template::wanted;
 use knative_operator_shared::api::fleet::KnativeFleetStatus;
 use knative_operator_shared::api::{Component, KnativeFleetSpec};
 use knative_operator_shared::label::{FLEET, FLEET_CONTENT, FLEET_REVISION};

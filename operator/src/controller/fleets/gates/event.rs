@@ -11,7 +11,7 @@ use kube::client::Body;
 
 use super::http::{compare, exchange, get, request};
 use super::limits::within;
-use crate::fleet::gates::Answer;
+use knative_operator_fleet::gates::Answer;
 
 /// The Service that receives the events of all Brokers of the default class.
 const INGRESS: &str = "broker-ingress";

@@ -15,8 +15,8 @@ use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
 
-use crate::cluster::transport::ToService;
-use crate::fleet::gates::Answer;
+use knative_operator_cluster_access::transport::ToService;
+use knative_operator_fleet::gates::Answer;
 
 /// Maximum size of a response that is read, in bytes.
 const MAX_BODY: usize = 64 << 10;

@@ -15,9 +15,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::job_manifest::{manifest, name};
 use super::subject::Subject;
-use crate::fleet::gates::Answer;
-use crate::object::foreign_text::last_words;
-use crate::object::pod::{Pod, PodList, Terminated};
+use knative_operator_fleet::gates::Answer;
+use knative_operator_objects::foreign_text::last_words;
+use knative_operator_objects::pod::{Pod, PodList, Terminated};
 
 /// Interval of the requests for the state of a Job: first, and at most.
 const INTERVAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::subject::Subject;
-use crate::fleet::template::label_value;
+use knative_operator_fleet::template::label_value;
 
 /// Seconds for which a Job stays after its end: long enough for another replica to find it.
 const KEPT: u64 = 3600;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::Client;
 
-use crate::fleet::gates::Answer;
+use knative_operator_fleet::gates::Answer;
 
 /// Time limit of the request that tells whether the API server of a cluster responds.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

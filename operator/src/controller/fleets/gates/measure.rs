@@ -14,7 +14,7 @@ use super::subject::Subject;
 use super::{event, http, job};
 use crate::controller::context::Context;
 use crate::controller::resolve::resolve_target;
-use crate::fleet::gates::Answer;
+use knative_operator_fleet::gates::Answer;
 
 /// Time limits of a measurement, by default: of a request, and of a Job.
 const TIMEOUT: Duration = Duration::from_secs(30);

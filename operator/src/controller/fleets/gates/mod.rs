@@ -24,10 +24,10 @@ use self::subject::Subject;
 use super::contents::Contents;
 use super::observe::Children;
 use crate::controller::context::Context;
-use crate::fleet::decision::{Decision, Input};
-use crate::fleet::gates::{Answer, Gates, Series};
-use crate::fleet::member::{Contents as _, Member};
 use crate::fleet_metrics::FleetMetrics;
+use knative_operator_fleet::decision::{Decision, Input};
+use knative_operator_fleet::gates::{Answer, Gates, Series};
+use knative_operator_fleet::member::{Contents as _, Member};
 
 /// Delay before a gate is measured again that could not be.
 const UNKNOWN_RETRY: Duration = Duration::from_secs(15);

@@ -1,0 +1,119 @@
+//! Waits for kinds whose definition is new and not served yet.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use knative_operator_runtime::error_text;
+use knative_operator_runtime::identity::patch_as;
+use knative_operator_shared::label::FIELD_MANAGER;
+use kube::api::Patch;
+use kube::core::{ApiResource, GroupVersionKind, Status};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::target::Target;
+use super::throttle::Throttle;
+use knative_operator_objects::Kind;
+use knative_operator_objects::health::{self, Health, NOT_ESTABLISHED, WatchedObject};
+use knative_operator_objects::plan::{Item, Phase};
+
+/// Delay before a retry when a kind is not served yet.
+pub const PAUSE: Duration = Duration::from_millis(100);
+/// Interval of checks until a definition is established.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval at which the definition is read, and time limit.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Annotation that is set for a moment, to change a definition.
+const TOUCHED: &str = "operator.knative.dev/touched";
+
+/// Changes the definitions of the plan that are not established for a while: an API server that
+/// stops right after it created one establishes it only when it changes.
+pub async fn touch_unestablished(target: &Target<'_>, throttle: &mut Throttle, now: Instant) {
+    let is_waiting = |item: &&Item| {
+        let health = target.observed.health(&item.id);
+        matches!(health, Some(Health::Waiting(wait)) if wait.reason == NOT_ESTABLISHED)
+    };
+    let waiting = target.plan.phase(Phase::Definitions).filter(is_waiting);
+    let late: Vec<&Item> = waiting.filter(|item| throttle.request_touch(&item.id, now)).collect();
+    let definitions: Api<CustomResourceDefinition> = Api::all(target.client.clone());
+    let touches = late.into_iter().map(async |item| {
+        for value in [json!(""), Value::Null] {
+            let patch = Patch::Merge(json!({"metadata": {"annotations": {TOUCHED: value}}}));
+            if let Err(error) = definitions.patch_metadata(&item.id.name, &patch_as(FIELD_MANAGER), &patch).await {
+                tracing::debug!(definition = %item.id, error = error_text(&error), "cannot touch");
+            }
+        }
+    });
+    futures::future::join_all(touches).await;
+}
+
+/// Whether `error` means that the kind is not served, or its storage is not ready.
+pub fn is_not_served(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    match status.code {
+        404 => {
+            status.message.contains("could not find the requested resource") || status.message == "404 page not found"
+        }
+        _ => is_initializing(status),
+    }
+}
+
+/// Whether `status` means that the storage of a kind is initializing.
+pub fn is_initializing(status: &Status) -> bool {
+    status.code == 429 && status.message.contains("storage is (re)initializing")
+}
+
+/// Waits until the definition of `kind` is established, if the plan has it; the error tells why it
+/// isn't.
+pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<(), String> {
+    let Some(definition) = target.plan.definition(kind) else { return Ok(()) };
+    let started = Instant::now();
+    loop {
+        match target.observed.health(&definition.id) {
+            // The definition itself reports the reason.
+            Some(Health::Failed(_)) => return Err(format!("its {} is not established", definition.id)),
+            None if target.is_refused(definition) => {
+                return Err(format!("{} is missing, because the API server refused it", definition.id));
+            }
+            Some(Health::Waiting(_)) | None if started.elapsed() < TIMEOUT => tokio::time::sleep(POLL_INTERVAL).await,
+            Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),
+            Some(Health::Ready) | None => break,
+        }
+    }
+    // An API server serves a kind shortly after its definition is established.
+    if started.elapsed() >= POLL_INTERVAL {
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Waits for a retry while `kind` is not served, since `since`; the error tells why it won't be.
+pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> Result<(), String> {
+    let (before, name) = (since.elapsed(), format!("{}.{}", kind.resource.plural, kind.resource.group));
+    // The delay doubles each time.
+    tokio::time::sleep(before.clamp(PAUSE, READ_INTERVAL / 2)).await;
+    let (asked, now) = (before.as_millis() / READ_INTERVAL.as_millis(), since.elapsed());
+    if now.as_millis() / READ_INTERVAL.as_millis() == asked && now < TIMEOUT {
+        return Ok(());
+    }
+    let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions: Api<WatchedObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    let found = definitions.get_opt(&name).await;
+    let Some(found) = found.map_err(|e| format!("cannot read CustomResourceDefinition {name}: {}", error_text(&e)))?
+    else {
+        return Err(format!(
+            "no matches for kind \"{}\" in version \"{}\"",
+            kind.resource.kind, kind.resource.api_version
+        ));
+    };
+    match health::of("CustomResourceDefinition", &found) {
+        Some(Health::Failed(why)) => Err(format!("CustomResourceDefinition {name} is not established: {why}")),
+        Some(Health::Waiting(wait)) if now >= TIMEOUT => Err(format!("CustomResourceDefinition {name}: {wait}")),
+        _ if now >= TIMEOUT => {
+            Err(format!("version {} of {name} is not served after {} s", kind.resource.version, TIMEOUT.as_secs()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,253 @@
+//! One connection per spoke, shared by all installations there, and rebuilt when its ClusterProfile
+//! or credential source changes. A spoke that fails backs off; callers get the last error
+//! meanwhile.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use knative_operator_runtime::backoff::Backoff;
+use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::reason::Reason;
+use kube::Client;
+use tokio::sync::Mutex;
+
+use super::credential::{CredentialCache, CredentialFetcher};
+use super::identity::cluster_uid;
+use super::metrics::ClusterMetrics;
+use super::profile::Access;
+use super::transport::{SpokeService, TransportError};
+use super::unresolved::Unresolved;
+use knative_operator_runtime::fence::Fence;
+
+/// Time limit of the version request that checks a spoke.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
+/// Delays after failed connections.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
+
+/// A connection to a spoke.
+#[derive(Clone)]
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    /// Changes when the connection is replaced.
+    pub serial: u64,
+    /// Uid of the cluster, if it could be read.
+    pub cluster_uid: Option<Arc<str>>,
+    service: SpokeService,
+    credentials: Arc<CredentialCache>,
+    access: Arc<Access>,
+    reported: Arc<AtomicBool>,
+}
+
+impl Connection {
+    /// Whether this is the first call for this connection.
+    pub fn is_new(&self) -> bool {
+        !self.reported.swap(true, Ordering::Relaxed)
+    }
+
+    /// What has to be done about the Secret with the credential, if it names no ClusterProfile.
+    pub fn remedy(&self) -> Option<String> {
+        self.credentials.remedy()
+    }
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The reason.
+    pub unresolved: Unresolved,
+    /// Time of the next attempt.
+    pub due: Instant,
+    attempts: u32,
+    access: Arc<Access>,
+}
+
+/// State of the connection to one spoke.
+#[derive(Default)]
+struct SpokeState {
+    connection: Option<Connection>,
+    failed: Option<Failure>,
+}
+
+type Slot = Arc<Mutex<SpokeState>>;
+
+/// The connections of this process.
+pub struct Connections {
+    slots: RwLock<HashMap<ClusterProfileReference, Slot>>,
+    serial: AtomicU64,
+    fetcher: CredentialFetcher,
+    fence: Fence,
+    metrics: Arc<dyn ClusterMetrics>,
+}
+
+impl Connections {
+    /// No connections yet; `fetcher` gets the credentials, `fence` checks writes.
+    pub fn new(fetcher: CredentialFetcher, fence: Fence) -> Self {
+        let metrics = fetcher.metrics.clone();
+        Self { slots: RwLock::default(), serial: AtomicU64::default(), fetcher, fence, metrics }
+    }
+
+    /// Whether the connection to the spoke of `reference` was made for another `access` and has to
+    /// be rebuilt.
+    pub async fn is_stale(&self, reference: &ClusterProfileReference, access: &Access) -> bool {
+        let slot = self.slot(reference);
+        let state = slot.lock().await;
+        state.connection.as_ref().is_some_and(|c| *c.access != *access)
+    }
+
+    /// A connection to the spoke of `reference` that works: the existing one if it is for the same
+    /// `access`, else a new one. If it is new or `suspect`, its version is requested first.
+    pub async fn get(
+        &self,
+        reference: &ClusterProfileReference,
+        access: Access,
+        suspect: bool,
+    ) -> Result<Connection, Failure> {
+        let slot = self.slot(reference);
+        // Concurrent callers wait for the outcome of the first.
+        let mut state = slot.lock().await;
+        let known = state.connection.clone().filter(|c| *c.access == access);
+        let failed = state.failed.take().filter(|f| *f.access == access);
+        if let Some(failure) = failed.as_ref().filter(|f| Instant::now() < f.due) {
+            state.failed = Some(failure.clone());
+            return Err(failure.clone());
+        }
+        if let Some(connection) = known.as_ref().filter(|_| !suspect && failed.is_none()) {
+            return Ok(connection.clone());
+        }
+        let access = Arc::new(access);
+        let mut tried = if let Some(connection) = known {
+            probe(reference, &connection).await.map(|()| connection)
+        } else {
+            let credentials = state.connection.take().map(|c| c.credentials);
+            match self.connect(reference, &access, credentials).await {
+                Ok(connection) => {
+                    state.connection = Some(connection.clone());
+                    probe(reference, &connection).await.map(|()| connection)
+                }
+                Err(unresolved) => Err(unresolved),
+            }
+        };
+        self.metrics.set_connected(reference, tried.is_ok());
+        if let Ok(connection) = &mut tried {
+            connection.cluster_uid = identify(reference, connection).await;
+            state.connection = Some(connection.clone());
+        }
+        tried.map_err(|unresolved| {
+            let attempts = failed.map_or(0, |f| f.attempts) + 1;
+            let failure = Failure { unresolved, due: Instant::now() + BACKOFF.after(attempts), attempts, access };
+            state.failed = Some(failure.clone());
+            failure
+        })
+    }
+
+    /// Connects to the spoke of `access`; reuses `credentials` if they may serve it.
+    async fn connect(
+        &self,
+        reference: &ClusterProfileReference,
+        access: &Arc<Access>,
+        credentials: Option<Arc<CredentialCache>>,
+    ) -> Result<Connection, Unresolved> {
+        let credentials = if let Some(credentials) = credentials.filter(|k| k.can_serve(access)) {
+            credentials
+        } else {
+            let access = Arc::clone(access);
+            Arc::new(CredentialCache::start(self.fetcher.clone(), reference.clone(), access).await?)
+        };
+        let service = SpokeService::new(Arc::clone(access), Arc::clone(&credentials), self.fence.clone()).await?;
+        let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
+        tracing::info!(cluster = %reference, server = %access.server, "connecting");
+        Ok(Connection {
+            client: service.client(),
+            serial,
+            cluster_uid: None,
+            service,
+            credentials,
+            access: Arc::clone(access),
+            reported: Arc::default(),
+        })
+    }
+
+    /// Drops the connection to the spoke of `reference`.
+    pub fn remove(&self, reference: &ClusterProfileReference) {
+        self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(reference);
+        self.metrics.remove_connection(reference);
+    }
+
+    fn slot(&self, reference: &ClusterProfileReference) -> Slot {
+        if let Some(slot) = self.slots.read().unwrap_or_else(PoisonError::into_inner).get(reference) {
+            return Arc::clone(slot);
+        }
+        Arc::clone(self.slots.write().unwrap_or_else(PoisonError::into_inner).entry(reference.clone()).or_default())
+    }
+}
+
+/// Requests the version of the spoke, over HTTP/1.1 if it doesn't speak HTTP/2.
+async fn probe(reference: &ClusterProfileReference, connection: &Connection) -> Result<(), Unresolved> {
+    let mut response = request_version(connection).await;
+    if let Some(Err(error)) = &response
+        && connection.service.is_protocol_mismatch(error)
+    {
+        connection.service.reconnect(false).await?;
+        response = request_version(connection).await;
+    }
+    let server = &connection.access.server;
+    let message = |what: String| format!("the API server {server} of ClusterProfile {reference} {what}");
+    let unresolved = match response {
+        Some(Ok(_)) => return Ok(()),
+        Some(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
+            return Err(Unresolved::new(
+                Reason::RemoteClusterUnauthorized,
+                message(format!(
+                    "refused the credential of the access provider {}: {}",
+                    connection.access.source.provider(),
+                    status.message
+                )),
+            ));
+        }
+        Some(Err(kube::Error::Service(source)))
+            if matches!(source.downcast_ref(), Some(TransportError::Credential(_))) =>
+        {
+            match source.downcast::<TransportError>().map(|e| *e) {
+                Ok(TransportError::Credential(unresolved)) => unresolved,
+                _ => Unresolved::new(Reason::RemoteClusterUnreachable, message("is unreachable".to_owned())),
+            }
+        }
+        Some(Err(kube::Error::SerdeError(_))) => Unresolved::new(
+            Reason::RemoteClusterUnreachable,
+            message("does not answer like a Kubernetes API server".to_owned()),
+        ),
+        Some(Err(error)) => Unresolved::new(
+            Reason::RemoteClusterUnreachable,
+            message(format!("is unreachable: {}", knative_operator_runtime::error_text(&error))),
+        ),
+        None => Unresolved::new(
+            Reason::RemoteClusterUnreachable,
+            message(format!("did not answer within {PROBE_TIMEOUT:?}")),
+        ),
+    };
+    // Drop the failed connections, so that the next attempt makes new ones.
+    connection.service.reconnect(true).await?;
+    Err(unresolved)
+}
+
+/// Uid of the cluster; the known one if it can't be read.
+async fn identify(reference: &ClusterProfileReference, connection: &Connection) -> Option<Arc<str>> {
+    match tokio::time::timeout(PROBE_TIMEOUT, cluster_uid(&connection.client)).await {
+        Ok(Ok(Some(uid))) => return Some(uid.into()),
+        Ok(Err(error)) => {
+            let error = knative_operator_runtime::error_text(&error);
+            tracing::warn!(cluster = %reference, error, "cannot read the namespace kube-system, which identifies the cluster");
+        }
+        Ok(Ok(None)) | Err(_) => {}
+    }
+    connection.cluster_uid.clone()
+}
+
+async fn request_version(
+    connection: &Connection,
+) -> Option<kube::Result<k8s_openapi::apimachinery::pkg::version::Info>> {
+    tokio::time::timeout(PROBE_TIMEOUT, connection.client.apiserver_version()).await.ok()
+}

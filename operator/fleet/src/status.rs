@@ -1,0 +1,294 @@
+//! The status of a fleet.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, RemovalStatus, StageState};
+use knative_operator_shared::text::clip;
+
+use super::conditions::{State, condition, conditions};
+use super::decision::{Decision, Input};
+use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
+use super::member::{Contents, Member};
+use super::progress::{HUB_FAULT, Progress};
+use super::removal::Leavers;
+use super::rollback;
+use super::stages::{number, stages};
+
+/// Maximum number of clusters that need attention in the status.
+const MAX_ATTENTION: usize = 20;
+/// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
+/// small.
+const MAX_CLUSTER_MESSAGE: usize = 512;
+
+/// The status of a fleet of `generation` after `old`.
+pub fn status<C: Contents>(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    input: &Input<'_, C>,
+    decision: &Decision,
+    removal: &Leavers<'_>,
+) -> KnativeFleetStatus {
+    let current = if decision.is_complete { Some(input.update) } else { input.current };
+    let previous = if decision.is_complete { input.current } else { None };
+    let count = |is: fn(&Progress) -> bool| number(decision.progress.iter().filter(|progress| is(progress)).count());
+    let failed = number(decision.stages.iter().map(|stage| stage.failed).sum());
+    let stages = stages(old, input, decision);
+    let in_progress = stages.iter().find(|stage| stage.state != StageState::Complete).map(|stage| stage.name.clone());
+    let mut status = KnativeFleetStatus {
+        observed_generation: generation,
+        conditions: Vec::new(),
+        current_revision: current.map(str::to_owned),
+        previous_revision: previous.map(str::to_owned).or_else(|| old.previous_revision.clone()),
+        update_revision: Some(input.update.to_owned()),
+        failed_revisions: old.failed_revisions.clone(),
+        revisions: old.revisions.clone(),
+        rollout_digest: old.rollout_digest.clone(),
+        rollout_generation: old.rollout_generation,
+        removals: Some(removal.decision.record.clone()).filter(|record| *record != RemovalStatus::default()),
+        clusters: number(input.members.len()),
+        installed: old.installed,
+        updated: count(|progress| *progress == Progress::Updated),
+        ready: number(input.members.iter().filter(|member| member.is_ready()).count()),
+        deferred: count(|progress| matches!(progress, Progress::Deferred(_))),
+        failed: failed.saturating_add(count(|progress| matches!(progress, Progress::Conflict(_)))),
+        stage: in_progress,
+        stages,
+        attention: attention(old, input, decision),
+    };
+    status.conditions = conditions(old, input, &status, decision, removal);
+    status
+}
+
+/// The status of a fleet whose spec is invalid. Nothing is written for it.
+pub fn invalid(old: &KnativeFleetStatus, generation: Option<i64>, message: &str, now: Timestamp) -> KnativeFleetStatus {
+    standing(old, generation, "InvalidSpec", message, now)
+}
+
+/// The status of a fleet whose clusters are unknown. Nothing is written for it.
+pub fn unknown(old: &KnativeFleetStatus, generation: Option<i64>, message: &str, now: Timestamp) -> KnativeFleetStatus {
+    standing(old, generation, "ClustersUnknown", message, now)
+}
+
+/// The status of a fleet that is neither Ready nor rolled out.
+fn standing(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    reason: &'static str,
+    message: &str,
+    now: Timestamp,
+) -> KnativeFleetStatus {
+    let state = |type_| (type_, false, reason, message.to_owned());
+    let mut status = stopped(old, generation, state("Ready"), now);
+    set(old, &mut status, state("Progressing"), now);
+    status
+}
+
+/// The status of a fleet that is being deleted although it is protected. Nothing is deleted for it.
+pub fn protected(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    message: &str,
+    now: Timestamp,
+) -> KnativeFleetStatus {
+    stopped(old, generation, ("Ready", false, "Protected", message.to_owned()), now)
+}
+
+/// The status of a fleet that is being deleted although nobody confirmed that. Nothing is deleted
+/// for it.
+pub fn unconfirmed(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    message: &str,
+    now: Timestamp,
+) -> KnativeFleetStatus {
+    let state = |type_, is| (type_, is, "DeletionNotConfirmed", message.to_owned());
+    let mut status = stopped(old, generation, state("Ready", false), now);
+    for (type_, is) in [("Progressing", false), ("RemovalPending", false), ("RemovalBlocked", true)] {
+        set(old, &mut status, state(type_, is), now);
+    }
+    status
+}
+
+/// The status of a fleet that is being deleted, and with it the installations of `left` clusters.
+pub fn deleting(old: &KnativeFleetStatus, generation: Option<i64>, left: i32, now: Timestamp) -> KnativeFleetStatus {
+    let state = |type_| (type_, false, "Deleting", format!("Clusters to uninstall from: {left}"));
+    let mut status = stopped(old, generation, state("Ready"), now);
+    for type_ in ["Progressing", "RemovalPending", "RemovalBlocked"] {
+        set(old, &mut status, state(type_), now);
+    }
+    status
+}
+
+/// Reports in `status`, which follows `old`, that the update revision is not stored. It is not
+/// rolled out.
+pub fn unstored(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, message: &str, now: Timestamp) {
+    for type_ in ["Progressing", "Ready"] {
+        set(old, status, (type_, false, "RevisionNotStored", message.to_owned()), now);
+    }
+}
+
+fn stopped(old: &KnativeFleetStatus, generation: Option<i64>, ready: State, now: Timestamp) -> KnativeFleetStatus {
+    let mut status = KnativeFleetStatus { observed_generation: generation, ..old.clone() };
+    set(old, &mut status, ready, now);
+    status
+}
+
+/// Sets a condition of `status`, which follows `old`.
+fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, now: Timestamp) {
+    let new = condition(old, state, now);
+    match status.conditions.iter_mut().find(|condition| condition.type_ == new.type_) {
+        Some(condition) => *condition = new,
+        None => status.conditions.push(new),
+    }
+}
+
+/// What is known about a cluster that failed before the last change of the fleet.
+fn observed_again(member: &Member) -> String {
+    let state = match (member.not_ready(), &member.gates) {
+        (Some((_, message)), _) => message,
+        (None, Gates::Pending(why) | Gates::Unknown(why)) => why.clone(),
+        (None, _) => "it is Ready".to_owned(),
+    };
+    format!("it failed before the last change of the fleet, and is observed again: {state}")
+}
+
+/// The message about a cluster whose gates failed: after a restart, only the status `old` has it.
+fn gate_failure(old: &KnativeFleetStatus, member: &Member) -> String {
+    let same = |entry: &&ClusterAttention| entry.reason == GATE_FAILED && entry.cluster == member.cluster;
+    old.attention.iter().find(same).map_or_else(|| "a gate failed".to_owned(), |entry| entry.message.clone())
+}
+
+/// Order, reason and message of a cluster whose gates are measured.
+fn measured(member: &Member) -> Option<(u8, String, String)> {
+    match &member.gates {
+        Gates::Unknown(why) => Some((2, GATE_UNKNOWN.to_owned(), why.clone())),
+        Gates::Pending(why) => Some((6, GATE_PENDING.to_owned(), why.clone())),
+        Gates::Passed | Gates::Failed(_) => None,
+    }
+}
+
+/// The clusters that need attention: those that failed first.
+fn attention<C: Contents>(
+    old: &KnativeFleetStatus,
+    input: &Input<'_, C>,
+    decision: &Decision,
+) -> Vec<ClusterAttention> {
+    let mut attention: Vec<(u8, ClusterAttention)> = Vec::new();
+    for (member, progress) in input.members.iter().zip(&decision.progress) {
+        if let Some((reason, message)) = rollback::failure(member, input) {
+            let message = clip(&message, MAX_CLUSTER_MESSAGE);
+            attention.push((0, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+            continue;
+        }
+        let (order, reason, message) = match progress {
+            Progress::Failed(reason, message) if reason == GATE_FAILED && message.is_empty() => {
+                (0, reason.clone(), gate_failure(old, member))
+            }
+            Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
+            Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
+            Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
+            Progress::Deferred(why) => (3, "Deferred".to_owned(), why.clone()),
+            Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {
+                (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
+                (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
+                (None, None) => match measured(member).filter(|_| input.measures_gates(member, progress)) {
+                    Some(measured) => measured,
+                    None => continue,
+                },
+            },
+            Progress::Updated => match member.not_ready() {
+                Some((reason, message)) => (5, reason, message),
+                None => continue,
+            },
+            Progress::Pending => continue,
+        };
+        let message = clip(&message, MAX_CLUSTER_MESSAGE);
+        attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+    }
+    let reported: HashSet<_> = attention.iter().map(|(_, attention)| attention.cluster.clone()).collect();
+    for (cluster, (reason, message)) in input.uncounted.iter().filter(|(cluster, _)| !reported.contains(cluster)) {
+        let message = clip(message, MAX_CLUSTER_MESSAGE);
+        attention.push((7, ClusterAttention { cluster: cluster.clone(), reason: (*reason).to_owned(), message }));
+    }
+    attention.sort_by(|(a, x), (b, y)| (a, &x.cluster).cmp(&(b, &y.cluster)));
+    attention.into_iter().take(MAX_ATTENTION).map(|(_, cluster)| cluster).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+    use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
+    use knative_operator_shared::api::{ClusterProfileReference, Component};
+    use knative_operator_shared::fleet::stage::Stages;
+    use knative_operator_shared::version::Version;
+
+    use super::*;
+    use crate::member::{Child, Refused, Wanted};
+    use crate::removal::RemovalDecision;
+    use crate::timer::Elapsed;
+
+    struct Nothing;
+
+    impl Contents for Nothing {
+        fn of(&self, _: &str, _: &ClusterProfileReference, _: Component) -> Option<Wanted> {
+            Some(Wanted { content: 1, version: None })
+        }
+
+        fn knows(&self, _: &str) -> bool {
+            true
+        }
+
+        fn versions(&self, _: Component) -> &[Version] {
+            &[]
+        }
+    }
+
+    #[test]
+    fn status_of_5000_clusters_is_small() {
+        let stage = |number: usize| Stage {
+            name: format!("{number:063}"),
+            cluster_selector: Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector::default()),
+            ..Stage::default()
+        };
+        let stages = Stages::of(&Rollout { stages: (0..64).map(stage).collect(), ..Rollout::default() }).unwrap();
+        // All of them fail with long messages.
+        let member = |number: usize| Member {
+            cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
+            stage: number % 64,
+            gone: None,
+            unavailable: None,
+            hub_fault: None,
+            elapsed: Elapsed::default(),
+            gates: Gates::Passed,
+            refused: Some(Refused { revision: "r".to_owned(), message: "why ".repeat(2000), is_due: false }),
+            children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
+        };
+        let members: Vec<Member> = (0..5000).map(member).collect();
+        let approvals = HashSet::new();
+        let input = Input {
+            stages: &stages,
+            members: &members,
+            had_clusters: &BTreeSet::new(),
+            uncounted: &BTreeMap::new(),
+            current: Some("s"),
+            update: "r",
+            has_failed: false,
+            generation: 1,
+            on_failure: OnFailure::Pause,
+            is_paused: false,
+            approvals: &approvals,
+            contents: &Nothing,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let decision = input.decide();
+        let blocked = RemovalDecision { blocked: Some(("0123456789".to_owned(), 500)), ..RemovalDecision::default() };
+        let clusters: Vec<_> = members.iter().map(|member| &member.cluster).collect();
+        let leavers = Leavers { clusters: &clusters, decision: &blocked };
+        let status = status(&KnativeFleetStatus::default(), Some(1), &input, &decision, &leavers);
+        assert_eq!((status.clusters, status.failed, status.attention.len()), (5000, 5000, MAX_ATTENTION));
+        let bytes = serde_json::to_vec(&status).unwrap().len();
+        assert!(bytes < 64 << 10, "{bytes} bytes");
+    }
+}

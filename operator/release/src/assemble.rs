@@ -1,0 +1,226 @@
+//! Assembles everything that a resource asks for: its release or own manifests, ingresses or
+//! sources, the security guard, and additional manifests.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use knative_operator_shared::api::{CommonSpec, Component, Knative, ManifestSource};
+use knative_operator_shared::label::APP_VERSION;
+use knative_operator_shared::version::Version;
+
+use super::archive::Archive;
+use super::bundle::{Bundle, Objects, ReleaseError, family};
+use super::download::Downloads;
+use super::guard;
+use super::source::{self, Source};
+use knative_operator_objects::CompactObject;
+use knative_operator_objects::text;
+
+/// Released objects, before rendering.
+#[derive(Clone, Debug, Default)]
+pub struct Release {
+    parts: Vec<Objects>,
+    /// Sources for `status.manifests`: the release or the manifests instead of it, the additional
+    /// ones, and the ingresses or sources, each as one string.
+    pub manifests: Vec<String>,
+    /// Parts that were left out, with the reason.
+    pub warnings: Vec<String>,
+    /// Since the bundle lacks the version: where it is from instead.
+    archived: Option<Arc<Bundle>>,
+    /// What to do then.
+    pub advice: Option<String>,
+}
+
+impl Release {
+    /// Whether it has the same objects as `other`.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.parts.len() == other.parts.len() && self.parts.iter().zip(&other.parts).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+
+    /// The objects in order, possibly with duplicates.
+    pub fn objects(&self) -> impl Iterator<Item = &CompactObject> + Clone {
+        self.parts.iter().flat_map(|part| part.iter())
+    }
+}
+
+/// Sources of releases.
+#[derive(Debug)]
+pub struct Library {
+    /// The bundle on disk.
+    pub bundle: Bundle,
+    /// Manifests from URLs.
+    pub downloads: Downloads,
+    /// Releases that the bundle lacks; `None` without a hub.
+    pub archive: Option<Archive>,
+    /// Whether an installed version stays while it is one that the spec means.
+    pub keeps_installed: bool,
+}
+
+impl Library {
+    /// Keeps `version`, which `resource` has or is about to have, in the archive: see
+    /// [`Archive::keep`].
+    pub fn keep(&self, resource: &Knative, version: &Version, is_new: bool) {
+        if let Some(archive) = self.archive.as_ref().filter(|_| resource.common().manifests.is_empty()) {
+            archive.keep(self.bundle.root(), resource.component(), version, is_new);
+        }
+    }
+
+    /// Assembles the release that `resource` asks for, in `version`.
+    pub async fn release(&self, resource: &Knative, version: &Version) -> Result<Release, ReleaseError> {
+        let CommonSpec { manifests, additional_manifests, .. } = resource.common();
+        let mut release = Release::default();
+        // All parts are from the same bundle: the one that the version was installed from.
+        let archived = if manifests.is_empty() { self.archived(resource.component(), version).await? } else { None };
+        let bundle = archived.as_deref().unwrap_or(&self.bundle);
+        if manifests.is_empty() {
+            let directory = bundle.release(resource.component(), version);
+            let parsed = objects(bundle, &directory).map_err(|error| match error {
+                ReleaseError::Directory { .. } => self.lacking(resource, version).unwrap_or(error),
+                other => other,
+            })?;
+            release.parts.push(parsed);
+            release.manifests.push(directory.display().to_string());
+            release.advice = archived.as_ref().map(|archived| self.advice(resource, version, archived));
+        } else {
+            self.add_sources(&mut release, "spec.manifests", manifests, version).await?;
+        }
+        let mut names = Vec::new();
+        for (field, directory) in optional(bundle, resource, version) {
+            let missing =
+                || format!("the release bundle has no {} for version {}", directory.display(), version.minor());
+            match objects(bundle, &directory) {
+                Ok(found) => {
+                    release.parts.push(found);
+                    names.push(directory.display().to_string());
+                }
+                // Own manifests of a version that the bundle lacks are expected to include the
+                // rest.
+                Err(_) if !manifests.is_empty() => {
+                    release.warnings.push(format!("{field}: not installed: {}", missing()));
+                }
+                Err(ReleaseError::Directory { .. }) => return Err(ReleaseError::Source { field, why: missing() }),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(directory) = guard::directory(bundle, resource, version)? {
+            release.parts.push(objects(bundle, &directory)?);
+        }
+        if !additional_manifests.is_empty() {
+            self.add_sources(&mut release, "spec.additionalManifests", additional_manifests, version).await?;
+        }
+        if !names.is_empty() {
+            release.manifests.push(names.join(","));
+        }
+        release.archived = archived;
+        Ok(release)
+    }
+
+    /// Why there is no release of `version` although the bundle has others; `None` if it has none.
+    fn lacking(&self, resource: &Knative, version: &Version) -> Option<ReleaseError> {
+        self.bundle.versions(resource.component()).ok().filter(|all| !all.is_empty())?;
+        let available = match self.next(resource, version) {
+            Some(next) => format!("set spec.version to one of: {next}"),
+            None => "one with a version that may follow it".to_owned(),
+        };
+        Some(ReleaseError::Lacking { version: version.clone(), available })
+    }
+
+    /// The versions of the bundle that may follow `version`, for people; `None` if there are none.
+    fn next(&self, resource: &Knative, version: &Version) -> Option<String> {
+        let component = resource.component();
+        let mut all = self.bundle.versions(component).ok()?;
+        all.sort();
+        let next = all.iter().filter(|next| next.may_follow(Some(version), component.kind()).is_ok());
+        let next: Vec<String> = next.map(ToString::to_string).collect();
+        (!next.is_empty()).then(|| next.join(", "))
+    }
+
+    /// Whether the archive has `version` of `component`, which the bundle lacks.
+    pub async fn has_archived(&self, component: Component, version: &Version) -> Result<bool, ReleaseError> {
+        Ok(self.archived(component, version).await?.is_some())
+    }
+
+    /// The archived release of `version`, if the bundle lacks it.
+    async fn archived(&self, component: Component, version: &Version) -> Result<Option<Arc<Bundle>>, ReleaseError> {
+        match &self.archive {
+            Some(archive) if !self.bundle.release(component, version).is_dir() => {
+                archive.read(component, version).await
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    fn advice(&self, resource: &Knative, version: &Version, archived: &Bundle) -> String {
+        let next = match self.next(resource, version) {
+            Some(next) => format!("Set spec.version to one of these, while a bundle has them: {next}"),
+            None => "No version of the bundle may follow it: install an operator that has one".to_owned(),
+        };
+        format!(
+            "the operator's release bundle lacks the installed version {version}, which is kept and repaired from {}. {next}",
+            archived.root().display()
+        )
+    }
+
+    async fn add_sources(
+        &self,
+        release: &mut Release,
+        field: &str,
+        given: &[ManifestSource],
+        version: &Version,
+    ) -> Result<(), ReleaseError> {
+        let mut names = Vec::new();
+        for (index, manifest) in given.iter().enumerate() {
+            let field = format!("{field}[{index}].URL");
+            let invalid = |why: String| ReleaseError::Source { field: field.clone(), why };
+            for source in source::sources(manifest, version).map_err(invalid)? {
+                let failed = |why: String| invalid(format!("{source}: {why}"));
+                let found = match &source {
+                    Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
+                    Source::Bundled(path) => {
+                        let path = source::within(self.bundle.root(), path).map_err(invalid)?;
+                        objects(&self.bundle, &path).map_err(|e| invalid(e.to_string()))?
+                    }
+                };
+                if found.is_empty() {
+                    return Err(failed("there is no resource available in the target manifests".to_owned()));
+                }
+                check_versions(&found, version).map_err(failed)?;
+                names.push(source.to_string());
+                release.parts.push(found);
+            }
+        }
+        release.manifests.push(names.join(","));
+        Ok(())
+    }
+}
+
+fn objects(bundle: &Bundle, path: &Path) -> Result<Objects, ReleaseError> {
+    // Parsing takes tens of milliseconds, once per directory.
+    tokio::task::block_in_place(|| bundle.objects(path))
+}
+
+/// Directories of the ingresses or sources that `resource` enables, with the fields that enable
+/// them.
+fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(String, PathBuf)> {
+    let field = match resource.component() {
+        Component::Serving => "spec.ingress",
+        Component::Eventing => "spec.source",
+    };
+    let family = family(resource.component());
+    resource.extras().into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
+}
+
+/// Fails if an object's version label has another minor version than `version`.
+fn check_versions(objects: &Objects, version: &Version) -> Result<(), String> {
+    for object in objects.iter().map(CompactObject::parse) {
+        let label = object["metadata"]["labels"][APP_VERSION].as_str();
+        let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else {
+            continue;
+        };
+        return Err(format!(
+            "the version of the manifests {label} of the component {} does not match the target version of the operator CR {version}; change spec.version or the manifest",
+            text(&object, "/metadata/name")
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! `spec.patches`: patches of rendered objects, in order, after all transforms.
+
+use std::collections::HashSet;
+
+use knative_operator_shared::api::PatchTarget;
+use knative_operator_shared::label::APP_NAME;
+use knative_operator_shared::patch::target::{self, Candidate};
+use knative_operator_shared::patch::{Document, PatchError, Patched};
+use knative_operator_shared::rules::{Violation, patch_violation};
+use serde_json::Value;
+
+use super::context::Context;
+use super::shape;
+use knative_operator_objects::{CompactObject, ObjectId};
+
+/// Objects after all patches.
+pub struct PatchedObjects {
+    /// The objects.
+    pub objects: Vec<CompactObject>,
+    /// Objects that get no owner reference, because a patch replaced them.
+    pub unowned: HashSet<ObjectId>,
+    /// Objects without the label that selects a component's objects.
+    pub unlabelled: HashSet<ObjectId>,
+}
+
+/// Applies the patches of the spec to `objects`.
+pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObjects, Violation> {
+    let mut patched = PatchedObjects { objects, unowned: HashSet::new(), unlabelled: HashSet::new() };
+    let mut deleted: Vec<(CompactObject, usize)> = Vec::new();
+    for (index, patch) in cx.resource.common().patches.iter().enumerate() {
+        let failed = |error: PatchError| patch_violation(index, patch, &error);
+        let position = find(&patched.objects, &patch.target, &deleted).map_err(failed)?;
+        let document = Document::parse(patch, cx.resource.component()).map_err(failed)?;
+        let object = patched.objects[position].parse();
+        let mut change = |mut object: Value| {
+            let content = |reason| failed(PatchError::content(reason));
+            shape::check(&mut object, cx)
+                .map_err(|why| content(format!("the patch makes the object invalid: {why}")))?;
+            let id = ObjectId::of(&object);
+            let is_labelled = object["metadata"]["labels"][APP_NAME] == *cx.resource.component().canonical();
+            if is_labelled {
+                patched.unlabelled.remove(&id)
+            } else {
+                patched.unlabelled.insert(id)
+            };
+            patched.objects[position] = CompactObject::new(&object);
+            Ok(())
+        };
+        match document.apply(object).map_err(failed)? {
+            Patched::Changed(object) => change(object)?,
+            Patched::Replaced(object) => {
+                let id = ObjectId::of(&object);
+                change(object)?;
+                patched.unowned.insert(id);
+            }
+            Patched::Deleted => deleted.push((patched.objects.remove(position), index)),
+        }
+    }
+    Ok(patched)
+}
+
+/// Position of the only object that matches `target`.
+fn find(
+    objects: &[CompactObject],
+    target: &PatchTarget,
+    deleted: &[(CompactObject, usize)],
+) -> Result<usize, PatchError> {
+    if let Some(&(_, index)) = deleted.iter().find(|(object, _)| candidate(object).matches(target)) {
+        return Err(target::deleted_by(index));
+    }
+    target::find(target, &objects.iter().map(candidate).collect::<Vec<_>>())
+}
+
+fn candidate(object: &CompactObject) -> Candidate<'_> {
+    let (id, gvk) = (object.id(), object.gvk());
+    Candidate {
+        api_version: gvk.api_version().into(),
+        kind: &gvk.kind,
+        namespace: Some(&id.namespace),
+        name: id.name.as_str().into(),
+    }
+}
