@@ -77,8 +77,8 @@ enum Fault {
 /// A rollout that has begun.
 struct Begun {
     started: Instant,
-    /// CPU time of the operator until then.
-    cpu: Duration,
+    /// The operator, and its CPU time until then.
+    cpu: (i32, Duration),
     /// The fleet's.
     generation: Option<i64>,
 }
@@ -158,7 +158,7 @@ impl Bench {
         let pid = self.product.operator.process.pid()?;
         measure::forget_peak(pid)?;
         self.audit.take()?;
-        let (started, cpu) = (Instant::now(), measure::cpu(pid)?);
+        let (started, cpu) = (Instant::now(), (pid, measure::cpu(pid)?));
         let (params, patch) = (PatchParams::apply("bench"), Patch::Apply(self.resource(spec)));
         let stored = Box::pin(self.fleets().patch("bench", &params, &patch)).await?;
         Ok(Begun { started, cpu, generation: stored.metadata.generation })
@@ -178,7 +178,9 @@ impl Bench {
     /// Prints what was measured since `begun`, and returns the requests.
     async fn report(&mut self, title: &str, begun: &Begun, at_a_time: Option<usize>) -> Result<Vec<Request>> {
         let pid = self.product.operator.process.pid()?;
-        let (time, cpu) = (begun.started.elapsed(), measure::cpu(pid)?.saturating_sub(begun.cpu));
+        // A process that was started since then has what it used itself.
+        let before = if begun.cpu.0 == pid { begun.cpu.1 } else { Duration::ZERO };
+        let (time, cpu) = (begun.started.elapsed(), measure::cpu(pid)?.saturating_sub(before));
         tokio::time::sleep(Duration::from_secs(2)).await;
         let requests: Vec<Request> = self.audit.take()?;
         let peak = measure::peak(pid)?.saturating_sub(self.base);
@@ -203,12 +205,11 @@ impl Bench {
 
     /// A rollout with a fault once half of the clusters are updated.
     async fn disturbed(&mut self, fault: Fault, spec: Value) -> Result<()> {
-        let mut begun = self.begin(&spec).await?;
+        let begun = self.begin(&spec).await?;
         self.rolled_out(&begun, |status| status.updated, self.spokes / 2).await?;
         let title = match fault {
             Fault::Killed => {
                 self.product.restart_operator(&self.hub, Signal::KILL).await?;
-                begun.cpu = Duration::ZERO; // of the new process
                 "one key; operator killed in the middle".to_owned()
             }
             Fault::Refused => {

@@ -75,27 +75,27 @@ impl ClusterFacts {
         resources.iter().find(|other| *other != name).map(|(namespace, name)| format!("{namespace}/{name}"))
     }
 
+    /// The resources that [`Self::competitor`] and [`Self::competitor_on_cluster`] would name, at
+    /// most `most`.
+    pub fn competitors(&self, component: Component, target: &Target, name: &Name, most: usize) -> Vec<Name> {
+        let facts = self.read();
+        let same = facts.resources.get(&(component, target.clone())).into_iter().flatten();
+        let all = same.chain(facts.on_cluster(component, target, name)).filter(|other| *other != name);
+        all.take(most).cloned().collect()
+    }
+
     /// Another resource of `component` than `name`, in the same namespace, whose ClusterProfile is
     /// of the same cluster as `target`, and that ClusterProfile. Other namespaces don't count: a
     /// cluster that lies about its uid must not keep others from theirs.
     pub fn competitor_on_cluster(&self, component: Component, target: &Target, name: &Name) -> Option<String> {
         let facts = self.read();
-        let of_target = Component::ALL
-            .into_iter()
-            .filter_map(|other| facts.resources.get(&(other, target.clone())).map(|names| (other, names)));
-        let uid = of_target
-            .flat_map(|(other, names)| names.iter().map(move |name| (other, name.clone())))
-            .find_map(|key| facts.uids.get(&key))?;
-        let is_on_cluster = |(key, other): &(&(Component, Name), &String)| {
-            key.0 == component && key.1 != *name && key.1.0 == name.0 && *other == uid
-        };
-        let (key, _) = facts.uids.iter().find(is_on_cluster)?;
+        let other = facts.on_cluster(component, target, name)?;
         let profile = facts
             .targets
-            .get(key)?
+            .get(&(component, other.clone()))?
             .as_ref()
             .map_or_else(|| "the local cluster".to_owned(), |reference| format!("ClusterProfile {reference}"));
-        Some(format!("{}/{}, by {profile}, which is the same cluster", key.1.0, key.1.1))
+        Some(format!("{}/{}, by {profile}, which is the same cluster", other.0, other.1))
     }
 
     /// Sets the catalog.
@@ -148,6 +148,21 @@ impl ClusterFacts {
 }
 
 impl Inner {
+    /// Another resource of `component` than `name`, in the same namespace, on the cluster of
+    /// `target`.
+    fn on_cluster(&self, component: Component, target: &Target, name: &Name) -> Option<&Name> {
+        let of_target = Component::ALL
+            .into_iter()
+            .filter_map(|other| self.resources.get(&(other, target.clone())).map(|names| (other, names)));
+        let uid = of_target
+            .flat_map(|(other, names)| names.iter().map(move |name| (other, name.clone())))
+            .find_map(|key| self.uids.get(&key))?;
+        let is_on_cluster = |(key, other): &(&(Component, Name), &String)| {
+            key.0 == component && key.1 != *name && key.1.0 == name.0 && *other == uid
+        };
+        self.uids.iter().find(is_on_cluster).map(|(key, _)| &key.1)
+    }
+
     fn remove(&mut self, component: Component, name: &Name) {
         self.uids.remove(&(component, name.clone()));
         let Some(target) = self.targets.remove(&(component, name.clone())) else { return };

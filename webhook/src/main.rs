@@ -9,6 +9,7 @@ mod args;
 mod authorization;
 mod body;
 mod cluster_facts;
+mod competitors;
 mod definition;
 mod fleet;
 #[cfg(test)]

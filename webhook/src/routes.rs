@@ -14,7 +14,7 @@ use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::authorization::author;
 use knative_operator_shared::defaults;
-use knative_operator_shared::rules::Violation;
+use knative_operator_shared::rules::{ONE_TARGET, Violation};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -24,6 +24,7 @@ use crate::approval;
 use crate::authorization::{self, Authorizer, refusal};
 use crate::body;
 use crate::cluster_facts::ClusterFacts;
+use crate::competitors;
 use crate::definition;
 use crate::fleet;
 use crate::lifetime::{foreground, missing_owner, new_owners, unconfirmed, unconfirmed_drops};
@@ -183,7 +184,11 @@ impl App {
         rules: fn(&Request, &ClusterFacts) -> Vec<Violation>,
     ) -> Result<(Request, Vec<Violation>), ReviewError> {
         if !fleet::KINDS.contains(&request.kind.kind.as_str()) {
-            let violations = rules(&request, &self.facts);
+            let mut violations = rules(&request, &self.facts);
+            let is_taken = violations.iter().any(|violation| violation.rule.id == ONE_TARGET.id);
+            if is_taken && competitors::forget_deleted(&self.live, &self.facts, &request).await {
+                violations = rules(&request, &self.facts);
+            }
             return Ok((request, violations));
         }
         let uid = request.uid.clone();

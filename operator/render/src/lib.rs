@@ -26,7 +26,6 @@ mod names;
 mod namespace;
 mod owner;
 mod patches;
-
 mod pod;
 mod probes;
 #[cfg(test)]

@@ -55,7 +55,7 @@ use serde_json::Value;
 
 /// Installs Knative Serving and Eventing on this cluster or on spokes, and repairs drift.
 #[derive(Debug, Parser)]
-#[command(name = "knative-operator", version)]
+#[command(name = "knative-operator", version, args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -74,7 +74,7 @@ enum Command {
     /// changes, 2 error.
     Diff(DiffArgs),
     /// Reports what the webhook would refuse or warn about, without a cluster. Exit status: 0
-    /// nothing refused, 1 refused, 2 the file can't be read.
+    /// nothing refused, 1 refused, 2 the file or the release bundle can't be read.
     Lint(LintArgs),
     /// Shows the state of all fleets, clusters and components of a hub, and what to do about
     /// problems. Exit status: 0 all Ready, 1 not, 2 error.
@@ -198,6 +198,13 @@ mod tests {
         };
         assert!(user(&[]).contains("kubeconfig: None, context: None, namespace: None"), "{}", user(&[]));
         assert!(user(&["-n", "a", "--context", "b"]).contains(r#"context: Some("b"), namespace: Some("a")"#));
+    }
+
+    #[test]
+    fn flags_of_the_operator_are_not_lost_before_a_subcommand() {
+        assert!(Args::try_parse_from(["x", "--local-installation=false", "run"]).is_err());
+        let args = Args::try_parse_from(["x", "run", "--local-installation=false"]).unwrap();
+        assert!(matches!(args.command, Some(Command::Run(run)) if !run.local_installation));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl ReleaseArgs {
         Ok(Library { bundle: Bundle::open(self.releases.clone()), downloads, archive: None, keeps_installed: false })
     }
 
-    /// Whether somebody named the release bundle.
+    /// Whether somebody named the release bundle: another one than the default.
     pub fn is_bundle_named(&self) -> bool {
         self.releases != Path::new(BUNDLE)
     }

@@ -40,6 +40,8 @@ use knative_operator_release::{AllowedHost, Archive, DownloadsError, HostPolicy}
 
 /// Worker threads.
 const THREADS: usize = 2;
+/// Maximum number of shards.
+const MAX_SHARDS: u32 = 256;
 /// Name of the Lease.
 const LEASE: &str = "knative-operator";
 
@@ -89,7 +91,7 @@ pub struct RunArgs {
     /// Number of shards that the replicas share. One replica handles all clusters of a shard. With
     /// 1, one replica does all the work and the others are on standby. Must be the same for all
     /// replicas.
-    #[arg(long, env = "SHARDS", default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, env = "SHARDS", default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub shards: u32,
     /// Whether to manage KnativeFleets. Needs multi-cluster support.
     #[arg(long, env = "ENABLE_FLEETS")]
@@ -236,7 +238,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         // A replica on standby is ready: it receives no requests, and a rollout must not wait for
         // the Lease.
         readiness.set("custom resources", true);
-        let (sender, mut shard_events) = mpsc::channel(1);
+        // Room for all shards: their Leases are renewed also while nothing is received yet.
+        let (sender, mut shard_events) = mpsc::channel(MAX_SHARDS as usize);
         let identified = hub_identity::read(&client, hub_name);
         let hub_identity = tokio::select! {
             identity = identified => identity,

@@ -1,15 +1,20 @@
 //! What terminals obey: control sequences of this program, while those in texts from clusters and
 //! users are shown; and questions on the terminal.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::LazyLock;
 
 use knative_operator_shared::text::show_controls;
 
 /// The parameters that this program's sequences begin with, until [`visible`] removes them. They
-/// are random, so no text from elsewhere has them. A parameter has four digits, the most that
-/// `console` takes for a part of a sequence when it measures a text.
-static MARK: LazyLock<String> = LazyLock::new(|| (0..4).map(|_| format!("{:04};", fastrand::u16(..0x2000))).collect());
+/// are random, from keys of the system, so no text from elsewhere has them. A parameter has four
+/// digits, the most that `console` takes for a part of a sequence when it measures a text.
+static MARK: LazyLock<String> = LazyLock::new(|| {
+    let random = RandomState::new().build_hasher().finish();
+    (0..4).map(|part| format!("{:04};", (random >> (16 * part)) & 0x1fff)).collect()
+});
 
 /// The control sequence `ESC [ rest`, with the mark.
 pub fn sequence(rest: &str) -> String {

@@ -3,11 +3,10 @@
 //!
 //! Every write has the resourceVersion that was read, so one of two candidates gets a conflict. The
 //! age of a Lease is measured by the local clock since its last observed renewal (as in client-go),
-//! so clocks need not agree. A process that could not renew in time ends, and [`fence`] stops its
-//! writes before another one may start.
+//! so clocks need not agree. A process that could not renew in time ends, and
+//! [`knative_operator_runtime::fence`] stops its writes before another one may start.
 
 mod election;
-
 mod lease;
 mod share;
 

@@ -50,6 +50,7 @@ pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Kind, Rule, Severity, Violation};
 pub use syntax::{label as namespace_violation, subdomain as name_violation};
+pub use target::ONE as ONE_TARGET;
 pub use validate::{validate, validate_change};
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ const WARM: [&str; 1] = ["warm"];
 /// Those that are scaled to zero. One gets a request in each [`INTERVAL`], in turn: no Knative
 /// Service is scaled to zero sooner than 12 s after a request.
 const COLD: [&str; 3] = ["cold-1", "cold-2", "cold-3"];
+/// Number of requests from zero so far: a new load goes on with the next Knative Service.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Interval of requests from zero.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Time limit of a request.
@@ -79,16 +81,15 @@ struct Load {
 
 impl Load {
     fn start(gateway: SocketAddr) -> Self {
+        static ANY: AtomicUsize = AtomicUsize::new(0);
         let stop = CancellationToken::new();
-        let sender = |names: &'static [&'static str], interval: Duration| {
+        let sender = |names: &'static [&'static str], next: &'static AtomicUsize, interval: Duration| {
             let (counts, ends) = (Arc::<Counts>::default(), stop.clone());
             let of = Arc::clone(&counts);
             let task = tokio::spawn(async move {
                 let (mut tick, mut sent) = (tokio::time::interval(interval), JoinSet::new());
-                for name in names.iter().cycle() {
-                    if ends.run_until_cancelled(tick.tick()).await.is_none() {
-                        break;
-                    }
+                while ends.run_until_cancelled(tick.tick()).await.is_some() {
+                    let name = names[next.fetch_add(1, Ordering::Relaxed) % names.len()];
                     let (counts, host) = (Arc::clone(&of), traffic::host(name));
                     sent.spawn(async move { counts.request(gateway, &host).await });
                     while sent.try_join_next().is_some() {}
@@ -97,8 +98,8 @@ impl Load {
             });
             (counts, task)
         };
-        let (warm, first) = sender(&WARM, Duration::from_secs(1) / RATE);
-        let (cold, second) = sender(&COLD, INTERVAL);
+        let (warm, first) = sender(&WARM, &ANY, Duration::from_secs(1) / RATE);
+        let (cold, second) = sender(&COLD, &NEXT, INTERVAL);
         Self { stop, counts: [warm, cold], tasks: [first, second] }
     }
 
@@ -150,7 +151,8 @@ pub async fn create(cluster: &Cluster) -> Result<()> {
 }
 
 /// Creates the Knative Services of [`during`] on `cluster`, unless they exist. Returns the address
-/// of their gateway once all answer, and those that may be are scaled to zero.
+/// of their gateway once all are Ready, the one that always runs answers, and the others are scaled
+/// to zero.
 pub async fn services(cluster: &Cluster) -> Result<SocketAddr> {
     create(cluster).await?;
     let gateway = traffic::gateway(cluster).await?;

@@ -172,7 +172,7 @@ fn go_operator_is_replaced_while_requests_flow() {
         ready(&hub, SERVING, NAMESPACE).await?;
         let gateway = services(&hub).await?;
         let before = pods(&hub).await?;
-        report.line("with the Go operator: two Knative Services are Ready");
+        report.line("with the Go operator: the Knative Services are Ready");
         let failed = during(&mut report, gateway, "helm upgrade to this operator", async {
             let file = hub.dir().join("values.json");
             let values: Value = json!({"knative_operator": {"releases": {"image": "registry.example/releases:test"}}});

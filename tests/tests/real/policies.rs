@@ -21,6 +21,8 @@ const ENFORCED: Duration = Duration::from_secs(30);
 const CONNECTED: Duration = Duration::from_secs(1);
 /// Time between two connections.
 const AGAIN: Duration = Duration::from_millis(200);
+/// Longer than three failed probes of the chart's Pods.
+const PROBED: Duration = Duration::from_secs(35);
 /// Ports of the chart's Pods by the label of their Pods, and what they serve.
 const PORTS: [(&str, u16, &str); 3] = [
     ("role=operator-webhook", 8443, "reviews"),
@@ -50,13 +52,15 @@ async fn policies() -> Result<()> {
     report.line("networkPolicy.enabled with other peers: who is outside connects to nothing");
     restart(&hub).await?;
     connect(&hub, [false; 3]).await?;
-    report.line("new Pods are ready, so the kubelet's probes pass; who is outside connects to nothing");
 
     install(&mut report, &hub, &Value::Null).await?;
     let invalid = support::apply(&hub, &json!({"version": "no version"})).await;
     let text = invalid.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("admission webhook") && text.contains("denied the request"), "{text}");
-    report.line("the API server asks the webhook, the operator installs");
+    report.line("the API server asks the webhook, the operator installs; who is outside connects to nothing");
+    // Probes have failed for longer than the kubelet accepts, if the policies refuse them.
+    probed(&hub).await?;
+    report.line("the kubelet's probes pass");
 
     let peers = json!([{"ipBlock": {"cidr": format!("{outside}/32")}}]);
     upgrade(&hub, &json!({"enabled": true, "apiServer": nobody, "metrics": peers})).await?;
@@ -85,6 +89,18 @@ async fn restart(hub: &Cluster) -> Result<()> {
     hub.kubectl(&["rollout", "status", "deployment", "-n", NAMESPACE, "--timeout=120s"], "").await.map(drop)
 }
 
+/// Waits longer than the kubelet accepts failed probes; all Pods are ready then, and were not
+/// restarted.
+async fn probed(hub: &Cluster) -> Result<()> {
+    tokio::time::sleep(PROBED).await;
+    for pod in Api::<Pod>::namespaced(hub.client(), NAMESPACE).list(&ListParams::default()).await? {
+        let status = pod.status.unwrap_or_default();
+        let all = status.container_statuses.unwrap_or_default();
+        assert!(all.iter().all(|container| container.ready && container.restart_count == 0), "{all:?}");
+    }
+    Ok(())
+}
+
 /// Whether a connection from this process is accepted. A firewall drops its packets or refuses it.
 async fn is_accepted(address: SocketAddr) -> bool {
     matches!(tokio::time::timeout(CONNECTED, TcpStream::connect(address)).await, Ok(Ok(_)))
@@ -100,8 +116,10 @@ async fn connect(hub: &Cluster, expected: [bool; 3]) -> Result<()> {
             let pods = pods.list(&ListParams::default().labels(label)).await?;
             let mut running = pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
             let status = running.next().and_then(|pod| pod.status.as_ref());
-            let address = status.and_then(|status| status.pod_ip.as_deref()).ok_or("a Pod without address")?;
-            seen.push((is_accepted(SocketAddr::new(address.parse()?, port)).await, serves));
+            let address = status.and_then(|status| status.pod_ip.as_deref()).and_then(|address| address.parse().ok());
+            // A new Pod has none for a moment.
+            let Some(address) = address else { continue };
+            seen.push((is_accepted(SocketAddr::new(address, port)).await, serves));
         }
         if seen.iter().map(|(accepted, _)| *accepted).eq(expected) {
             return Ok(());

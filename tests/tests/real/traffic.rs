@@ -95,7 +95,7 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
             product::install(&floor, &product::values()).await?;
             kubectl_apply(&floor, &rendered(&floor, &spec).await?).await?;
             let gateway = services(&floor).await?;
-            report.line("with kubectl apply: two Knative Services are Ready");
+            report.line("with kubectl apply: the Knative Services are Ready");
             let objects = rendered(&floor, &reconfigured(spec.clone())).await?;
             let change = kubectl_apply(&floor, &objects);
             let config = during(&mut report, gateway, "kubectl apply: a key of a ConfigMap", change).await?;
@@ -109,7 +109,7 @@ fn requests_during_changes_fail_no_more_than_with_kubectl_apply() {
         apply(&hub, &spec).await?;
         ready(&hub, SERVING, NAMESPACE).await?;
         let gateway = services(&hub).await?;
-        report.line("with the operator: two Knative Services are Ready");
+        report.line("with the operator: the Knative Services are Ready");
         let applied = |spec: Value| {
             let hub = &hub;
             async move {

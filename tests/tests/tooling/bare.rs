@@ -21,7 +21,10 @@ fn bare_command_prints_help_and_connects_to_nothing() {
     std::fs::write(&file, kubeconfig::kubeconfig("x", &server, &authority.pem(), "default", &user)).unwrap();
     let command = |arguments: &[&str]| {
         let mut command = Command::new(tools::binary("knative-operator").unwrap());
-        environment::confine(&mut command, folder.path()).env("KUBECONFIG", &file).args(arguments);
+        environment::confine(&mut command, folder.path())
+            .env("KUBECONFIG", &file)
+            .env("METRICS_PORT", "0")
+            .args(arguments);
         command
     };
 
