@@ -78,6 +78,7 @@ official() {
   [ "${TOOLS_DOWNLOAD:-yes}" != no ] && command -v curl >/dev/null || return 1
   local name=$1 tmp=$2 path
   case $name in
+  kube-router) return 1 ;; # no part of Kubernetes
   kube-* | kubectl | kubelet)
     path=dl.k8s.io/release/$K8S/bin/$os/$arch/$name
     verified "$path" "$path.sha256" "$tmp/$name"
@@ -100,6 +101,7 @@ official() {
 module() {
   case $1 in
   etcd | registry | helm | kwok | *secretreader-plugin) echo control-plane ;;
+  kube-router) echo kube-router ;;
   kube-* | kubectl | kubelet) echo $kubernetes ;;
   containerd*) echo containerd ;;
   hello | pause) echo workload ;;
@@ -143,6 +145,7 @@ build() {
   command -v go >/dev/null || { say "$*: not in the cache, and the download failed; install Go 1.26 or later to build it"; return 1; }
   module=$(module "$name")
   case $name in
+  kube-router) packages=("$(sed -n 's/^tool //p' "$module/go.mod")") ;;
   kube-* | kubectl | kubelet | etcd | registry | helm | kwok)
     for name in "$@"; do packages+=("$(package "$name")"); done
     out=$folder/

@@ -1,4 +1,5 @@
-//! Resources that are in the way of a new one, and may have been deleted: the watch reports it later.
+//! Resources that are in the way of a new one, and may have been deleted: the watch reports it
+//! later.
 
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::rules;
