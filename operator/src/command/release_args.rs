@@ -16,7 +16,7 @@ use knative_operator_release::{
 use knative_operator_render::{RenderError, Settings};
 
 /// Where the image has the release bundle.
-const BUNDLE: &str = "/var/run/ko";
+pub const BUNDLE: &str = "/var/run/ko";
 
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::list;
 use super::output::{self, PROGRAM};
+use super::release_args::BUNDLE;
 use super::table::{row, table};
 use super::upgrade_fleets::{self, fleets, is_owned};
 use knative_operator_release::Bundle;
@@ -39,7 +40,7 @@ struct PlanArgs {
     #[command(flatten)]
     user: UserArgs,
     /// Path of the release bundle of the operator to upgrade to, or to roll back to.
-    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
     releases: std::path::PathBuf,
 }
 

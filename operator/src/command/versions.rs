@@ -9,6 +9,7 @@ use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
 use super::output::{CommandOutput, Output, finish};
+use super::release_args::BUNDLE;
 use knative_operator_release::{Bundle, ReleaseError};
 use knative_operator_shared::yaml;
 
@@ -16,7 +17,7 @@ use knative_operator_shared::yaml;
 #[derive(Clone, Debug, clap::Args)]
 pub struct VersionsArgs {
     /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = "/var/run/ko", value_name = "PATH")]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
     releases: std::path::PathBuf,
     /// Output format; a table by default.
     #[arg(short, long, value_enum)]

@@ -11,8 +11,8 @@ use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{ClusterProfile, Component};
 use kube::core::{ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::runtime::{WatchStreamExt, utils::Backoff};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -22,6 +22,7 @@ use super::context::Context;
 use super::desired::Desired;
 use super::fleets;
 use super::profiles::{self, reference};
+use crate::backoff::ConstantBackoff;
 use crate::leader::{self, ShardEvent};
 use knative_operator_objects::ResourceKey;
 
@@ -284,21 +285,6 @@ fn resources(client: &Client, component: Component) -> BoxStream<'static, HubEve
             std::future::ready(event)
         })
         .boxed()
-}
-
-/// A constant back-off, so that a ClusterProfile CRD that is installed later is noticed soon.
-struct ConstantBackoff(Duration);
-
-impl Iterator for ConstantBackoff {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        Some(self.0)
-    }
-}
-
-impl Backoff for ConstantBackoff {
-    fn reset(&mut self) {}
 }
 
 #[cfg(test)]

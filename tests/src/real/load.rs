@@ -18,7 +18,7 @@ use crate::{Result, http};
 /// Requests a second to the Knative Service that always runs.
 const RATE: u32 = 50;
 /// Name of the Knative Service that always runs.
-const WARM: [&str; 1] = ["warm"];
+const WARM: &str = "warm";
 /// Those that are scaled to zero. One gets a request in each [`INTERVAL`], in turn: no Knative
 /// Service is scaled to zero sooner than 12 s after a request.
 const COLD: [&str; 3] = ["cold-1", "cold-2", "cold-3"];
@@ -81,16 +81,14 @@ struct Load {
 
 impl Load {
     fn start(gateway: SocketAddr) -> Self {
-        static ANY: AtomicUsize = AtomicUsize::new(0);
         let stop = CancellationToken::new();
-        let sender = |names: &'static [&'static str], next: &'static AtomicUsize, interval: Duration| {
+        let sender = |name: fn() -> &'static str, interval: Duration| {
             let (counts, ends) = (Arc::<Counts>::default(), stop.clone());
             let of = Arc::clone(&counts);
             let task = tokio::spawn(async move {
                 let (mut tick, mut sent) = (tokio::time::interval(interval), JoinSet::new());
                 while ends.run_until_cancelled(tick.tick()).await.is_some() {
-                    let name = names[next.fetch_add(1, Ordering::Relaxed) % names.len()];
-                    let (counts, host) = (Arc::clone(&of), traffic::host(name));
+                    let (counts, host) = (Arc::clone(&of), traffic::host(name()));
                     sent.spawn(async move { counts.request(gateway, &host).await });
                     while sent.try_join_next().is_some() {}
                 }
@@ -98,8 +96,8 @@ impl Load {
             });
             (counts, task)
         };
-        let (warm, first) = sender(&WARM, &ANY, Duration::from_secs(1) / RATE);
-        let (cold, second) = sender(&COLD, &NEXT, INTERVAL);
+        let (warm, first) = sender(|| WARM, Duration::from_secs(1) / RATE);
+        let (cold, second) = sender(|| COLD[NEXT.fetch_add(1, Ordering::Relaxed) % COLD.len()], INTERVAL);
         Self { stop, counts: [warm, cold], tasks: [first, second] }
     }
 
@@ -143,9 +141,9 @@ pub async fn during(gateway: SocketAddr, change: impl Future<Output = Result<()>
 
 /// Creates the Knative Services of [`during`] on `cluster`.
 pub async fn create(cluster: &Cluster) -> Result<()> {
-    let warm = WARM.map(|name| traffic::service(name, &json!({"autoscaling.knative.dev/min-scale": "1"})));
+    let warm = traffic::service(WARM, &json!({"autoscaling.knative.dev/min-scale": "1"}));
     let cold = COLD.map(|name| traffic::service(name, &json!({"autoscaling.knative.dev/window": "6s"})));
-    let items = [&warm[..], &cold].concat();
+    let items = [&[warm], &cold[..]].concat();
     let all = json!({"apiVersion": "v1", "kind": "List", "items": items});
     cluster.kubectl(&["apply", "-f", "-"], &all.to_string()).await.map(drop)
 }
@@ -156,12 +154,10 @@ pub async fn create(cluster: &Cluster) -> Result<()> {
 pub async fn services(cluster: &Cluster) -> Result<SocketAddr> {
     create(cluster).await?;
     let gateway = traffic::gateway(cluster).await?;
-    for name in [&COLD[..], &WARM].concat() {
+    for name in [&COLD[..], &[WARM]].concat() {
         ready(cluster, &format!("ksvc/{name}"), "default").await?;
-        if WARM.contains(&name) {
-            traffic::until_answer(gateway, &traffic::host(name), ANSWER).await?;
-        }
     }
+    traffic::until_answer(gateway, &traffic::host(WARM), ANSWER).await?;
     for name in COLD {
         traffic::scaled_to_zero(cluster, name).await?;
     }
