@@ -1,16 +1,43 @@
-//! Objects of the fixture, written without kubectl: starting it costs more than the request.
+//! Objects of the fixture, written and deleted without kubectl: starting it costs more than the
+//! request.
 
-use kube::api::{DynamicObject, Patch, PatchParams};
+use std::time::Duration;
+
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, discovery};
 use serde_json::{Value, json};
 
 use super::Cluster;
-use crate::Result;
+use crate::waits::timed;
+use crate::{Result, wait};
+
+/// Time limit until a deleted object is gone.
+const GONE: Duration = Duration::from_secs(120);
 
 impl Cluster {
     /// Applies `object`, or each item of a List, as the user of [`Cluster::kubeconfig`].
     pub async fn put(&self, object: &Value) -> Result<()> {
+        timed("apply", self.put_all(object)).await
+    }
+
+    /// Deletes `object`, if it exists, and waits until it is gone.
+    pub async fn remove(&self, object: &Value) -> Result<()> {
+        let (api, name) = self.api(object).await?;
+        match api.delete(&name, &DeleteParams::background()).await {
+            Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
+            Err(error) => Err(format!("{} {name}: {error}", object["kind"]).into()),
+            Ok(_) => self.gone(object).await,
+        }
+    }
+
+    /// Waits until `object` is gone.
+    pub async fn gone(&self, object: &Value) -> Result<()> {
+        let (api, name) = self.api(object).await?;
+        wait::until(&api, &name, GONE, "gone", |found| found.is_none()).await.map(drop)
+    }
+
+    async fn put_all(&self, object: &Value) -> Result<()> {
         match object["items"].as_array() {
             Some(items) => {
                 for item in items {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::events::v1::Event;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState};
 use knative_operator_shared::api::{KnativeFleet, KnativeServing};
 use knative_operator_shared::fleet::content::digest;
@@ -14,7 +15,7 @@ use kube::api::ListParams;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{INSTALL, apply, confirm, gone, namespace, run};
+use crate::support::{INSTALL, apply, confirm, gone, has_event, namespace, run};
 
 pub const PLACE: &str = "platform";
 
@@ -187,7 +188,6 @@ fn rollout_runs_in_stages() {
         status(&hub, "unblocked", |status| has(status, "RemovalBlocked", "NotBlocked")).await?;
         assert_eq!(children(&hub).await?.len(), 3);
 
-        let events = hub.kubectl(&["get", "events", "-n", PLACE, "-o", "jsonpath={.items[*].reason}"], "").await?;
         for reason in [
             "RolloutStarted",
             "StageStarted",
@@ -197,7 +197,7 @@ fn rollout_runs_in_stages() {
             "TooManyClusters",
             "Ready",
         ] {
-            assert!(events.split(' ').any(|other| other == reason), "{reason}: {events}");
+            has_event(&hub, PLACE, reason, "").await?;
         }
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         for series in [
@@ -321,10 +321,13 @@ fn each_minor_version_is_installed_on_the_way() {
                 assert!(installed.starts_with(version), "{installed}");
             }
         }
-        let events = hub.kubectl(&["get", "events", "-n", PLACE, "-o", "jsonpath={.items[*].message}"], "").await?;
-        for step in ["from 1.20.3", "from 1.21.3", "from 1.22.1"] {
-            assert_eq!(events.matches(&format!("{step}: ")).count(), 2, "{step}: {events}");
-        }
+        let events = Api::<Event>::namespaced(hub.client(), PLACE);
+        let steps = |all: &[Event]| {
+            ["from 1.20.3: ", "from 1.21.3: ", "from 1.22.1: "]
+                .map(|step| all.iter().filter(|event| event.note.as_deref().unwrap_or_default().contains(step)).count())
+        };
+        let limit = Duration::from_secs(30);
+        wait::until_all(&events, "", limit, "of each step on both clusters", |all| steps(all) == [2; 3]).await?;
         Ok(())
     });
 }

@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::knative_fleet::{PLACE, children, fleet, has, status, two_spokes};
-use crate::support::{INSTALL, apply, namespace, run};
+use crate::support::{INSTALL, apply, has_event, namespace, run};
 
 /// Namespace on the canary of what the gates ask.
 const ASKED: &str = "asked";
@@ -141,8 +141,9 @@ fn canary_that_answers_500_stops_the_rollout_and_returns() {
         assert_eq!(children(&hub).await?, versions("1.0.0"));
         assert_eq!(site.heads.lock().unwrap().len(), 2);
 
-        let events = hub.kubectl(&["get", "events", "-n", PLACE, "-o", "jsonpath={.items[*].reason}"], "").await?;
-        assert!(["GateUnknown", "GateFailed"].iter().all(|reason| events.contains(reason)), "{events}");
+        for reason in ["GateUnknown", "GateFailed"] {
+            has_event(&hub, PLACE, reason, "").await?;
+        }
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         let series = r#"knative_operator_fleet_gate_measurements_total{gate_type="http",result="failure"} 2"#;
         assert!(metrics.contains(series), "{metrics}");

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::document::{Shell, nothing_installed};
 use crate::go_state::{State, installed_by_go, reconciled, taken};
 use crate::migration::{block, resources, values};
-use crate::support::{apply, delete, has_condition, namespace, ready, resource, run};
+use crate::support::{apply, delete, has_condition, has_event, namespace, ready, resource, run};
 
 #[test]
 fn migration_and_rollback_restart_no_knative_pod() {
@@ -77,9 +77,7 @@ fn nothing_is_written_while_go_operator_runs() {
         apply(&hub, &serving).await?;
         let part = format!("\"knative-operator-5d9c_1\" renews Lease {NAMESPACE}/{}", go_operator::LEASE);
         has_condition(&hub, &serving, "InstallSucceeded", "GoOperatorRunning", &part).await?;
-        let events =
-            hub.kubectl(&["get", "events", "-n", "knative-serving", "-o", "jsonpath={.items[*].reason}"], "").await?;
-        assert!(events.contains("GoOperatorRunning"), "{events}");
+        has_event(&hub, "knative-serving", "GoOperatorRunning", "").await?;
         let objects =
             hub.kubectl(&["get", "deployments,configmaps", "-n", "knative-serving", "-o", "name"], "").await?;
         assert_eq!(objects.trim(), "configmap/kube-root-ca.crt", "something was written");

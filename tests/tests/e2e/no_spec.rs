@@ -15,7 +15,7 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use crate::go_state::{State, take_over, taken};
-use crate::support::{apply, delete, has_condition, namespace, nothing_left, ready, resource, run};
+use crate::support::{apply, delete, has_condition, has_event, namespace, nothing_left, ready, resource, run};
 
 /// Kinds and namespaces of Istio that Knative's manifests need.
 pub fn istio() -> Value {
@@ -202,10 +202,7 @@ fn invalid_resource_is_reported_and_its_installation_stays() {
             )
             .await?;
             has_condition(&hub, &broken, "Ready", "Unreadable", "The installation stays unchanged").await?;
-            let output = hub
-                .kubectl(&["get", "events", "-n", component.canonical(), "-o", "jsonpath={.items[*].reason}"], "")
-                .await?;
-            assert!(output.contains("Unreadable"), "{output}");
+            has_event(&hub, component.canonical(), "Unreadable", "").await?;
             let deployments = Api::<Deployment>::namespaced(hub.client(), component.canonical());
             assert!(
                 !deployments.list(&kube::api::ListParams::default()).await?.items.is_empty(),

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::owners::{ANCHOR, PLACE, hub, owner, state};
 use crate::support::{
-    INSTALL, apply, delete, eventing, gone, has_condition, jobs_done, namespace, nothing_left, ready, run, serving,
+    INSTALL, apply, delete, eventing, gone, has_condition, has_event, jobs_done, namespace, nothing_left, ready, run,
+    serving,
 };
 
 const ON_DELETE: &str = "operator.knative.dev/on-delete=orphan";
@@ -52,12 +53,7 @@ async fn left_by_a_forged_owner(hub: &Cluster, spoke: &Cluster, resource: &Value
     has_condition(hub, resource, "InstallSucceeded", "Occupied", "/somebody").await?;
     hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", place, "--wait=false"], "").await?;
     gone(hub, resource).await?;
-    let is_reported = |event: &Event| {
-        event.reason.as_deref() == Some("Orphaned")
-            && event.note.as_ref().is_some_and(|note| note.contains("not as the installed objects show"))
-    };
-    let events: Api<Event> = Api::namespaced(hub.client(), place);
-    wait::until_all(&events, "", INSTALL, "reported as orphaned", |all| all.iter().any(is_reported)).await?;
+    has_event(hub, place, "Orphaned", "not as the installed objects show").await?;
     write(&record).await?;
     apply(hub, resource).await?;
     ready(hub, resource).await.map(drop)

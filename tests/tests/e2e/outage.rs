@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::events::v1::Event;
 use knative_operator_shared::api::{KnativeServing, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
@@ -12,7 +11,9 @@ use knative_operator_tests::{Result, http, releases, wait};
 use kube::Api;
 use serde_json::{Value, json};
 
-use crate::support::{apply, condition, has_condition, namespace, nothing_left, ready, run, serving, status};
+use crate::support::{
+    apply, condition, has_condition, has_event, namespace, nothing_left, ready, run, serving, status,
+};
 
 #[test]
 fn outages_of_webhook_and_spoke_are_reported() {
@@ -94,14 +95,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
         assert!(refused.contains("unknown value \"forget\"; set it to \"orphan\""), "{refused}");
         hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
         wait::until(&resources, "ks", Duration::from_secs(60), "deleted", |s| s.is_none()).await?;
-        // Events arrive after the write that they report.
-        let api: Api<Event> = Api::namespaced(hub.client(), "outage");
-        let is_orphaned = |event: &Event| {
-            event.reason.as_deref() == Some("Orphaned")
-                && event.note.as_ref().is_some_and(|note| note.contains("Left on the cluster"))
-        };
-        let limit = Duration::from_secs(10);
-        wait::until_all(&api, "", limit, "reported as orphaned", |all| all.iter().any(is_orphaned)).await?;
+        has_event(&hub, "outage", "Orphaned", "Left on the cluster").await?;
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         assert!(
             metrics

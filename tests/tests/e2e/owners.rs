@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use crate::knative_fleet::children;
 use crate::support::{
-    INSTALL, apply, confirm, delete, eventing, gone, has_condition, jobs_done, namespace, nothing_left, ready, run,
-    serving,
+    INSTALL, apply, confirm, delete, eventing, gone, has_condition, has_event, jobs_done, namespace, nothing_left,
+    ready, run, serving,
 };
 
 /// Time at rest, in which a resource that waits for another one sends nothing.
@@ -289,8 +289,7 @@ fn forged_inventories_delete_nothing() {
         apply(&hub, &finalized).await?;
         hub.kubectl(&["delete", "knativeserving", "x", "-n", "tenant", "--wait=false"], "").await?;
         gone(&hub, &finalized).await?;
-        let events = hub.kubectl(&["get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].reason}"], "").await?;
-        assert!(events.contains("ObjectsLeft"), "{events}");
+        has_event(&hub, "tenant", "ObjectsLeft", "").await?;
         nothing_lost(&hub, &everything).await?;
         assert_eq!(state(&hub, "knative-eventing").await?, installed);
 
@@ -315,8 +314,8 @@ fn forged_inventories_delete_nothing() {
         apply(&hub, &again).await?;
         let used = ready(&hub, &again).await?.annotations.remove("operator.knative.dev/namespace-contents");
         assert_eq!(used.as_deref(), Some("RoleBinding readers"));
-        let events = hub.kubectl(&["get", "events", "-n", "tenant", "-o", "jsonpath={.items[*].message}"], "").await?;
-        assert!(events.contains("existed before, with objects of others: RoleBinding readers"), "{events}");
+        has_event(&hub, "tenant", "NamespaceUsed", "existed before, with objects of others: RoleBinding readers")
+            .await?;
         let anchor = "knativeserving-y-root-owner";
         let maps = Api::<ConfigMap>::namespaced(spoke.client(), PLACE);
         let stored = maps.get(anchor).await?.data.unwrap_or_default().remove("inventory").unwrap_or_default();

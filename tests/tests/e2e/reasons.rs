@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::api::{Component, KnativeStatus};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product, values};
@@ -13,7 +13,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    apply, condition, has_condition, logged, namespace, nothing_to_install, provider, resource, run, script, status,
+    apply, condition, has_condition, has_event, logged, namespace, nothing_to_install, provider, resource, run, script,
+    status,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -30,9 +31,7 @@ async fn resolved(hub: &Cluster, resource: &Value) -> Result<()> {
 /// Waits for an event with each reason.
 async fn has_events(hub: &Cluster, reasons: &[&str]) -> Result<()> {
     for reason in reasons {
-        let events: Api<Event> = Api::namespaced(hub.client(), "reasons");
-        let is_there = |all: &[Event]| all.iter().any(|event| event.reason.as_deref() == Some(*reason));
-        wait::until_all(&events, "", LIMIT, reason, is_there).await?;
+        has_event(hub, "reasons", reason, "").await?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
 use knative_operator_shared::label::CONFIRM_REMOVAL;
 use knative_operator_tests::cluster::Cluster;
@@ -150,7 +151,7 @@ pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
         confirm(cluster, meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default())
             .await?;
     }
-    cluster.kubectl(&["delete", "-f", "-", "--wait=true", "--timeout=120s"], &resource.to_string()).await.map(drop)
+    cluster.remove(resource).await
 }
 
 /// Makes the cluster's policy `policy` refuse objects with the name of `example`, of the kind with
@@ -178,7 +179,17 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
 
 /// Waits until `resource` is gone.
 pub async fn gone(cluster: &Cluster, resource: &Value) -> Result<()> {
-    cluster.kubectl(&["wait", "--for=delete", "-f", "-", "--timeout=120s"], &resource.to_string()).await.map(drop)
+    cluster.gone(resource).await
+}
+
+/// Waits until `namespace` has an event with `reason` whose note has `part`: events follow the
+/// write that they report.
+pub async fn has_event(cluster: &Cluster, namespace: &str, reason: &str, part: &str) -> Result<()> {
+    let events = Api::<Event>::namespaced(cluster.client(), namespace);
+    let is_it = |event: &Event| {
+        event.reason.as_deref() == Some(reason) && event.note.as_deref().unwrap_or_default().contains(part)
+    };
+    wait::until_all(&events, "", INSTALL, reason, |all| all.iter().any(is_it)).await.map(drop)
 }
 
 /// Waits until `holds` is true for the status of `resource`; returns the status.

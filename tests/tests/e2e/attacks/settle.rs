@@ -37,6 +37,5 @@ pub async fn remove(cluster: &Cluster, resource: &Value) -> Result<()> {
         // It may not exist.
         let _ = confirm(cluster, resource["metadata"]["namespace"].as_str().unwrap_or_default(), name).await;
     }
-    let arguments = ["delete", "-f", "-", "--ignore-not-found", "--wait=true", "--timeout=120s"];
-    cluster.kubectl(&arguments, &resource.to_string()).await.map(drop)
+    cluster.remove(resource).await
 }

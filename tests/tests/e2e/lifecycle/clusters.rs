@@ -7,10 +7,10 @@ use knative_operator_tests::remaining::objects;
 use knative_operator_tests::{http, product, releases};
 use serde_json::{Value, json};
 
-use super::{TEAM, event, hub, share_secret};
+use super::{TEAM, hub, share_secret};
 use crate::owners::{PLACE, identity, state};
 use crate::support::{
-    INSTALL, apply, condition, delete, has_condition, namespace, nothing_left, ready, run, serving, status,
+    INSTALL, apply, condition, delete, has_condition, has_event, namespace, nothing_left, ready, run, serving, status,
 };
 
 const CONFIGURATIONS: [&str; 2] = [
@@ -60,7 +60,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         apply(&new, &theirs()).await?;
         product::status(&hub, "spoke", "True", &product::access(&new, "other")).await?;
         let uid = identity(&old).await?;
-        event(&hub, "ClusterChanged", &uid).await?;
+        has_event(&hub, TEAM, "ClusterChanged", &uid).await?;
         has_condition(&hub, &resource, "InstallSucceeded", "Occupied", "Deployment theirs").await?;
         assert!(new.kubectl(&["get", "deployment", "controller", "-n", PLACE], "").await.is_err());
         new.kubectl(&["delete", "namespace", PLACE, "--timeout=60s"], "").await?;
@@ -77,7 +77,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
 
         // The deletion says what is left, and the way that it names removes it.
         delete(&hub, &resource).await?;
-        event(&hub, "Orphaned", &uid).await?;
+        has_event(&hub, TEAM, "Orphaned", &uid).await?;
         nothing_left(&new, &before[1]).await?;
         assert_eq!(state(&old, PLACE).await?, installed);
         product::status(&hub, "spoke", "True", &product::access(&old, "spoke")).await?;

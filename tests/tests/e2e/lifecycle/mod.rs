@@ -18,14 +18,12 @@ mod versions;
 
 use std::path::Path;
 
-use k8s_openapi::api::events::v1::Event;
+use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::Releases;
-use knative_operator_tests::{Result, wait};
-use kube::Api;
 
-use crate::support::{INSTALL, namespace};
+use crate::support::namespace;
 
 /// Namespace of the resources.
 const TEAM: &str = "team";
@@ -44,15 +42,6 @@ async fn hub(
     }
     namespace(&hub, TEAM).await?;
     Ok((hub, product))
-}
-
-/// Waits for an event with `reason` whose note has `part`.
-async fn event(hub: &Cluster, reason: &str, part: &str) -> Result<()> {
-    let events: Api<Event> = Api::namespaced(hub.client(), TEAM);
-    let is_it = |event: &Event| {
-        event.reason.as_deref() == Some(reason) && event.note.as_deref().unwrap_or_default().contains(part)
-    };
-    wait::until_all(&events, "", INSTALL, reason, |all| all.iter().any(is_it)).await.map(drop)
 }
 
 /// Lets the Secret of ClusterProfile `name` be used for ClusterProfile `other` as well.

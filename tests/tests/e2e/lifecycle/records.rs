@@ -7,9 +7,9 @@ use knative_operator_tests::{Result, releases};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{TEAM, event, hub};
+use super::{TEAM, hub};
 use crate::owners::{ANCHOR, PLACE};
-use crate::support::{apply, delete, eventing, gone, namespace, nothing_left, ready, run, serving};
+use crate::support::{apply, delete, eventing, gone, has_event, namespace, nothing_left, ready, run, serving};
 
 /// Deletes `resource` while the operator is away, after `lose` was run on `cluster`.
 async fn delete_without_record(hub: &Cluster, resource: &Value, cluster: &Cluster, lose: &[&str]) -> Result<()> {
@@ -43,7 +43,7 @@ fn lost_record_leaves_nothing_behind() {
             delete_without_record(&hub, &remote, &spoke, &lose).await?;
             product.start_operator(&hub).await?;
             gone(&hub, &remote).await?;
-            event(&hub, "InventoryMissing", ANCHOR).await?;
+            has_event(&hub, TEAM, "InventoryMissing", ANCHOR).await?;
             // Nothing of the other component is touched.
             nothing_left(&spoke, &with_eventing).await?;
             ready(&hub, &beside).await?;

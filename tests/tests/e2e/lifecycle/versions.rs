@@ -17,10 +17,12 @@ use kube::{Api, ResourceExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{TEAM, event, hub};
+use super::{TEAM, hub};
 use crate::owners::{ANCHOR, PLACE, state};
 use crate::status::command;
-use crate::support::{INSTALL, apply, condition, delete, has_condition, jobs_done, ready, resource, run, status};
+use crate::support::{
+    INSTALL, apply, condition, delete, has_condition, has_event, jobs_done, ready, resource, run, status,
+};
 
 /// Start of the names of archived releases.
 const RELEASE: &str = "knative-operator-release-knative-serving-";
@@ -149,7 +151,7 @@ fn version_moves_only_when_asked() {
         planned(&hub, &folder, 1, "NOT IN THE BUNDLE").await?;
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
         product.restart_operator(&hub, Signal::TERM).await?;
-        event(&hub, "VersionNotInBundle", "lacks the installed version 1.1.1").await?;
+        has_event(&hub, TEAM, "VersionNotInBundle", "lacks the installed version 1.1.1").await?;
         nothing_is_written(&mut audit, &spoke).await?;
         assert_eq!(state(&spoke, PLACE).await?, installed);
         let deployments: Api<Deployment> = Api::namespaced(spoke.client(), PLACE);

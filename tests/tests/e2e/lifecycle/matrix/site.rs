@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use super::parts::{ask, asking, bundle, has_failed, is_owned, is_ready, nothing_lost, nothing_restarted, place};
 use super::{ASKED, AT_FIRST, DELETED, Event, NEW, OLD, RELEASE, ROLLED_BACK, Running, State, UPGRADED};
 use crate::knative_fleet;
-use crate::lifecycle::{TEAM, event};
+use crate::lifecycle::TEAM;
 use crate::owners::{self, PLACE};
-use crate::support::{INSTALL, delete, gone, jobs_done, namespace, nothing_left};
+use crate::support::{INSTALL, delete, gone, has_event, jobs_done, namespace, nothing_left};
 
 /// What all cells share.
 pub(super) struct Site {
@@ -222,7 +222,9 @@ impl Site {
         self.restart(ROLLED_BACK).await?;
         match state {
             State::Uninstalling => return Ok(()),
-            State::Ready => return event(&self.hub, "VersionNotInBundle", "lacks the installed version 1.2.0").await,
+            State::Ready => {
+                return has_event(&self.hub, TEAM, "VersionNotInBundle", "lacks the installed version 1.2.0").await;
+            }
             State::Installing | State::Upgrading | State::RollingOut => {}
         }
         let is_decided = |one: &KnativeServing| {
