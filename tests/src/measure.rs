@@ -172,7 +172,8 @@ pub fn resident(pid: i32) -> Result<u64> {
 }
 
 fn memory(pid: i32, field: &str) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let status =
+        std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|error| format!("process {pid}: {error}"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)).ok_or("no such field")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
