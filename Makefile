@@ -35,7 +35,7 @@ test: prerequisites ## Runs all checks and tests. Takes about 15 minutes. KUBERN
 	@tests/package/run-tests.sh
 
 .PHONY: test-long
-test-long: tools-of-tests ## Runs the end-to-end tests that "make test" leaves out, in tests/package/long-tests.txt. Takes 10 minutes.
+test-long: tools-of-tests ## Runs the end-to-end tests that "make test" leaves out, in tests/package/long-tests.txt. Takes 15 minutes.
 	@cargo build --workspace --quiet --bins
 	$(call step,build images,tests/package/test-images.sh)
 	@KNATIVE_IMAGES=target/images-test cargo test --workspace --test e2e -- --exact $$(tests/package/long-tests.sh)

@@ -21,20 +21,28 @@ impl Cluster {
         timed("apply", self.put_all(object)).await
     }
 
-    /// Deletes `object`, if it exists, and waits until it is gone.
-    pub async fn remove(&self, object: &Value) -> Result<()> {
+    /// Deletes `object` and waits until it is gone. Returns whether it existed.
+    pub async fn remove(&self, object: &Value) -> Result<bool> {
         let (api, name) = self.api(object).await?;
         match api.delete(&name, &DeleteParams::background()).await {
-            Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
+            Err(kube::Error::Api(error)) if error.code == 404 => Ok(false),
             Err(error) => Err(format!("{} {name}: {error}", object["kind"]).into()),
-            Ok(_) => self.gone(object).await,
+            Ok(_) => self.gone(object).await.map(|()| true),
         }
     }
 
-    /// Waits until `object` is gone.
+    /// Waits until `object` is gone, or its definition.
     pub async fn gone(&self, object: &Value) -> Result<()> {
-        let (api, name) = self.api(object).await?;
-        wait::until(&api, &name, GONE, "gone", |found| found.is_none()).await.map(drop)
+        let is_undefined = |error: &crate::Error| match error.downcast_ref() {
+            Some(kube::Error::Api(error)) => error.code == 404,
+            Some(kube::Error::Discovery(_)) => true,
+            _ => false,
+        };
+        match self.api(object).await {
+            Ok((api, name)) => wait::until(&api, &name, GONE, "gone", |found| found.is_none()).await.map(drop),
+            Err(error) if is_undefined(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn put_all(&self, object: &Value) -> Result<()> {

@@ -151,7 +151,7 @@ pub async fn delete(cluster: &Cluster, resource: &Value) -> Result<()> {
         confirm(cluster, meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default())
             .await?;
     }
-    cluster.remove(resource).await
+    if cluster.remove(resource).await? { Ok(()) } else { Err(format!("not there: {resource}").into()) }
 }
 
 /// Makes the cluster's policy `policy` refuse objects with the name of `example`, of the kind with

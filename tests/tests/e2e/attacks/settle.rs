@@ -37,5 +37,5 @@ pub async fn remove(cluster: &Cluster, resource: &Value) -> Result<()> {
         // It may not exist.
         let _ = confirm(cluster, resource["metadata"]["namespace"].as_str().unwrap_or_default(), name).await;
     }
-    cluster.remove(resource).await
+    cluster.remove(resource).await.map(drop)
 }

@@ -69,10 +69,7 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         has_condition(&hub, &resource, "InstallSucceeded", "Protected", "nothing is uninstalled").await?;
         assert_eq!(state(&spoke, PLACE).await?, installed);
         hub.kubectl(&[&protect[..], &[&format!("{PROTECTED}-")]].concat(), "").await?;
-        gone(&hub, &resource).await.or_else(|error| {
-            // The definition may be gone as well.
-            if error.to_string().contains("no matches for kind") { Ok(()) } else { Err(error) }
-        })?;
+        gone(&hub, &resource).await?;
         nothing_left(&spoke, &before).await?;
 
         // A running webhook leaves nothing that blocks requests.
