@@ -258,5 +258,5 @@ pub async fn has_condition(cluster: &Cluster, resource: &Value, type_: &str, rea
     let what = format!("{type_} with reason {reason} and \"{part}\"");
     let has =
         |c: &Condition| c.reason.as_deref() == Some(reason) && c.message.as_deref().unwrap_or_default().contains(part);
-    status(cluster, resource, Duration::from_secs(60), &what, |s| condition(s, type_).is_some_and(has)).await.map(drop)
+    status(cluster, resource, INSTALL, &what, |s| condition(s, type_).is_some_and(has)).await.map(drop)
 }
