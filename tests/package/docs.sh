@@ -9,6 +9,9 @@ rm -rf "$work" target/site
 mkdir -p "$work"
 git ls-files '*.md' 'docs/images/*' LICENSE | grep -v '^\.github/' | tar -cf - -T - | tar -xf - -C "$work"
 cp docs/book.toml "$work/book.toml"
+# Links to sources, which the site doesn't have.
+repository=$(sed -nE 's/^git-repository-url = "(.*)"/\1/p' docs/book.toml)
+find "$work" -name '*.md' -exec sed -Ei "s#\]\(/([^)]+)\)#]($repository/blob/main/\1)#g" {} +
 # docs/SUMMARY.md has paths that are relative to docs. The decisions are appended.
 rm -f "$work/docs/SUMMARY.md"
 {
