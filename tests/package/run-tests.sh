@@ -9,6 +9,8 @@ logs=target/test-logs
 rm -rf "$logs" target/test-times.tsv
 mkdir -p "$logs"
 images=(env KNATIVE_IMAGES=target/images-test)
+# A failed test prints what processes logged; its own stack says less.
+export RUST_BACKTRACE=0
 failed=$logs/failed.txt
 : >"$failed"
 

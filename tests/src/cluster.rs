@@ -3,12 +3,15 @@
 mod faults;
 mod flags;
 pub mod machine;
+pub mod pool;
 mod put;
+mod state;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -20,6 +23,7 @@ use tempfile::TempDir;
 
 use self::machine::Machine;
 use crate::kubeconfig::{User, kubeconfig};
+use crate::pki::Issued;
 use crate::process::Process;
 use crate::proxy::ServicePort;
 use crate::registry::Registry;
@@ -42,10 +46,19 @@ pub struct Setup {
     pub real_node: Option<&'static Registry>,
 }
 
+impl Setup {
+    /// Whether both are those of the same control plane with a simulated node.
+    fn is(self, other: Self) -> bool {
+        let both = |setup: Self| (setup.webhooks, setup.real_namespaces, setup.http2, setup.real_node.is_some());
+        both(self) == both(other) && self.real_node.is_none()
+    }
+}
+
 /// KWOK simulates the node.
 const SIMULATED: Setup = Setup { webhooks: true, real_namespaces: &[], http2: true, real_node: None };
 
-/// A running control plane. Dropping it stops its processes and removes its files.
+/// A running control plane. Dropping it stops its processes and removes its files, or lends it to
+/// other tests (see [`pool`]).
 pub struct Cluster {
     name: String,
     authority: String,
@@ -58,9 +71,11 @@ pub struct Cluster {
     server: Ipv4Addr,
     machine: Option<Machine>,
     registry: Option<(ServicePort, SocketAddr)>,
-    dir: TempDir,
+    /// What was stored at the start, if other tests may use it.
+    start: Option<pool::Start>,
+    dir: Arc<TempDir>,
     /// The last field: the subnet is free once no process listens there.
-    subnet: Subnet,
+    subnet: Arc<Subnet>,
 }
 
 const KILL: Duration = Duration::ZERO;
@@ -86,12 +101,16 @@ impl Cluster {
         Self::start(name, Setup { real_node: Some(registry), ..SIMULATED }).await
     }
 
-    /// Starts a control plane with one node and waits until its API server is ready.
+    /// Starts a control plane with one node and waits until its API server is ready; or takes one
+    /// that another test has used (see [`pool`]).
     pub async fn start(name: &str, setup: Setup) -> Result<Self> {
+        if let Some(used) = timed("start of control planes", pool::take(name, setup)).await {
+            return Ok(used);
+        }
         // Both providers may be installed; only the first call matters.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let dir = tools::folder(&format!("knative-{name}-"))?;
-        let subnet = Subnet::take()?;
+        let dir = Arc::new(tools::folder(&format!("knative-{name}-"))?);
+        let subnet = Arc::new(Subnet::take()?);
         ports::check(subnet.address(2))?;
         let path = dir.path();
         let authority = pki::Authority::new(&format!("{name}-ca"))?;
@@ -114,19 +133,13 @@ impl Cluster {
                 &["localhost", "kubernetes.default.svc"],
             )?
             .write(path, "server")?;
-        let admin = authority.issue("admin", Some("system:masters"), &[], &[])?;
-        admin.write(path, "admin")?;
+        authority.issue("admin", Some("system:masters"), &[], &[])?.write(path, "admin")?;
         pki::service_account_keys(path)?;
         admission::configure(path, &authority)?;
         std::fs::write(path.join("audit-policy.json"), audit::policy().to_string())?;
         texts::keep(&path.join("audit.log"))?;
         let url = format!("https://{server}:{}", ports::API_SERVER);
-        let kubeconfig_path = path.join("kubeconfig");
-        std::fs::write(
-            &kubeconfig_path,
-            kubeconfig(name, &url, &authority.pem(), "default", &User::Certificate(&admin)),
-        )?;
-        let client = client(&kubeconfig_path).await?;
+        let client = administrator(path, name, &url, &authority.pem()).await?;
         if let (Some(machine), Some(registry)) = (&machine, setup.real_node) {
             worker::configure(path, machine, &authority, registry)?;
         }
@@ -142,6 +155,7 @@ impl Cluster {
             server,
             machine,
             registry: entry,
+            start: None,
             dir,
         };
         // No destructor runs for a value that a whole test binary shares.
@@ -150,6 +164,9 @@ impl Cluster {
         let folder = Process::start(FOLDER, cluster.dir.path(), program, &forever, &[remove], KILL)?;
         cluster.components.insert(FOLDER, folder);
         timed("start of control planes", cluster.run_components()).await?;
+        if pool::is_open() && cluster.machine.is_none() {
+            cluster.start = pool::Start::of(cluster.server, cluster.dir()).await;
+        }
         Ok(cluster)
     }
 
@@ -327,6 +344,12 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        if let Some(start) = self.start.take()
+            && self.check().is_ok()
+            && pool::lend(self, start)
+        {
+            return;
+        }
         // All end at the same time. Then the fields wait for one after the other.
         self.components.values_mut().for_each(Process::stop);
         self.machine.iter_mut().for_each(Machine::stop);
@@ -353,6 +376,16 @@ pub async fn token(client: &Client, namespace: &str, name: &str, seconds: i64) -
     };
     let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
     answer.status.and_then(|s| s.token).ok_or_else(|| "no token".into())
+}
+
+/// Writes the kubeconfig of the administrator into the cluster's folder, where the certificate is;
+/// returns a client for it.
+async fn administrator(dir: &Path, name: &str, url: &str, authority: &str) -> Result<Client> {
+    let read = |file: &str| std::fs::read_to_string(dir.join(file));
+    let admin = Issued { certificate: read("admin.crt")?, key: read("admin.key")? };
+    let path = dir.join("kubeconfig");
+    std::fs::write(&path, kubeconfig(name, url, authority, "default", &User::Certificate(&admin)))?;
+    client(&path).await
 }
 
 /// A client for the kubeconfig at `path`.

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::cluster::Cluster;
 
 /// Time limit until an opened definition takes effect.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = crate::wait::LIMIT;
 
 /// Makes the definition of `resource` admit everything; returns its schema before.
 pub async fn open(hub: &Cluster, resource: &str) -> Result<Value> {

@@ -17,7 +17,7 @@ use crate::Result;
 use crate::cluster::Cluster;
 
 /// Time limit until a request is in the audit log.
-const LOGGED: Duration = Duration::from_secs(30);
+const LOGGED: Duration = crate::wait::LIMIT;
 
 /// A request in the audit log.
 #[derive(Clone, Debug)]

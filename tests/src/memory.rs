@@ -49,10 +49,10 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
-/// How many tests run at the same time: two for each processor and one more, since tests mostly
-/// wait, and fewer with little memory.
+/// How many tests run at the same time: two for each processor, since tests also wait, and fewer
+/// with little memory.
 pub fn threads(processors: u64, available: u64) -> u64 {
-    (available / TEST).clamp(1, 2 * processors + 1)
+    (available / TEST).clamp(1, 2 * processors)
 }
 
 /// GOGC of the control planes, which live for minutes.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn little_memory_means_fewer_tests() {
-        assert_eq!(threads(2, 16_000), 5);
+        assert_eq!(threads(2, 16_000), 4);
         assert_eq!(threads(16, 3_500), 2);
         assert_eq!(threads(16, 100), 1);
         assert_eq!((garbage(3_500), garbage(16_000)), ("75", "1000"));

@@ -117,7 +117,7 @@ impl Process {
 
     /// Its process id.
     pub fn pid(&self) -> Result<i32> {
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + crate::wait::LIMIT;
         loop {
             if let Some(pid) = std::fs::read_to_string(&self.pid_file).ok().and_then(|t| t.parse().ok()) {
                 return Ok(pid);
@@ -167,13 +167,13 @@ pub fn last_words() -> String {
 impl Drop for Process {
     fn drop(&mut self) {
         self.stop();
-        let log = self.log();
-        let lines: Vec<_> = log.lines().collect();
-        let end = lines[lines.len().saturating_sub(KEPT)..].join("\n");
-        STOPPED.with_borrow_mut(|stopped| stopped.push(format!("==> end of the log of {}\n{end}", self.name)));
         if let Err(error) = self.wait_for(END) {
             eprintln!("{error}");
             let _ = self.tether.kill();
         }
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(KEPT)..].join("\n");
+        STOPPED.with_borrow_mut(|stopped| stopped.push(format!("==> end of the log of {}\n{end}", self.name)));
     }
 }

@@ -26,7 +26,11 @@ pub const HUB_USER: &str = "system:serviceaccount:knative-operator:knative-opera
 /// Namespace of ClusterProfiles.
 pub const FLEET: &str = "fleet-system";
 /// Time limit until a process is ready.
-const READY: Duration = Duration::from_secs(30);
+const READY: Duration = crate::wait::LIMIT;
+
+/// Helm doesn't fetch the schemas of all kinds, which takes most of its time, and much of the API
+/// server's. Tests of the chart and of documents run Helm without.
+const UNCHECKED: &str = "--disable-openapi-validation";
 
 /// Operator and webhook on a hub.
 pub struct Product {
@@ -110,6 +114,7 @@ impl Product {
             "--wait",
             "--timeout",
             "2m",
+            UNCHECKED,
         ];
         hub.helm(&arguments).await?;
         Self::start(hub, releases, images).await
@@ -122,7 +127,7 @@ impl Product {
         let chart = tools::project().join("charts/knative-operator");
         let (chart, file) = (chart.display().to_string(), file.display().to_string());
         let place = ["--namespace", NAMESPACE, "--wait", "--timeout", "2m"];
-        let mut arguments = vec!["upgrade", "knative-operator", &chart, "--values", &file];
+        let mut arguments = vec!["upgrade", "knative-operator", &chart, "--values", &file, UNCHECKED];
         arguments.extend(place);
         hub.helm(&arguments).await.map(drop)
     }

@@ -43,7 +43,10 @@ impl ServicePort {
         let of = Arc::clone(&backends);
         let accept = tokio::spawn(async move {
             for turn in 0.. {
-                let Ok((mut from, _)) = listener.accept().await else { return };
+                let Ok((mut from, _)) = listener.accept().await else {
+                    tokio::time::sleep(Duration::from_millis(5)).await; // without free files, for example
+                    continue;
+                };
                 let mut all = of.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // In turn.
                 if !all.is_empty() {
@@ -52,9 +55,14 @@ impl ServicePort {
                 }
                 tokio::spawn(async move {
                     for backend in all {
-                        if let Ok(mut to) = TcpStream::connect(backend).await {
-                            let _ = copy_bidirectional(&mut from, &mut to).await;
-                            return;
+                        match TcpStream::connect(backend).await {
+                            Ok(mut to) => {
+                                let _ = copy_bidirectional(&mut from, &mut to).await;
+                                return;
+                            }
+                            // It is starting, or ending.
+                            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                            Err(error) => eprintln!("{address} to {backend}: {error}"),
                         }
                     }
                 });

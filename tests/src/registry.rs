@@ -153,7 +153,7 @@ impl Registry {
         let arguments = ["serve".to_owned(), file("config.yml")];
         let program = tools::control_plane("registry")?;
         let mut process = Process::start("registry", path, &program, &arguments, &environment, Duration::ZERO)?;
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + crate::wait::LIMIT;
         while TcpStream::connect((ip, ports::REGISTRY)).is_err() {
             if process.ended().is_some() || Instant::now() > deadline {
                 return Err(format!("the registry did not start:\n{}", process.log()).into());

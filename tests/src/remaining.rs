@@ -32,7 +32,7 @@ pub async fn metadata(client: &Client) -> Result<BTreeMap<String, ObjectMeta>> {
             continue;
         }
         let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + crate::wait::LIMIT;
         let listed = loop {
             match api.list_metadata(&ListParams::default()).await {
                 // Its kind was defined a moment ago.
@@ -62,7 +62,7 @@ const OF_EACH_NAMESPACE: [(&str, &str); 2] = [("ConfigMap. ", "/kube-root-ca.crt
 /// deleted objects (ReplicaSets, EndpointSlices) are collected by other controllers a moment later,
 /// so no single object can be watched.
 pub async fn remaining(cluster: &Cluster, before: &BTreeSet<String>) -> Result<Vec<String>> {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + crate::wait::LIMIT;
     loop {
         let is_of_namespace = |object: &&String| {
             OF_EACH_NAMESPACE.iter().any(|(kind, name)| object.starts_with(kind) && object.ends_with(name))

@@ -20,7 +20,7 @@ impl Subnet {
         static TAKEN: AtomicU32 = AtomicU32::new(0);
         for _ in 0..4096 {
             // Never the same one again in a process: a client may still look for the previous
-            // cluster.
+            // cluster. (In one that tests lend to each other, its account is gone.)
             let turn = TAKEN.fetch_add(1, Ordering::Relaxed);
             let [a, b, ..] = std::process::id().wrapping_add(turn).wrapping_mul(2_654_435_769).to_be_bytes();
             let a = 64 + a % 160;

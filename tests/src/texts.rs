@@ -33,12 +33,25 @@ static OWN: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
 /// Makes `path`, which must not exist, a link to a file that remains when the folder of `path` is
 /// removed. Does nothing outside of the end-to-end tests.
 pub fn keep(path: &Path) -> Result<()> {
+    let Some(kept) = next(path) else { return Ok(()) };
+    // What exists is appended to.
+    File::create(&kept)?;
+    Ok(std::os::unix::fs::symlink(kept, path)?)
+}
+
+/// Keeps what is in `path` so far, and empties it.
+pub fn renew(path: &Path) -> Result<()> {
+    if let Some(kept) = next(path) {
+        std::fs::copy(path, kept)?;
+    }
+    Ok(File::options().write(true).truncate(true).open(path).map(drop)?)
+}
+
+/// The next file to keep for `path`.
+fn next(path: &Path) -> Option<PathBuf> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let (Some(own), Some(name)) = (OWN.as_ref(), path.file_name().and_then(|name| name.to_str())) else {
-        return Ok(());
-    };
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    Ok(std::os::unix::fs::symlink(own.join(format!("{number}-{name}")), path)?)
+    let name = path.file_name()?.to_str()?;
+    Some(OWN.as_ref()?.join(format!("{}-{name}", NUMBER.fetch_add(1, Ordering::Relaxed))))
 }
 
 /// User agents of the Go operator, which has the accounts of this operator in some tests.

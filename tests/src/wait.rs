@@ -13,6 +13,9 @@ use serde::de::DeserializeOwned;
 use crate::Result;
 use crate::waits::timed;
 
+/// Time limit of what takes moments, or a few seconds, on an idle machine.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
 /// Watches the object `name` until `holds` is true for it (`None` if it does not exist); returns
 /// the object. After `limit`, the error has `what` and the last state of the object.
 pub async fn until<K>(
@@ -92,8 +95,7 @@ pub async fn established(client: Client) -> Result<()> {
         let conditions = crd.status.as_ref().and_then(|s| s.conditions.as_ref());
         conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Established" && c.status == "True"))
     };
-    let limit = Duration::from_secs(60);
-    until_all(&Api::all(client), "", limit, "established", |all| all.iter().all(holds)).await?;
+    until_all(&Api::all(client), "", LIMIT, "established", |all| all.iter().all(holds)).await?;
     Ok(())
 }
 

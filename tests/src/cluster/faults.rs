@@ -10,6 +10,7 @@ use crate::{Result, tools};
 impl Cluster {
     /// Kills the API server.
     pub fn stop_apiserver(&mut self) {
+        self.start = None;
         self.components.remove("kube-apiserver");
     }
 
@@ -27,14 +28,14 @@ impl Cluster {
 
     /// Replaces it by an empty cluster with the same address and authorities.
     pub async fn replace(&mut self) -> Result<()> {
-        self.components.retain(|component, _| *component == FOLDER);
+        self.stop_components();
         std::fs::remove_dir_all(self.dir.path().join("etcd"))?;
         self.run_components().await
     }
 
     /// Copies the data of etcd to `folder`; the control plane is stopped meanwhile.
     pub async fn dump(&mut self, folder: &Path) -> Result<()> {
-        self.components.retain(|component, _| *component == FOLDER);
+        self.stop_components();
         tools::copy(&self.dir.path().join("etcd"), folder)?;
         self.start_again().await
     }
@@ -42,7 +43,7 @@ impl Cluster {
     /// Replaces the data of etcd by those in `folder`, as an administrator restores a backup, and
     /// restarts the control plane.
     pub async fn restore(&mut self, folder: &Path) -> Result<()> {
-        self.components.retain(|component, _| *component == FOLDER);
+        self.stop_components();
         std::fs::remove_dir_all(self.dir.path().join("etcd"))?;
         tools::copy(folder, &self.dir.path().join("etcd"))?;
         self.start_again().await
@@ -52,8 +53,14 @@ impl Cluster {
     /// `KUBERNETES=minor tests/tools/install.sh`.
     pub async fn upgrade(&mut self, folder: &Path) -> Result<()> {
         self.binaries = Some(folder.to_owned());
-        self.components.retain(|component, _| *component == FOLDER);
+        self.stop_components();
         self.start_again().await
+    }
+
+    /// Stops everything. No other test uses such a control plane.
+    fn stop_components(&mut self) {
+        self.start = None;
+        self.components.retain(|component, _| *component == FOLDER);
     }
 
     async fn start_again(&mut self) -> Result<()> {

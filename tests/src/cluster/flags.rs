@@ -69,6 +69,8 @@ impl Cluster {
             format!("--audit-policy-file={}", self.file("audit-policy.json")),
             format!("--audit-log-path={}", self.file("audit.log")),
             "--audit-log-mode=batch".to_owned(),
+            // It is emptied when another test takes the control plane (see `pool`).
+            "--audit-log-maxsize=10000".to_owned(),
             // On by default from 1.35 on.
             "--feature-gates=ImageVolume=true".to_owned(),
         ];

@@ -17,7 +17,7 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(25)))?;
     Ok(stream)
 }
 
@@ -162,7 +162,7 @@ fn hostile_requests_get_right_status_soon() {
         );
         // A fatal alert: handshake_failure (40) or protocol_version (70).
         assert!(matches!(old[..], [0x15, _, _, _, _, 2, 40 | 70]), "{old:?}");
-        assert!(silent < Duration::from_secs(8), "{silent:?}");
+        assert!(silent < Duration::from_secs(20), "{silent:?}");
         assert_eq!(unused, Err(std::io::ErrorKind::WouldBlock), "an unused connection was closed");
         // Many silent connections don't delay others.
         let idle = (0..200).map(|_| connect(address)).collect::<Result<Vec<_>>>()?;

@@ -32,7 +32,7 @@ use crate::support::{
 const PLACE: &str = "knative-serving";
 const AVAILABLE: &str = "DeploymentsAvailable";
 /// Time limit until a cause is in the condition.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = knative_operator_tests::wait::LIMIT;
 
 /// Statuses of containers by the label `app` of their Pod. Containers of other Pods are Ready.
 type Statuses = Arc<Mutex<BTreeMap<String, Value>>>;

@@ -69,7 +69,7 @@ fn only_clients_with_a_certificate_are_answered() {
 
         // Authorities can be replaced in steps, without a restart.
         trust(&hub, &format!("{}{}", hub.authority(), other.pem())).await?;
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + knative_operator_tests::wait::LIMIT;
         // Polled: nothing reports when the volume has changed.
         while !is_answered(address, Some(&stranger)).await? {
             assert!(Instant::now() < deadline, "the new authority is not in use");

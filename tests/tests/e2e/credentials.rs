@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::support::{apply, condition, has_condition, namespace, nothing_to_install, resource, run, status};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = wait::LIMIT;
 /// Namespace in which a tenant may write ClusterProfiles.
 const TENANT: &str = "tenant";
 

@@ -199,7 +199,7 @@ fn go_operator_leaves_objects_behind() {
         site.patch("", ["validatingadmissionpolicy", "nothing-else"], "test", &policy).await?;
         let refused =
             || async { site.hub.kubectl(&["delete", "hpa", "activator", "-n", PLACE, "--dry-run=server"], "").await };
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + wait::LIMIT;
         while refused().await.is_ok() {
             assert!(Instant::now() < deadline, "the policy refuses nothing");
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -242,7 +242,7 @@ fn go_operator_crashes_and_ignores_drift() {
         std::fs::write(&file, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: short}\n")?;
         remote["spec"]["additionalManifests"] = json!([{"URL": file.display().to_string()}]);
         site.apply(&remote).await?;
-        let ended = site.go.ends(Duration::from_secs(60)).await?;
+        let ended = site.go.ends(wait::LIMIT).await?;
         let log = site.go.log();
         let panic = log.lines().rfind(|line| line.starts_with("panic:") || line.contains("goroutine panic"));
         row(19, &format!("exit code {ended}: {}", panic.unwrap_or_default()));

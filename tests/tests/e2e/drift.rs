@@ -290,10 +290,8 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
                 && message.contains("knative-serving/config-network")
                 && message.contains("hostile-controller")
         };
-        wait::until_all(&events, "", Duration::from_secs(60), "DriftFight with object and manager", |all| {
-            all.iter().any(named)
-        })
-        .await
+        wait::until_all(&events, "", wait::LIMIT, "DriftFight with object and manager", |all| all.iter().any(named))
+            .await
     };
     let fight: std::pin::Pin<Box<dyn Future<Output = Result<()>>>> = Box::pin(fight);
     let mut fight = fight;

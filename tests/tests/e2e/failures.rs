@@ -1,8 +1,6 @@
 //! Failures on the way to a spoke: each has a reason and a helpful message, and the operator
 //! recovers from it.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Event;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::{product, tools, wait};
@@ -109,7 +107,7 @@ fn failure_has_reason_and_helpful_message() {
                 .await
                 .map_err(|e| format!("{name}: {e}"))?;
             // Ready repeats the reason, and the other conditions don't claim success.
-            let reported = status(hub, &asking(name), Duration::from_secs(5), "present", |_| true).await?;
+            let reported = status(hub, &asking(name), wait::LIMIT, "present", |_| true).await?;
             assert_eq!(condition(&reported, "Ready").and_then(|c| c.reason.as_deref()), Some(*reason), "{name}");
             assert!(
                 reported.conditions.iter().all(|c| c.status != "True" || c.type_ == "VersionMigrationEligible"),
@@ -123,7 +121,7 @@ fn failure_has_reason_and_helpful_message() {
             events.iter().filter(about).any(|e| e.reason.as_deref() == Some(reason))
         };
         let complete = |events: &[Event]| cases.iter().all(|(name, _, reason, _)| about(events, name, reason));
-        wait::until_all(&all, "", Duration::from_secs(10), "an event about each failure", complete).await?;
+        wait::until_all(&all, "", wait::LIMIT, "an event about each failure", complete).await?;
         // No credential is published, regardless of what a plugin prints.
         let output = hub.kubectl(&["get", "knativeeventing,events", "-n", "failures", "-o", "yaml"], "").await?;
         assert!(!output.contains("canary-token") && !fleet.product.operator.process.log().contains("canary-token"));
@@ -148,7 +146,7 @@ fn operator_recovers_when_cause_is_gone() {
             condition(s, "TargetClusterResolved").is_some_and(|c| c.status == "True")
         };
         let healed = async |resource: &Value| {
-            status(hub, resource, Duration::from_secs(60), "resolved", resolved).await?;
+            status(hub, resource, wait::LIMIT, "resolved", resolved).await?;
             delete(hub, resource).await
         };
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::{apply, has_condition, namespace, provider, ready, resource, run, script};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = knative_operator_tests::wait::LIMIT;
 /// The Deployment that is deleted on a spoke to check that it is managed.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/knative-serving/deployments/controller";
 

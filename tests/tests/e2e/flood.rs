@@ -256,7 +256,7 @@ fn reviews_are_answered_while_a_pod_floods_the_webhook() {
             connections: Arc::default(),
         };
         let attack = attacker.start();
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + knative_operator_tests::wait::LIMIT;
         // Polled: the webhook reports no connections.
         while attacker.connections.load(Ordering::Relaxed) < BODIES + HEADERS + IDLE {
             assert!(Instant::now() < deadline, "the attack has not started");

@@ -162,7 +162,7 @@ fn rollout_runs_in_stages() {
             hub.kubectl_output(&["patch", "knativeserving", &name, "-n", PLACE, "--type=merge", "-p", edit], "").await;
         assert!(output.contains("Warning: spec: KnativeFleet prod manages this resource, and repairs"), "{output}");
         let is_repaired = |serving: Option<&KnativeServing>| serving.is_some_and(|s| s.spec.common.config.is_empty());
-        wait::until(&api, &name, Duration::from_secs(30), "repaired", is_repaired).await?;
+        wait::until(&api, &name, wait::LIMIT, "repaired", is_repaired).await?;
 
         // The next version; it is approved in advance.
         serving["version"] = json!("1.1");
@@ -326,7 +326,7 @@ fn each_minor_version_is_installed_on_the_way() {
             ["from 1.20.3: ", "from 1.21.3: ", "from 1.22.1: "]
                 .map(|step| all.iter().filter(|event| event.note.as_deref().unwrap_or_default().contains(step)).count())
         };
-        let limit = Duration::from_secs(30);
+        let limit = wait::LIMIT;
         wait::until_all(&events, "", limit, "of each step on both clusters", |all| steps(all) == [2; 3]).await?;
         Ok(())
     });

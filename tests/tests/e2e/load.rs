@@ -9,7 +9,7 @@ use knative_operator_tests::Result;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::resource;
 
@@ -48,22 +48,25 @@ impl Load {
         let object: KnativeServing = serde_json::from_value(object).unwrap();
         let task = tokio::spawn(async move {
             let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
+            let mut requests = JoinSet::new();
             while !ended.load(Ordering::Relaxed) {
                 tick.tick().await;
                 let (api, object, done, errors) =
                     (api.clone(), object.clone(), Arc::clone(&counted), Arc::clone(&errors));
-                tokio::spawn(async move {
+                requests.spawn(async move {
                     match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await {
                         Ok(_) => drop(done.fetch_add(1, Ordering::Relaxed)),
                         Err(error) => errors.lock().unwrap().push(error.to_string()),
                     }
                 });
             }
+            requests.join_all().await;
         });
         Self { stop, done, refused, task }
     }
 
-    /// Stops; returns the number of admissions. Fails if any failed.
+    /// Stops, and waits for the last answers; returns the number of admissions. Fails if any
+    /// failed.
     pub async fn end(self) -> Result<usize> {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await?;

@@ -57,7 +57,7 @@ async fn conversions(hub: &Cluster) -> Result<Vec<String>> {
 /// Waits until the API server calls the webhook.
 async fn wait_until_called(hub: &Cluster) -> Result<()> {
     let [validating, mutating] = CONFIGURATIONS;
-    let limit = Duration::from_secs(60);
+    let limit = wait::LIMIT;
     let asks = |conditions: &Option<Vec<MatchCondition>>| conditions.iter().flatten().all(|c| c.name != "rolled-out");
     let all = |c: &ValidatingWebhookConfiguration| c.webhooks.iter().flatten().all(|w| asks(&w.match_conditions));
     wait::until(&Api::all(hub.client()), validating, limit, "enforced", |c| c.is_some_and(all)).await?;
@@ -256,8 +256,7 @@ fn helm_install_takes_ownership_of_kubectl_objects() {
             };
             for component in Component::ALL {
                 let name = format!("{}.operator.knative.dev", component.plural());
-                wait::until(&Api::all(hub.client()), &name, Duration::from_secs(60), "without conversion", strategy)
-                    .await?;
+                wait::until(&Api::all(hub.client()), &name, wait::LIMIT, "without conversion", strategy).await?;
             }
             // The readiness of Pods is checked once this webhook answers.
             let deployment =

@@ -24,7 +24,7 @@ use crate::knative_fleet::{PLACE, approve_as_recorded, has, status};
 use crate::support::{apply, jobs_done, namespace, nothing_to_install, ready, resource};
 
 /// Time limit until the operator reports a change.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = wait::LIMIT;
 
 /// A stored object, and how the operator reports that it can't read it.
 pub struct Stored {

@@ -165,7 +165,7 @@ async fn definition(hub: &Cluster, component: Component, lax: bool) -> Result<()
 async fn apply_soon(hub: &Cluster, object: &Value) -> Result<()> {
     let started = std::time::Instant::now();
     while let Err(error) = apply(hub, object).await {
-        assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+        assert!(started.elapsed() < knative_operator_tests::wait::LIMIT, "{error}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
 /// Time limit until the browser is opened.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = knative_operator_tests::wait::LIMIT;
 /// Copies the page that it opens, and the arguments of all processes.
 const OPENER: &str = r#"#!/bin/sh
 cp "$1" "$SEEN/page.html"

@@ -44,7 +44,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
         let died = Instant::now();
         has_condition(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "is unreachable").await?;
         eprintln!("detected after {:.1?}", died.elapsed());
-        let reported = status(&hub, &wanted, Duration::from_secs(15), "present", |_| true).await?;
+        let reported = status(&hub, &wanted, wait::LIMIT, "present", |_| true).await?;
         for type_ in ["Ready", "InstallSucceeded", "DeploymentsAvailable"] {
             assert_ne!(condition(&reported, type_).map(|c| c.status.as_str()), Some("True"), "{type_}");
         }
@@ -76,7 +76,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
         .await?;
         spoke.start_apiserver().await?;
         let resources = Api::<KnativeServing>::namespaced(hub.client(), "outage");
-        wait::until(&resources, "ks", Duration::from_secs(60), "gone", |s| s.is_none()).await?;
+        wait::until(&resources, "ks", wait::LIMIT, "gone", |s| s.is_none()).await?;
         nothing_left(&spoke, &before).await?;
 
         // Or the resource is orphaned, and the remaining objects are reported.
@@ -94,7 +94,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
             .to_string();
         assert!(refused.contains("unknown value \"forget\"; set it to \"orphan\""), "{refused}");
         hub.kubectl(&["annotate", "knativeserving", "ks", "-n", "outage", &annotate("orphan")], "").await?;
-        wait::until(&resources, "ks", Duration::from_secs(60), "deleted", |s| s.is_none()).await?;
+        wait::until(&resources, "ks", wait::LIMIT, "deleted", |s| s.is_none()).await?;
         has_event(&hub, "outage", "Orphaned", "Left on the cluster").await?;
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         assert!(
@@ -138,7 +138,7 @@ async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
     let there = |m: Option<&ConfigMap>| {
         m.and_then(|m| m.data.as_ref()).is_some_and(|d| d.get("rotated").is_some_and(|v| *v == times.to_string()))
     };
-    wait::until(&maps, "config-defaults", Duration::from_secs(60), "changed", there).await?;
+    wait::until(&maps, "config-defaults", wait::LIMIT, "changed", there).await?;
     eprintln!("with the new token after {:.1?}", replaced.elapsed());
     ready(hub, wanted).await.map(drop)
 }

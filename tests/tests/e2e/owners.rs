@@ -367,7 +367,7 @@ fn unreadable_fleet_uninstalls_nothing() {
             let started = Instant::now();
             // Polled: nothing reports when the definition takes effect.
             while let Err(error) = hub.kubectl(&line, "").await {
-                assert!(started.elapsed() < Duration::from_secs(30), "{error}");
+                assert!(started.elapsed() < wait::LIMIT, "{error}");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };

@@ -51,7 +51,7 @@ fn invalid_provider_file_stops_operator_at_start() {
                     && log.contains(&file.display().to_string()),
                 "{log}"
             );
-            assert!(started.elapsed() < Duration::from_secs(10));
+            assert!(started.elapsed() < wait::LIMIT);
         }
         Ok(())
     });
@@ -79,8 +79,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
         };
         let (one, two) = (start("one", 64)?, start("two", 65)?);
         let lease =
-            wait::until(&leases, "knative-operator", Duration::from_secs(30), "acquired", |l| !holder(l).is_empty())
-                .await?;
+            wait::until(&leases, "knative-operator", wait::LIMIT, "acquired", |l| !holder(l).is_empty()).await?;
         let first = holder(lease.as_ref());
         let (mut leader, other) = if first == "one" { (one, two) } else { (two, one) };
         // It knows a moment after the API server: one that is suspended before has lost nothing.
@@ -90,7 +89,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
         // Suspended past the expiry of its Lease, the leader loses it and the other leads; resumed,
         // the first one exits.
         leader.signal(Signal::STOP)?;
-        let taken = wait::until(&leases, "knative-operator", Duration::from_secs(60), "taken over", |l| {
+        let taken = wait::until(&leases, "knative-operator", wait::LIMIT, "taken over", |l| {
             !holder(l).is_empty() && holder(l) != first
         })
         .await?;
@@ -102,8 +101,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
 
         // When it stops, the second one releases the Lease.
         drop(other);
-        wait::until(&leases, "knative-operator", Duration::from_secs(10), "given back", |l| holder(l).is_empty())
-            .await?;
+        wait::until(&leases, "knative-operator", wait::LIMIT, "given back", |l| holder(l).is_empty()).await?;
         Ok(())
     });
 }

@@ -17,7 +17,7 @@ use crate::support::{
     status,
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = wait::LIMIT;
 
 fn asking(name: &str) -> Value {
     resource(Component::Serving, "reasons", name, Some(name), nothing_to_install())

@@ -21,7 +21,7 @@ use crate::support::{
 };
 
 /// Time limit of a repair: 2 s are expected, the rest is for a loaded machine.
-const REPAIR: Duration = Duration::from_secs(10);
+const REPAIR: Duration = wait::LIMIT;
 
 #[test]
 fn both_kinds_install_on_spoke_are_repaired_and_leave_only_crds() {
@@ -198,7 +198,7 @@ fn two_resources_install_on_two_spokes() {
         );
         competitor["metadata"]["annotations"] = json!({"operator.knative.dev/shared-target": "true"});
         apply(hub, &competitor).await?;
-        let reported = status(hub, &competitor, Duration::from_secs(30), "refused", |s| {
+        let reported = status(hub, &competitor, wait::LIMIT, "refused", |s| {
             condition(s, "InstallSucceeded").is_some_and(|c| c.reason.as_deref() == Some("Occupied"))
         })
         .await?;

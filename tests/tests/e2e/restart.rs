@@ -1,8 +1,6 @@
 //! The operator stops at a bad time and continues; an invalid bundle is reported and recovers; the
 //! CRD's own rules apply without the webhook.
 
-use std::time::Duration;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
@@ -49,7 +47,7 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
 
         // Killed as soon as the first Deployment exists, before the Jobs can run.
         let deployments = Api::<Deployment>::namespaced(spoke.client(), "knative-serving");
-        wait::until_all(&deployments, "", Duration::from_secs(60), "one Deployment exists", |d| !d.is_empty()).await?;
+        wait::until_all(&deployments, "", wait::LIMIT, "one Deployment exists", |d| !d.is_empty()).await?;
         product.restart_operator(&hub, Signal::KILL).await?;
         ready(&hub, &wanted).await?;
         let jobs = Api::<k8s_openapi::api::batch::v1::Job>::namespaced(spoke.client(), "knative-serving")
@@ -115,7 +113,7 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
         assert!(!deleted.is_empty());
         product.start_operator(&hub).await?;
         let resources = Api::<knative_operator_shared::api::KnativeServing>::namespaced(hub.client(), "restart");
-        wait::until(&resources, "ks", Duration::from_secs(60), "gone", |s| s.is_none()).await?;
+        wait::until(&resources, "ks", wait::LIMIT, "gone", |s| s.is_none()).await?;
         nothing_left(&spoke, &before).await
     });
 }

@@ -42,7 +42,7 @@ async fn wiped(hub: &Cluster) -> Result<Duration> {
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
     configurations.patch(CONFIGURATION, &PatchParams::default(), &patch).await?;
     let started = Instant::now();
-    wait::until(&configurations, CONFIGURATION, Duration::from_secs(20), "restored", |c| {
+    wait::until(&configurations, CONFIGURATION, wait::LIMIT, "restored", |c| {
         c.is_some_and(|c| bundle(c).contains("BEGIN"))
     })
     .await?;
@@ -156,13 +156,13 @@ fn rotation_and_replacement_fail_no_admission() {
                 s.data.as_ref().is_some_and(|d| d.get("tls.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
             })
         };
-        wait::until(&secrets, SECRET, Duration::from_secs(20), "there again", whole).await?;
+        wait::until(&secrets, SECRET, wait::LIMIT, "there again", whole).await?;
         for rubbish in [
             json!({"data": null}),
             json!({"data": {"tls.crt": "cnViYmlzaA==", "ca.key": "cnViYmlzaA==", "authority.crt": "cnViYmlzaA=="}}),
         ] {
             secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&rubbish)).await?;
-            wait::until(&secrets, SECRET, Duration::from_secs(20), "whole again", |s| {
+            wait::until(&secrets, SECRET, wait::LIMIT, "whole again", |s| {
                 whole(s)
                     && s.is_some_and(|s| {
                         s.data
@@ -218,12 +218,12 @@ fn provided_certificates_are_served_and_followed() {
         provide(&hub).await?;
         let started = Instant::now();
         while metric(pod, "webhook_certificate_reloads_total").await? <= reloads {
-            assert!(started.elapsed() < Duration::from_secs(20), "{}", pod.process.log());
+            assert!(started.elapsed() < wait::LIMIT, "{}", pod.process.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let mut output = String::new();
         while !output.contains("spec.high-availability.replicas") {
-            assert!(started.elapsed() < Duration::from_secs(20), "{output}");
+            assert!(started.elapsed() < wait::LIMIT, "{output}");
             output = hub.kubectl_output(&["apply", "-f", "-"], &bad).await.1;
         }
         Ok(())

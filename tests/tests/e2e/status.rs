@@ -80,7 +80,7 @@ fn status_and_wait_show_progress_problems_and_remedies() {
                 }
             }
         };
-        assert!(!tokio::time::timeout(Duration::from_secs(60), last).await??.is_empty());
+        assert!(!tokio::time::timeout(knative_operator_tests::wait::LIMIT, last).await??.is_empty());
         let (code, text, _) = command(&config, &["wait", "ks/lost", "-n", place, "--for", "deleted"]).await?;
         assert_eq!(code, Some(2), "{text}");
         let (code, text, _) =

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use knative_operator_shared::api::{Component, Condition, KnativeStatus};
 use knative_operator_shared::label::CONFIRM_REMOVAL;
-use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::{Cluster, pool};
 pub use knative_operator_tests::kubelet::script;
 use knative_operator_tests::process::{self, Process};
 use knative_operator_tests::product::{self, FLEET, Product};
@@ -28,7 +28,7 @@ use tokio::sync::OnceCell;
 pub const INSTALL: Duration = Duration::from_secs(120);
 
 /// Time limit until something is in a log.
-const LOGGED: Duration = Duration::from_secs(30);
+const LOGGED: Duration = wait::LIMIT;
 
 /// Runs a test on the shared runtime, so that shared clusters stay alive.
 pub fn run(test: impl Future<Output = Result<()>>) {
@@ -37,7 +37,9 @@ pub fn run(test: impl Future<Output = Result<()>>) {
     let started = Instant::now();
     // On the heap: the stack of a test's thread is small.
     let test = Box::pin(test);
+    pool::open();
     let outcome = RUNTIME.block_on(AssertUnwindSafe(test).catch_unwind());
+    pool::close(matches!(outcome, Ok(Ok(()))));
     waits::finish(started.elapsed());
     let logs = process::last_words();
     match outcome {
@@ -171,7 +173,7 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
     // Polled: nothing reports when the policy takes effect.
     while !matches!(cluster.kubectl(&["create", "-f", "-", "--dry-run=server"], &example.to_string()).await, Err(e) if e.to_string().contains(policy))
     {
-        assert!(started.elapsed() < Duration::from_secs(30), "the policy {policy} has no effect yet");
+        assert!(started.elapsed() < wait::LIMIT, "the policy {policy} has no effect yet");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())

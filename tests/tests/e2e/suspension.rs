@@ -13,7 +13,7 @@ use crate::support::{nothing_to_install, resource};
 const KINDS: [&str; 2] = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
 const NAMES: [&str; 2] = ["validation.operator.knative.dev", "defaulting.operator.knative.dev"];
 /// Time limit until the API server uses a changed configuration.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = knative_operator_tests::wait::LIMIT;
 
 /// Path and expression of the condition that suspends the configuration `name`.
 async fn condition(hub: &Cluster, kind: &str, name: &str) -> Result<(String, String)> {

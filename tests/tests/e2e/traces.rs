@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use crate::support::{apply, namespace, ready, run, serving};
 
 /// Time limit until spans arrive: the exporter sends them every 5 s.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = knative_operator_tests::wait::LIMIT;
 /// A trace of a client: version, trace, parent span, sampled.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";

@@ -184,8 +184,7 @@ async fn adopted(hub: &Cluster) -> Result<()> {
             && message.contains("ConfigMap knative-serving/config-network (managed by \"kubectl-client-side-apply\")")
     };
     let adopted =
-        wait::until_all(&events, "", Duration::from_secs(30), "Adopted with the objects", |all| all.iter().any(named))
-            .await?;
+        wait::until_all(&events, "", wait::LIMIT, "Adopted with the objects", |all| all.iter().any(named)).await?;
     assert_eq!(adopted.iter().filter(|e| e.reason.as_deref() == Some("Adopted")).count(), 1);
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::support::{
     status,
 };
 
-const RESOLVED: Duration = Duration::from_secs(60);
+const RESOLVED: Duration = wait::LIMIT;
 
 /// The providers for these ways.
 pub fn providers() -> Vec<Value> {

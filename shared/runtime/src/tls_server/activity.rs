@@ -4,7 +4,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-/// Time limit of the handshake, and of the headers of each request from their first byte on.
+/// Time limit of the handshake. An API server gives up after 10 s, and must always do so first: it
+/// goes on with the handshake when it needs the connection no more, and keeps it for later. A
+/// review that it sends at the moment in which the webhook closes that connection fails.
+const HANDSHAKE_TIMEOUT: u64 = 15_000;
+/// Time limit of the headers of each request from their first byte on.
 const HEADERS_TIMEOUT: u64 = 5_000;
 /// Time limit of idle connections, also of those without any request: an API server (Go) opens a
 /// connection when all others are busy, and keeps it for later if another one was free sooner. It
@@ -91,7 +95,7 @@ impl Activity {
             return None;
         }
         let age = |since: &AtomicU64| now.saturating_sub(since.load(Relaxed));
-        let is_late = !self.is_established.load(Relaxed) && age(&self.since) > HEADERS_TIMEOUT;
+        let is_late = !self.is_established.load(Relaxed) && age(&self.since) > HANDSHAKE_TIMEOUT;
         if is_late || age(&self.headers_since) > HEADERS_TIMEOUT {
             return Some(Overdue::Slow);
         }
@@ -119,7 +123,9 @@ mod tests {
     #[test]
     fn handshake_has_a_time_limit_and_unused_connections_are_idle_ones() {
         let connection = Activity::new(0);
-        assert_eq!((connection.overdue(5_000), connection.overdue(5_001)), (None, Some(Overdue::Slow)));
+        assert_eq!((connection.overdue(15_000), connection.overdue(15_001)), (None, Some(Overdue::Slow)));
+        // `TLSHandshakeTimeout` of client-go.
+        const { assert!(HANDSHAKE_TIMEOUT > 10_000) }
         connection.establish(4_000);
         assert_eq!((connection.overdue(124_000), connection.overdue(124_001)), (None, Some(Overdue::Idle)));
     }

@@ -34,7 +34,7 @@ async fn known_to_webhook(hub: &Cluster, fleet: &Value) -> Result<()> {
     let arguments = ["apply", "--dry-run=server", "-f", "-"];
     // Polled: nothing reports what the webhook knows.
     while hub.kubectl_output(&arguments, &fleet.to_string()).await.1.contains("selects no ClusterProfile") {
-        if started.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > wait::LIMIT {
             return Err("the webhook doesn't know the ClusterProfiles".into());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;

@@ -23,7 +23,7 @@ const SECRET: &str = "operator-webhook-certs";
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 /// Time limit until requests are answered again.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = knative_operator_tests::wait::LIMIT;
 
 /// Waits until the webhook answers the API server; returns the duration.
 async fn answered(hub: &Cluster) -> Result<Duration> {
@@ -61,11 +61,11 @@ fn replicas_with_wrong_clocks_refuse_nothing() {
         let (ahead, behind) =
             (product.webhook_with_clock(&hub, HOUR).await?, product.webhook_with_clock(&hub, -HOUR).await?);
         let before = version(&hub).await?;
-        let load = Load::start(&hub.client(), TEAM, 50);
+        let load = Load::start(&hub.client(), TEAM, 20);
         product.serve_by(&[&ahead, &behind]);
         let (logs, begun) = (|| ahead.process.log() + &behind.process.log(), Instant::now());
-        while load.done() < 250 && load.failures() == 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{}", logs());
+        while load.done() < 100 && load.failures() == 0 {
+            assert!(begun.elapsed() < knative_operator_tests::wait::LIMIT, "{}", logs());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         eprintln!("{} admissions with clocks an hour apart, none failed", load.end().await?);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::TEAM;
 use crate::support::{apply, namespace, resource, run};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = wait::LIMIT;
 
 fn quota(requests: &str, limits: &str) -> Value {
     let hard = json!({"requests.cpu": requests, "requests.memory": requests.replace('m', "Mi"),

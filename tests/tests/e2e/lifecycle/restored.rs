@@ -20,7 +20,7 @@ use crate::owners::{ANCHOR, PLACE, state};
 use crate::support::{INSTALL, apply, delete, has_condition, jobs_done, resource, run};
 
 /// Time limit until the webhook knows that the hub was restored.
-const NOTICED: Duration = Duration::from_secs(60);
+const NOTICED: Duration = wait::LIMIT;
 
 fn asking(name: &str, profile: Option<&str>, version: &str) -> Value {
     resource(Component::Serving, TEAM, name, profile, json!({"version": version}))

@@ -21,7 +21,7 @@ use crate::lifecycle::TEAM;
 use crate::support::{apply, condition, resource};
 
 /// Time limit until the webhook knows a changed bundle.
-const KNOWN: Duration = Duration::from_secs(30);
+const KNOWN: Duration = knative_operator_tests::wait::LIMIT;
 
 /// A bundle in `folder` with the small release, and `newer` versions of Serving, which are copies
 /// of 1.1.0 with other labels.
