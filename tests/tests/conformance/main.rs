@@ -5,6 +5,7 @@
 mod crds;
 mod differential;
 mod downloads;
+mod examples;
 mod golden;
 mod identifiers;
 mod instances;
