@@ -44,7 +44,7 @@ const ORDER: [&[&str]; 4] = [
     &["pods", "services"],
 ];
 /// Built-in groups whose names are in keys.
-const GROUPS: [&str; 3] = ["admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io"];
+const GROUPS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
 /// Time limit until a control plane has settled.
 const SETTLED: Duration = Duration::from_secs(20);
 /// Time in which nothing may change.
@@ -184,7 +184,7 @@ fn rank(key: &str) -> usize {
     let kind = key.strip_prefix(ALL.0).and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let place = ORDER.iter().position(|kinds| kinds.contains(&kind));
     match kind {
-        "admissionregistration.k8s.io" => 0,
+        _ if kind.ends_with("webhookconfigurations") || kind.contains(POLICIES.0) => 0,
         "configmaps" => ORDER.len() + 3,
         _ if kind.contains('.') && !GROUPS.contains(&kind) => 1,
         _ => 2 + place.unwrap_or(ORDER.len()),
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn webhooks_go_first_and_owners_of_many_objects_last() {
         let ordered = [
-            "/registry/admissionregistration.k8s.io/validatingwebhookconfigurations/a",
+            "/registry/validatingwebhookconfigurations/a",
             "/registry/operator.knative.dev/knativeservings/a/b",
             "/registry/apiextensions.k8s.io/customresourcedefinitions/knativeservings.operator.knative.dev",
             "/registry/deployments/a/b",
