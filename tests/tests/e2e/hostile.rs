@@ -24,7 +24,7 @@ const PLUGINS: [&str; 4] = ["gives", "floods", "holds", "tells"];
 /// Duration of a sleep that plugins leave behind, by which it is found.
 const SLEEPS: &str = "31536077";
 /// Time within which a killed process is gone.
-const LEFT: Duration = knative_operator_tests::wait::LIMIT;
+const LEFT: Duration = Duration::from_secs(15);
 /// A log line that a spoke tries to write.
 const FORGED: &str = r#"{"level":"INFO","message":"forged entry"}"#;
 /// Maximum growth of memory in KiB.

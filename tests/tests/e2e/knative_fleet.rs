@@ -162,7 +162,7 @@ fn rollout_runs_in_stages() {
             hub.kubectl_output(&["patch", "knativeserving", &name, "-n", PLACE, "--type=merge", "-p", edit], "").await;
         assert!(output.contains("Warning: spec: KnativeFleet prod manages this resource, and repairs"), "{output}");
         let is_repaired = |serving: Option<&KnativeServing>| serving.is_some_and(|s| s.spec.common.config.is_empty());
-        wait::until(&api, &name, wait::LIMIT, "repaired", is_repaired).await?;
+        wait::until(&api, &name, Duration::from_secs(30), "repaired", is_repaired).await?;
 
         // The next version; it is approved in advance.
         serving["version"] = json!("1.1");

@@ -42,7 +42,7 @@ async fn wiped(hub: &Cluster) -> Result<Duration> {
     let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
     configurations.patch(CONFIGURATION, &PatchParams::default(), &patch).await?;
     let started = Instant::now();
-    wait::until(&configurations, CONFIGURATION, wait::LIMIT, "restored", |c| {
+    wait::until(&configurations, CONFIGURATION, Duration::from_secs(20), "restored", |c| {
         c.is_some_and(|c| bundle(c).contains("BEGIN"))
     })
     .await?;
@@ -156,13 +156,13 @@ fn rotation_and_replacement_fail_no_admission() {
                 s.data.as_ref().is_some_and(|d| d.get("tls.crt").is_some_and(|c| c.0.starts_with(b"-----BEGIN")))
             })
         };
-        wait::until(&secrets, SECRET, wait::LIMIT, "there again", whole).await?;
+        wait::until(&secrets, SECRET, Duration::from_secs(20), "there again", whole).await?;
         for rubbish in [
             json!({"data": null}),
             json!({"data": {"tls.crt": "cnViYmlzaA==", "ca.key": "cnViYmlzaA==", "authority.crt": "cnViYmlzaA=="}}),
         ] {
             secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(&rubbish)).await?;
-            wait::until(&secrets, SECRET, wait::LIMIT, "whole again", |s| {
+            wait::until(&secrets, SECRET, Duration::from_secs(20), "whole again", |s| {
                 whole(s)
                     && s.is_some_and(|s| {
                         s.data

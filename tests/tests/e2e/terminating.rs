@@ -41,7 +41,7 @@ fn deleted_namespace_is_reported_and_restored() {
         spoke.kubectl(&["delete", "namespace", PLACE, "--wait=false"], "").await?;
         let unready =
             |s: &knative_operator_shared::api::KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status != "True");
-        status(&hub, &serving, knative_operator_tests::wait::LIMIT, "not Ready", unready).await?;
+        status(&hub, &serving, Duration::from_secs(30), "not Ready", unready).await?;
         eprintln!("reported after {:?}", deleted.elapsed());
         let words = "namespace knative-serving on fleet-system/spoke is being deleted; waiting";
         let waits = |s: &knative_operator_shared::api::KnativeStatus| {
@@ -50,7 +50,7 @@ fn deleted_namespace_is_reported_and_restored() {
                     && c.message.as_deref().is_some_and(|m| m.contains(words))
             })
         };
-        status(&hub, &serving, knative_operator_tests::wait::LIMIT, "waiting for the namespace", waits).await?;
+        status(&hub, &serving, Duration::from_secs(30), "waiting for the namespace", waits).await?;
         // The operator waits, instead of failing object by object.
         let mut audit = Audit::of(&spoke, SPOKE_USER)?;
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -64,7 +64,7 @@ fn replicas_with_wrong_clocks_refuse_nothing() {
         let load = Load::start(&hub.client(), TEAM, 20);
         product.serve_by(&[&ahead, &behind]);
         let (logs, begun) = (|| ahead.process.log() + &behind.process.log(), Instant::now());
-        while load.done() < 100 && load.failures() == 0 {
+        while load.done() < 250 && load.failures() == 0 {
             assert!(begun.elapsed() < knative_operator_tests::wait::LIMIT, "{}", logs());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
