@@ -24,7 +24,7 @@ use crate::subnet::Subnet;
 use crate::{Result, memory, ports, texts, wait};
 
 /// Maximum number of control planes that no test uses.
-const FREE: usize = 4;
+const FREE: usize = 12;
 /// Memory that must be available to keep one, in MiB.
 const MEMORY: u64 = 2 * memory::TEST;
 /// Time limit until a control plane is as at its start.
