@@ -205,13 +205,7 @@ impl Cluster {
             }
             (program, flags) = machine.command(&program, &flags);
         }
-        let mut environment = vec![("GOGC", memory::garbage(memory::available())), ("GOMEMLIMIT", memory::GO_MEMORY)];
-        if pool::is_open() {
-            // Beside others, a second thread mostly looks for work: a quarter of the time at rest.
-            environment.push(("GOMAXPROCS", "1"));
-        }
-        let environment: Vec<_> =
-            environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let environment = memory::of_control_planes(pool::is_open());
         let process = Process::start(component, self.dir.path(), &program, &flags, &environment, KILL)?;
         self.components.insert(component, process);
         Ok(())

@@ -9,7 +9,7 @@ const PLENTY: u64 = 6000;
 /// Memory from which on they hardly do, in MiB. [`GO_MEMORY`] bounds each.
 const ABUNDANCE: u64 = 14_000;
 /// Soft limit on the memory of a process of a control plane (`GOMEMLIMIT`).
-pub const GO_MEMORY: &str = "900MiB";
+const GO_MEMORY: &str = "900MiB";
 
 /// Memory that this process and others may still take, in MiB: that of the machine, and that of the
 /// control groups of this process.
@@ -55,8 +55,19 @@ pub fn threads(processors: u64, available: u64) -> u64 {
     (available / TEST).clamp(1, 2 * processors)
 }
 
-/// GOGC of the control planes, which live for minutes.
-pub fn garbage(available: u64) -> &'static str {
+/// Environment of the processes of control planes, which live for minutes. With `one_processor`,
+/// each uses one: beside others, a second thread mostly looks for work, a quarter of the time at
+/// rest.
+pub fn of_control_planes(one_processor: bool) -> Vec<(String, String)> {
+    let mut variables = vec![("GOGC", garbage(available())), ("GOMEMLIMIT", GO_MEMORY)];
+    if one_processor {
+        variables.push(("GOMAXPROCS", "1"));
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// GOGC for this much memory.
+fn garbage(available: u64) -> &'static str {
     match available {
         ..PLENTY => "75",
         PLENTY..ABUNDANCE => "400",
