@@ -13,7 +13,6 @@ mod log_messages;
 mod patches;
 mod permissions;
 mod refusals;
-mod registry;
 mod remedies;
 mod spoke_role;
 
