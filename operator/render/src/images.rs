@@ -7,20 +7,14 @@ use super::context::Context;
 use super::pod::{add_named, is_workload};
 use knative_operator_objects::text;
 
-/// ConfigMap and key with the image of the sidecar of Knative Services, and the cached image with
-/// its name in overrides.
-const SIDECAR: (&str, &str, &str) = ("config-deployment", "queue-sidecar-image", "queue-proxy");
-
-/// Sets the images of containers, environment variables and ConfigMaps that name images, the images
-/// of Knative's image cache, and the pull Secrets.
+/// Sets the images of containers, environment variables that name images, the images of Knative's
+/// image cache, and the pull Secrets.
 pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Some(registry) = &cx.resource.common().registry else { return Ok(()) };
     let kind = text(object, "/kind");
     if is_workload(object) || kind == "CronJob" {
         let pods = if kind == "CronJob" { "/spec/jobTemplate/spec/template/spec" } else { "/spec/template/spec" };
         set_workload_images(object, pods, registry);
-    } else if kind == "ConfigMap" {
-        set_images_in_config(object, registry);
     } else if text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image"
     {
         let name = text(object, "/metadata/name").to_owned();
@@ -54,26 +48,8 @@ fn set_container_images(container: &mut Value, key: &str, registry: &Registry) {
         container["image"] = json!(image);
     }
     for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
-        let name = text(variable, "/name");
-        let released = Some(text(variable, "/value")).filter(|value| name.ends_with("_IMAGE") && !value.is_empty());
-        let given = registry.overrides.get(name).cloned();
-        if let Some(image) = given.or_else(|| released.and_then(|image| default_image(registry, image, name))) {
+        if let Some(image) = registry.overrides.get(text(variable, "/name")) {
             *variable = json!({"name": variable["name"], "value": image});
-        }
-    }
-}
-
-/// Sets the image of the sidecar of Knative Services, and the images of Eventing's integrations and
-/// transformations. `spec.config` follows, and wins.
-fn set_images_in_config(object: &mut Value, registry: &Registry) {
-    let config = text(object, "/metadata/name").to_owned();
-    for (key, value) in object.get_mut("data").and_then(Value::as_object_mut).into_iter().flatten() {
-        let is_sidecar = (config.as_str(), key.as_str()) == (SIDECAR.0, SIDECAR.1);
-        let is_image = is_sidecar || (config.ends_with("-images") && key != "_example");
-        let Some(released) = value.as_str().filter(|_| is_image) else { continue };
-        let given = registry.overrides.get(SIDECAR.2).filter(|_| is_sidecar).cloned();
-        if let Some(image) = given.or_else(|| default_image(registry, released, key)) {
-            *value = json!(image);
         }
     }
 }
@@ -108,41 +84,6 @@ mod tests {
             (&pod["initContainers"][0]["image"], &pod["containers"][0]["image"]),
             (&json!("r/first:1"), &json!("r/own:2"))
         );
-    }
-
-    #[test]
-    fn images_in_variables_and_config_are_set() {
-        let registry: Registry =
-            serde_json::from_value(json!({"default": "r/${NAME}:1", "override": {"OWN_IMAGE": "r/own:2"}})).unwrap();
-        let mut container = json!({"name": "c", "image": "a/c:1", "env": [
-            {"name": "RA_IMAGE", "value": "a/adapter@sha256:0"},
-            {"name": "OWN_IMAGE", "valueFrom": {"configMapKeyRef": {"name": "sinks-images", "key": "log"}}},
-            {"name": "LOG_IMAGE", "valueFrom": {"configMapKeyRef": {"name": "sinks-images", "key": "log"}}},
-            {"name": "IMAGE_POLICY", "value": "a/b"},
-        ]});
-        let reference = container["env"][2].clone();
-        set_container_images(&mut container, "w", &registry);
-        let expected = json!([
-            {"name": "RA_IMAGE", "value": "r/adapter:1"},
-            {"name": "OWN_IMAGE", "value": "r/own:2"},
-            reference,
-            {"name": "IMAGE_POLICY", "value": "a/b"},
-        ]);
-        assert_eq!(container["env"], expected);
-
-        let config = |name: &str, overrides: Value| {
-            let registry = json!({"default": "r/${NAME}:1", "override": overrides});
-            let mut object = json!({"kind": "ConfigMap", "metadata": {"name": name},
-                "data": {"queue-sidecar-image": "a/queue@sha256:0", "other": "a/b:1"}});
-            set_images_in_config(&mut object, &serde_json::from_value(registry).unwrap());
-            object["data"].take()
-        };
-        let changed = json!({"queue-sidecar-image": "r/queue:1", "other": "a/b:1"});
-        assert_eq!(config("config-deployment", json!({})), changed);
-        let given = config("config-deployment", json!({"queue-proxy": "r/own:2", "other": "r/none:1"}));
-        assert_eq!(given, json!({"queue-sidecar-image": "r/own:2", "other": "a/b:1"}));
-        assert_eq!(config("sinks-images", json!({})), json!({"queue-sidecar-image": "r/queue:1", "other": "r/b:1"}));
-        assert_eq!(config("config-other", json!({}))["other"], "a/b:1");
     }
 
     #[test]

@@ -64,11 +64,6 @@ pub const ALL: &[Exception] = &[
         row: "duplicate `imagePullSecrets`, variables, volumes",
         kind: Kind::Objects(duplicates),
     },
-    Exception {
-        id: "registry",
-        row: "`spec.registry`: images in variables (`*_IMAGE`) and ConfigMaps",
-        kind: Kind::Objects(registry),
-    },
 ];
 
 fn without_prefix(resource: &mut Value) -> bool {
@@ -129,18 +124,4 @@ fn duplicates(_: &Value, difference: &Difference) -> bool {
         }
     }
     is_map && difference.ours.as_array().is_some_and(|ours| ours.iter().eq(distinct))
-}
-
-/// An image outside of `image` fields that `spec.registry` names.
-fn registry(resource: &Value, difference: &Difference) -> bool {
-    let registry = &resource["spec"]["registry"];
-    let (Some(theirs), Some(ours)) = (difference.theirs.as_str(), difference.ours.as_str()) else { return false };
-    let name = theirs.rsplit('/').next().unwrap_or_default().split(['@', ':']).next().unwrap_or_default();
-    let template = registry["default"].as_str().unwrap_or_default();
-    let is_sidecar = difference.path == "/data/queue-sidecar-image";
-    let is_place = is_sidecar
-        || (difference.object.starts_with("v1 ConfigMap ") && difference.object.ends_with("-images"))
-        || difference.path.contains("/env/");
-    let is_given = is_sidecar && registry["override"]["queue-proxy"] == ours;
-    is_place && (is_given || (!template.is_empty() && ours == template.replace("${NAME}", name)))
 }
