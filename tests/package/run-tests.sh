@@ -20,30 +20,28 @@ tests() {
   tests/package/step.sh "$@" {writer}>&- 2>&1 | tee "$log" {writer}>&- || echo "$1" >>"$failed"
 }
 
-# Both beside the next steps: they mostly wait. Nodes, containers and HTTP requests go first.
-machines=$logs/machines.log real_nodes=$logs/real-nodes.log
-real=life::hub_installs_knative_on_a_real_spoke
 # beside NAME COMMAND…: a step in the background. It ends with this script, however that ends: its
 # standard input closes.
 beside() {
-  exec <"$alive" {writer}>&-
+  exec <&"$reader" {writer}>&-
   target/debug/tether "$logs/$1.pid" 10 tests/package/step.sh "$@" || echo "$1" >>"$failed"
 }
-alive=$logs/alive
-mkfifo "$alive"
-exec {writer}<>"$alive"
+mkfifo "$logs/alive"
+exec {writer}<>"$logs/alive" {reader}<"$logs/alive"
+rm "$logs/alive"
+# Beside the next steps: it mostly waits.
+machines=$logs/machines.log
 beside "machines" "${images[@]}" cargo test --quiet --workspace --test machines >"$machines" 2>&1 &
 background=$!
-beside "real nodes" "${images[@]}" REAL_NODES=yes nice -n -10 cargo test --workspace --quiet --test real -- --exact $real >"$real_nodes" 2>&1 &
-background+=" $!"
 tests "unit tests" cargo test --workspace --no-fail-fast --quiet --lib --bins
 tests "conformance" cargo test --workspace --no-fail-fast --quiet --test crd_compatibility --test chart --test tooling --test conformance
 tests "images" "${images[@]}" cargo test --workspace --quiet --test images
 CHAOS_SEEDS=1 CHAOS_WORLDS=2 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet --workspace --test chaos
-for step in $background; do
-  wait "$step" || echo "a step in the background" >>"$failed"
-done
-cat "$machines" "$real_nodes"
+wait "$background" || echo "a step in the background" >>"$failed"
+cat "$machines"
+# Alone: nodes, containers and HTTP requests.
+real=life::hub_installs_knative_on_a_real_spoke
+REAL_NODES=yes tests "real nodes" "${images[@]}" cargo test --workspace --quiet --test real -- --exact $real
 # Alone: it measures how long reviews take. Before the others, whose logs the next step reads.
 tests "flood" "${images[@]}" cargo test --quiet --workspace --test e2e -- flood::
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
