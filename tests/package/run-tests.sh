@@ -17,21 +17,17 @@ failed=$logs/failed.txt
 # tests NAME COMMAND…: a step, whose output is kept.
 tests() {
   local log=$logs/$(tr -c 'a-z0-9\n' - <<<"$1").log
-  tests/package/step.sh "$@" {writer}>&- 2>&1 | tee "$log" {writer}>&- || echo "$1" >>"$failed"
+  tests/package/step.sh "$@" {alive}>&- 2>&1 | tee "$log" {alive}>&- || echo "$1" >>"$failed"
 }
 
-# beside NAME COMMAND…: a step in the background. It ends with this script, however that ends: its
-# standard input closes.
-beside() {
-  exec <&"$reader" {writer}>&-
-  target/debug/tether "$logs/$1.pid" 10 tests/package/step.sh "$@" || echo "$1" >>"$failed"
-}
-mkfifo "$logs/alive"
-exec {writer}<>"$logs/alive" {reader}<"$logs/alive"
-rm "$logs/alive"
-# Beside the next steps: it mostly waits.
+# Beside the next steps: it mostly waits. It ends with this script, however that ends: its standard
+# input closes.
 machines=$logs/machines.log
-beside "machines" "${images[@]}" cargo test --quiet --workspace --test machines >"$machines" 2>&1 &
+exec {alive}> >(
+  trap "" INT # it would end the tether only
+  target/debug/tether "$logs/machines.pid" 10 tests/package/step.sh "machines" "${images[@]}" \
+    cargo test --quiet --workspace --test machines >"$machines" 2>&1 || echo machines >>"$failed"
+)
 background=$!
 tests "unit tests" cargo test --workspace --no-fail-fast --quiet --lib --bins
 tests "conformance" cargo test --workspace --no-fail-fast --quiet --test crd_compatibility --test chart --test tooling --test conformance
