@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use tikv_jemallocator::Jemalloc;
 
 /// glibc's allocator keeps the memory of a burst: after the start of a large fleet, several times
@@ -13,5 +12,5 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 fn main() -> ExitCode {
     knative_operator_runtime::install_crypto();
     knative_operator::command::answer_completions();
-    knative_operator::command::Args::parse().execute()
+    knative_operator::command::Args::read().execute()
 }

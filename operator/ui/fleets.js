@@ -112,7 +112,19 @@ function timeline(fleet) {
     return h("tr", {}, h("th", { scope: "row" }, stage.name), h("td", {}, new Date(from).toLocaleString()), h("td", {}, text), h("td", { class: "track", "aria-hidden": "true" }, bar));
   });
   const head = h("tr", {}, ...["Stage", "Start", "State", "Time"].map((text) => h("th", { scope: "col" }, text)));
-  return h("details", {}, h("summary", {}, "Time line of the rollout"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows))));
+  return h("details", { class: "timeline" }, h("summary", {}, "Time line of the rollout"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows))));
+}
+
+/**
+ * What the status of a fleet says about single clusters.
+ * @param {Fleet} fleet
+ */
+function attentionOf(fleet) {
+  const entries = fleet.attention ?? [];
+  if (entries.length === 0) return null;
+  const items = entries.map((entry) => h("li", {},
+    h("a", { href: link("cluster", entry.cluster) }, entry.cluster), " ", h("strong", {}, entry.reason), `: ${entry.message}`, advice(entry.remedy)));
+  return h("details", { class: "attention" }, h("summary", {}, `Clusters in status.attention: ${entries.length}`), h("ul", {}, items));
 }
 
 /**
@@ -128,18 +140,20 @@ function problems(clusters) {
   bad.sort((a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state) || a.id.localeCompare(b.id));
   for (const cluster of bad) {
     const problem = worst(cluster)?.problem;
-    const key = `${cluster.state} ${problem?.condition} ${problem?.reason} ${problem?.remedy?.text}`;
+    const key = `${cluster.state} ${problem?.condition} ${problem?.reason} ${problem?.remedy?.general}`;
     groups.set(key, [...(groups.get(key) ?? []), cluster]);
   }
   const items = [...groups.values()].map((group) => {
     const component = worst(group[0]);
     const problem = component?.problem;
     const links = group.slice(0, MAX_LINKS).flatMap((cluster, index) => [index ? ", " : "", h("a", { href: link("cluster", cluster.id) }, cluster.id), " ", since(worst(cluster)?.since)]);
+    const texts = new Set(group.map((cluster) => worst(cluster)?.problem?.remedy?.text));
+    const remedy = problem?.remedy && { text: texts.size > 1 ? problem.remedy.general : problem.remedy.text };
     const more = group.length > MAX_LINKS ? ` and ${group.length - MAX_LINKS} more` : "";
     return h("li", {},
       badge(group[0].state), ` ${component?.kind ?? ""} on `, ...links, more,
       problem && h("p", {}, h("strong", {}, problem.reason || problem.condition), `: ${problem.message}`),
-      advice(problem?.remedy));
+      advice(remedy));
   });
   return h("section", { class: "problems", "aria-labelledby": "problems" },
     h("h2", { id: "problems" }, `${bad.length} ${bad.length === 1 ? "cluster needs" : "clusters need"} attention`), h("ul", {}, items));
@@ -163,7 +177,6 @@ class FleetSection {
     /** @type {Map<string, {head: HTMLElement, lane: Lane}>} */
     this.lanes = new Map();
     this.key = "";
-    this.isOpen = false;
   }
 
   /**
@@ -176,15 +189,15 @@ class FleetSection {
     const key = JSON.stringify([rest, stages.map(({ clusters, ...stage }) => stage)]);
     if (key !== this.key) {
       this.key = key;
-      const line = timeline(fleet);
-      this.isOpen = this.head.querySelector("details")?.open ?? this.isOpen;
-      if (line) /** @type {HTMLDetailsElement} */ (line).open = this.isOpen;
+      const open = [...this.head.querySelectorAll("details[open]")].map((details) => details.className);
+      const parts = [advice(fleet.remedy), attentionOf(fleet), timeline(fleet)].filter((node) => node !== null).map((node) => /** @type {HTMLElement} */ (node));
+      for (const part of parts) if (open.includes(part.className)) part.setAttribute("open", "");
       const stopped = fleet.paused || ["AwaitingApproval", "RolledBack"].includes(fleet.reason);
       const sign = fleet.ready ? "Ready" : fleet.stages.some((stage) => stage.failed) ? "Failed" : stopped ? "Degraded" : "Progressing";
       this.head.replaceChildren(
         h("h2", {}, `${fleet.namespace}/${fleet.name} `, h("span", { class: `badge ${sign}` }, h("span", { "aria-hidden": "true" }, `${stopped ? "‖" : SYMBOLS[sign]} `), fleet.reason || "Pending")),
         h("p", {}, fleet.message),
-        ...[advice(fleet.remedy), line].filter((node) => node !== null).map((node) => /** @type {Node} */ (node)));
+        ...parts);
       const names = stages.map((stage) => stage.name);
       if ([...this.lanes.keys()].join() !== names.join()) {
         this.lanes = new Map(names.map((name) => [name, { head: h("div", { class: "stage" }), lane: new Lane(`Clusters of stage ${name}`) }]));

@@ -6,7 +6,8 @@ import { begin, request } from "./session.js";
 const RETRY = 1000;
 
 /**
- * @typedef {{text: string, canRecover: boolean}} Advice
+ * @typedef {{text: string, general: string, canRecover: boolean}} Advice
+ * @typedef {{cluster: string, reason: string, message: string, remedy?: Advice}} Attention
  * @typedef {{condition: string, reason: string, message: string, until?: string, remedy?: Advice}} Problem
  * @typedef {{at: string, type: string, reason: string, message: string, count: number}} HubEvent
  * @typedef {{type: string, status: string, reason?: string, message?: string, lastTransitionTime?: string}} Condition
@@ -17,7 +18,7 @@ const RETRY = 1000;
  * @typedef {{name: string, state: string, total: number, updated: number, updating: number, failed: number,
  *   deferred: number, startedAt?: string, finishedAt?: string, clusters: string[]}} Stage
  * @typedef {{namespace: string, name: string, ready: boolean, reason: string, message: string, remedy?: Advice,
- *   paused: boolean, currentRevision?: string, updateRevision?: string, stages: Stage[], conditions?: Condition[], events?: HubEvent[]}} Fleet
+ *   paused: boolean, currentRevision?: string, updateRevision?: string, stages: Stage[], attention?: Attention[], conditions?: Condition[], events?: HubEvent[]}} Fleet
  * @typedef {{connected: boolean, since?: string, error?: string}} Connection
  * @typedef {{sequence: number, ready: boolean, clustersByState: Record<string, number>, fleets: Fleet[],
  *   clusters: Record<string, Cluster>, notes: string[], connection: Connection}} State

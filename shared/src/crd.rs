@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::api::{Component, KnativeEventing, KnativeServing};
 use crate::defaults::SOURCES;
 
-/// Fields of Kubernetes types whose descriptions are removed: with them, a CRD exceeds the size
-/// limit of the `kubectl apply` annotation.
+/// Fields of ours with Kubernetes types. The descriptions of what such a type has are removed: with
+/// them, a CRD exceeds the size limit of the `kubectl apply` annotation.
 const UNDESCRIBED: [&str; 7] =
     ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
 
@@ -54,9 +54,7 @@ pub fn definition(component: Component) -> Value {
         root.remove("required");
         root.remove("title");
     }
-    for (field, type_) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
-        root["properties"][field] = json!({"type": type_});
-    }
+    add_type(root);
     // The rules of the spec are not evaluated if the spec is missing before or after.
     root["x-kubernetes-validations"] = json!([{
         "rule": "has(self.spec) && has(oldSelf.spec) || (has(self.spec) && has(self.spec.clusterProfileRef)) == (has(oldSelf.spec) && has(oldSelf.spec.clusterProfileRef))",
@@ -71,6 +69,14 @@ pub fn definition(component: Component) -> Value {
     ]);
     add_required(spec);
     crd
+}
+
+/// Adds what each object has. The API server refuses a description of `metadata`, and adds one
+/// itself.
+pub(crate) fn add_type(root: &mut Value) {
+    root["properties"]["apiVersion"] = json!({"type": "string", "description": "API group and version of the object."});
+    root["properties"]["kind"] = json!({"type": "string", "description": "Kind of the object."});
+    root["properties"]["metadata"] = json!({"type": "object"});
 }
 
 /// Adds the required fields of stored blocks. Parsing accepts blocks without them, for files that
@@ -124,10 +130,10 @@ pub(crate) fn normalize(schema: &mut Value, name: &str, kubernetes: bool) {
     if schema.get("format").is_some_and(|f| f != "int32" && f != "int64" && f != "byte") {
         schema.remove("format");
     }
-    let kubernetes = kubernetes || UNDESCRIBED.contains(&name);
     if kubernetes {
         schema.remove("description");
     }
+    let kubernetes = kubernetes || UNDESCRIBED.contains(&name);
     if let Some(Value::Array(words)) = schema.get_mut("enum") {
         words.retain(|w| !w.is_null());
     }

@@ -5,7 +5,7 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
 use crate::api::{KnativeFleet, KnativeFleetApproval};
-use crate::crd::normalize;
+use crate::crd::{add_type, normalize};
 
 /// Fields with content that the definition does not know: templates, and patches of some.
 const OPAQUE: [&str; 7] = [
@@ -45,6 +45,12 @@ pub fn definitions() -> [Value; 2] {
             *field = json!({"description": field["description"], "type": "object", "x-kubernetes-preserve-unknown-fields": true});
         }
     }
+    // The operator, which alone writes them, names each stage once.
+    let status = &mut fleet["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    let stages = &mut status["properties"]["stages"];
+    stages["x-kubernetes-list-type"] = json!("map");
+    stages["x-kubernetes-list-map-keys"] = json!(["name"]);
+    stages["items"]["required"] = json!(["name"]);
     let spec = &mut approval["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     spec["x-kubernetes-validations"] = json!([{"rule": "self == oldSelf", "message": "spec is immutable"}]);
     [fleet, approval]
@@ -60,9 +66,7 @@ fn finish(crd: &mut Value, description: &str, columns: &Value) {
     if let Some(root) = root.as_object_mut() {
         root.remove("title");
     }
-    for (field, type_) in [("apiVersion", "string"), ("kind", "string"), ("metadata", "object")] {
-        root["properties"][field] = json!({"type": type_});
-    }
+    add_type(root);
     for part in ["spec", "status"] {
         if let Some(schema) = root["properties"].get_mut(part) {
             normalize(schema, part, false);

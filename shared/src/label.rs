@@ -91,6 +91,13 @@ pub const SENT_TO: &str = "operator.knative.dev/sent-to";
 pub const SHARED_TARGET: &str = "operator.knative.dev/shared-target";
 /// Annotation of a resource: the user who asked for it, as JSON. The webhook writes it.
 pub const AUTHOR: &str = "operator.knative.dev/author";
+/// Annotation of a fleet: the user who changed its templates or overrides last. The webhook writes
+/// it.
+pub const CHANGED_BY: &str = "operator.knative.dev/changed-by";
+/// Annotation of a fleet: the user who paused it. The webhook writes it.
+pub const PAUSED_BY: &str = "operator.knative.dev/paused-by";
+/// Annotation of a fleet: why it is paused. The webhook removes it with the pause.
+pub const PAUSE_REASON: &str = "operator.knative.dev/pause-reason";
 /// Field manager of fleets, for their resources: not that of the operator, which writes other
 /// fields of the same resources.
 pub const FLEET_FIELD_MANAGER: &str = "knative-operator-fleet";

@@ -48,6 +48,7 @@ awk -v operator="$operator" -v webhook="$webhook" '/^    digest: ""/ {sub(/""/, 
 "$tools/helm" package "$work/chart" --destination "$release" >/dev/null
 
 step "manifests"
+offline=(--namespace knative-operator --skip-tests --kube-version 1.33)
 # render NAME [FLAG…]: the chart without Helm, with its namespace.
 render() {
   local name=$1
@@ -55,7 +56,7 @@ render() {
   {
     printf '# Knative operator %s: kubectl apply --server-side -f %s.yaml\n' "$version" "$name"
     printf 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: knative-operator\n'
-    "$tools/helm" template knative-operator "$work/chart" --namespace knative-operator --skip-tests "$@"
+    "$tools/helm" template knative-operator "$work/chart" "${offline[@]}" "$@"
   } >"$release/$name.yaml"
 }
 multicluster=(--set knative_operator.multicluster.enabled=true --set-json 'knative_operator.multicluster.accessProvidersConfig={"providers":[{"name":"secretreader","builtin":"secretreader"}]}' --set knative_operator.fleet.enabled=true)
@@ -96,7 +97,7 @@ target/debug/package provenance --version "$version" --revision "$revision" --cr
   --material Cargo.lock --material operator/bundle/releases.lock >"$release/provenance.json"
 
 step "bundle for OperatorHub"
-"$tools/helm" template knative-operator "$work/chart" --namespace knative-operator --skip-tests "${multicluster[@]}" \
+"$tools/helm" template knative-operator "$work/chart" "${offline[@]}" "${multicluster[@]}" \
   --set knative_operator.operator_webhook.certificates.source=secret,knative_operator.operator_webhook.certificates.secretName=operator-webhook-service-cert >"$work/olm.yaml"
 target/debug/package olm --rendered "$work/olm.yaml" --version "$version" --created "$time" --out "$work/olm"
 pack -C "$work" -czf "$release/operatorhub-$version.tar.gz" olm

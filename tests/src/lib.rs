@@ -13,6 +13,7 @@ pub mod apart;
 pub mod applied;
 pub mod audit;
 pub mod chaos;
+pub mod chart_reference;
 pub mod clock;
 pub mod cluster;
 pub mod command;

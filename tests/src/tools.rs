@@ -12,6 +12,9 @@ pub use crate::project;
 
 /// The script that provides tools.
 const INSTALL: &str = "tests/tools/install.sh";
+/// Arguments of `helm template` and `helm lint`: without a cluster, Helm assumes a version of
+/// Kubernetes of its own. This is the first one that the chart supports.
+pub const OFFLINE: [&str; 2] = ["--kube-version", "1.33"];
 
 /// A binary of the workspace, in the folder of the running one.
 pub fn binary(name: &str) -> Result<PathBuf> {

@@ -4,6 +4,12 @@
 
 #[path = "chart/live.rs"]
 mod live;
+#[path = "chart/metadata.rs"]
+mod metadata;
+#[path = "chart/toggles.rs"]
+mod toggles;
+#[path = "chart/values.rs"]
+mod values;
 #[path = "chart/webhook.rs"]
 mod webhook;
 
@@ -18,7 +24,7 @@ use serde_json::{Value, json};
 /// `helm template` with `arguments`.
 fn helm(arguments: &[&str]) -> Command {
     let mut command = Command::new(tools::control_plane("helm").unwrap());
-    command.args(["template", "release", "--namespace", "knative-operator"]);
+    command.args(["template", "release", "--namespace", "knative-operator"]).args(tools::OFFLINE);
     command.arg(tools::project().join("charts/knative-operator")).args(arguments);
     command
 }

@@ -80,6 +80,7 @@ fn resource(group: &str, resource: &str) -> String {
 fn granted() -> BTreeSet<Permission> {
     let output = Command::new(tools::control_plane("helm").unwrap())
         .args(["template", "release", "--namespace", "knative-operator"])
+        .args(tools::OFFLINE)
         .arg(tools::project().join("charts/knative-operator"))
         .args(EVERYTHING)
         .output()

@@ -1,5 +1,5 @@
 //! Scripts and helper programs: the release bundle, downloads of tools, processes that end with
-//! their starter.
+//! their starter; and how commands connect.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
 
@@ -7,6 +7,8 @@
 mod bare;
 #[path = "tooling/bundle.rs"]
 mod bundle;
+#[path = "tooling/connection.rs"]
+mod connection;
 #[path = "tooling/server.rs"]
 mod server;
 

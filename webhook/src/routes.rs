@@ -12,7 +12,7 @@ use json_patch::Patch;
 use knative_operator_runtime::json_response::json_response;
 use knative_operator_runtime::trace::continue_trace;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::authorization::author;
+use knative_operator_shared::authorization::{author, fleet_users};
 use knative_operator_shared::defaults;
 use knative_operator_shared::rules::{ONE_TARGET, Violation};
 use tokio::sync::Semaphore;
@@ -217,26 +217,27 @@ impl App {
         approval::bind(request, &fleet).map(Some)
     }
 
-    /// Admits the request, with defaults and its author.
+    /// Admits the request, with defaults, its author, and who changed or paused it.
     fn with_defaults(mut request: Request) -> Review {
-        let author = match authorization::write(&request) {
-            Some(write) => author::record(&write, &request.user_info),
+        let user = &request.user_info;
+        let (author, users) = match authorization::write(&request) {
+            Some(write) => (author::record(&write, user), fleet_users::record(&write, user)),
             // An approval is of the one who created it.
             None if fleet::is_approval(&request) && request.operation == "UPDATE" => {
-                author::keep(&request.object, &request.old_object)
+                (author::keep(&request.object, &request.old_object), None)
             }
             None => return Review::allow(request),
         };
         let component = component(&request).filter(|_| defaults::may_need_defaults(&request.object));
-        if author.is_none() && component.is_none() {
+        if author.is_none() && users.is_none() && component.is_none() {
             return Review::allow(request);
         }
         let before = request.object.clone();
         if let Some(component) = component {
             defaults::set_defaults(component, &mut request.object);
         }
-        if let Some(author) = author {
-            json_patch::merge(&mut request.object, &author);
+        for recorded in [author, users].into_iter().flatten() {
+            json_patch::merge(&mut request.object, &recorded);
         }
         let patch = json_patch::diff(&before, &request.object);
         Review::allow_with_patch(request, &patch)

@@ -11,10 +11,46 @@
 {{- end }}
 
 {{- define "knative-operator.labels" -}}
+{{- include "knative-operator.labelsWith" (list . dict) }}
+{{- end }}
+
+{{/* The labels of an object that has labels in its values, too, which precede commonLabels. */}}
+{{- define "knative-operator.labelsWith" -}}
+{{- $top := index . 0 }}
+{{- $own := index . 1 | default dict -}}
 app.kubernetes.io/name: knative-operator
-app.kubernetes.io/version: {{ .Chart.Version | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/version: {{ $top.Chart.Version | quote }}
+app.kubernetes.io/managed-by: {{ $top.Release.Service }}
+helm.sh/chart: {{ $top.Chart.Name }}-{{ $top.Chart.Version }}
+{{- with merge (dict) $own ($top.Values.commonLabels | default dict) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Refuses labels that the chart sets: selectors need some of them, and no label can be there
+twice. */}}
+{{- define "knative-operator.checkLabels" -}}
+{{- $own := list "app" "app.kubernetes.io/component" "app.kubernetes.io/managed-by" "app.kubernetes.io/name" "app.kubernetes.io/version" "helm.sh/chart" "name" "role" "sidecar.istio.io/inject" }}
+{{- $given := dict "commonLabels" .Values.commonLabels }}
+{{- range $part := list "knative_operator" "operator_webhook" }}
+{{- $values := index $.Values.knative_operator $part }}
+{{- $_ := set $given (printf "knative_operator.%s.podLabels" $part) $values.podLabels }}
+{{- $_ := set $given (printf "knative_operator.%s.serviceAccount.labels" $part) ($values.serviceAccount | default dict).labels }}
+{{- end }}
+{{- range $path, $labels := $given }}
+{{- range $name, $_ := $labels }}
+{{- if or (has $name $own) (hasPrefix "rbac.authorization.k8s.io/" $name) }}
+{{- fail (printf "%s has the label %s, which the chart sets itself; remove it" $path $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A definition with commonLabels. */}}
+{{- define "knative-operator.definition" -}}
+{{- $crd := index . 1 }}
+{{- with (index . 0).Values.commonLabels }}{{- $_ := set $crd.metadata "labels" . }}{{- end }}
+{{- toYaml $crd }}
 {{- end }}
 
 {{- define "knative-operator.container" -}}
@@ -67,6 +103,29 @@ priorityClassName: {{ . }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The ServiceAccount with this name, which the RBAC and the rules of the webhook have, too. */}}
+{{- define "knative-operator.serviceAccount" -}}
+{{- $top := index . 0 }}
+{{- $account := index . 2 | default dict -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ index . 1 }}
+  namespace: {{ $top.Release.Namespace }}
+  labels:
+    {{- include "knative-operator.labelsWith" (list $top $account.labels) | nindent 4 }}
+  {{- with $account.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+# The Pods that need a token mount it.
+automountServiceAccountToken: false
 {{- end }}
 
 {{/* Refuses values that name images of the Go operator. */}}

@@ -18,6 +18,7 @@ use kube::api::Patch;
 use kube::{Api, Client};
 use secrecy::SecretString;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::binding::{self, Binding};
 use super::exec::Credential;
@@ -32,6 +33,8 @@ const KEY: &str = "token";
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Who reads a Secret, if no plugin does.
 const BUILTIN: &str = "built-in provider secretreader";
+/// Secrets that are read at the same time, over all spokes: after a restart, all of them are.
+static READS: Semaphore = Semaphore::const_new(32);
 /// Attempts to record where a credential is sent, while others change the Secret.
 const ATTEMPTS: u32 = 16;
 
@@ -67,8 +70,8 @@ impl Use<'_> {
 
 impl SecretReader {
     /// Reads the token in Secret `name` for the ClusterProfile `cluster`, to send it to the server
-    /// of `access`, within `timeout`. Also returns what has to be done about the Secret, if it
-    /// names no ClusterProfile.
+    /// of `access`; `timeout` is for each request. Also returns what has to be done about the
+    /// Secret, if it names no ClusterProfile.
     pub async fn read(
         &self,
         name: &str,
@@ -78,8 +81,7 @@ impl SecretReader {
     ) -> Result<(Credential, Option<String>), Unresolved> {
         let of = Use { by: BUILTIN, cluster, access };
         let failed = |why: &str| of.failed(&self.namespace, name, why);
-        let permitted = tokio::time::timeout(timeout, self.permitted(&self.namespace, name, of)).await;
-        let permitted = permitted.unwrap_or_else(|_| Err(failed(&format!("was not read within {timeout:?}"))))?;
+        let permitted = Box::pin(self.permitted(&self.namespace, name, of, timeout)).await?;
         let (secret, remedy) = permitted
             .ok_or_else(|| failed(&format!("does not exist; create it with the token under the key \"{KEY}\"")))?;
         let token = secret.data.unwrap_or_default().remove(KEY).filter(|t| !t.0.is_empty());
@@ -90,9 +92,9 @@ impl SecretReader {
     }
 
     /// Checks that `plugin` may read each Secret that its configuration names, for the
-    /// ClusterProfile `cluster` and the server of `access`, within `timeout`. Returns what has to
-    /// be done about a Secret that names no ClusterProfile, and the time of the next check; `None`
-    /// if no Secret has such a name.
+    /// ClusterProfile `cluster` and the server of `access`; `timeout` is for each request. Returns
+    /// what has to be done about a Secret that names no ClusterProfile, and the time of the next
+    /// check; `None` if no Secret has such a name.
     pub async fn permit(
         &self,
         plugin: &Plugin,
@@ -102,25 +104,19 @@ impl SecretReader {
     ) -> Result<Option<(Option<String>, Option<Timestamp>)>, Unresolved> {
         let by = format!("access provider {}", plugin.provider);
         let failed =
-            |why: &str| Unresolved::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command));
-        let named = named_secrets(plugin).map_err(|why| failed(&why))?;
+            |why: String| Unresolved::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command));
+        let named = named_secrets(plugin).map_err(failed)?;
         let of = Use { by: &by, cluster, access };
-        let checks = async {
-            let (mut is_found, mut remedy) = (false, None);
-            for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
-                for name in &named.names {
-                    if let Some((_, todo)) = self.permitted(namespace, name, of).await? {
-                        is_found = true;
-                        remedy = remedy.or(todo);
-                    }
+        let (mut is_found, mut remedy) = (false, None);
+        for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
+            for name in &named.names {
+                if let Some((_, todo)) = Box::pin(self.permitted(namespace, name, of, timeout)).await? {
+                    is_found = true;
+                    remedy = remedy.or(todo);
                 }
             }
-            Ok(is_found.then(|| (remedy, expires())))
-        };
-        let checked = tokio::time::timeout(timeout, checks).await;
-        checked.unwrap_or_else(|_| {
-            Err(failed(&format!("was not started: the Secrets that it could read were not read within {timeout:?}")))
-        })
+        }
+        Ok(is_found.then(|| (remedy, expires())))
     }
 
     /// Secret `name` in `namespace`, if it exists and may be used so, and what has to be done about
@@ -131,12 +127,18 @@ impl SecretReader {
         namespace: &str,
         name: &str,
         of: Use<'_>,
+        timeout: Duration,
     ) -> Result<Option<(Secret, Option<String>)>, Unresolved> {
         let secrets = Api::<Secret>::namespaced(self.hub.clone(), namespace);
         let is_own = namespace == self.namespace;
         let mut attempt = 1;
         loop {
-            let secret = match secrets.get_opt(name).await {
+            // The semaphore is never closed, so this call only waits. That is no time of the hub.
+            let turn = READS.acquire().await;
+            let read = tokio::time::timeout(timeout, secrets.get_opt(name)).await;
+            drop(turn);
+            let late = |_| of.failed(namespace, name, &format!("was not read within {timeout:?}"));
+            let secret = match read.map_err(late)? {
                 // A Secret that the operator can't read there, its plugin can't read either.
                 Err(kube::Error::Api(status)) if status.code == 403 && !is_own => None,
                 read => read.map_err(|e| of.failed(namespace, name, &format!("can't be read: {}", error_text(&e))))?,
@@ -147,7 +149,10 @@ impl SecretReader {
                 bound.map_err(|why| of.unresolved(Reason::CredentialNotBound, namespace, name, &why))?;
             // The author of a ClusterProfile must not make the operator write elsewhere.
             let Some(sent) = record.filter(|_| is_own) else { return Ok(Some((secret, remedy))) };
-            match record_sent(&secrets, &secret.metadata, &sent).await {
+            let recorded = tokio::time::timeout(timeout, record_sent(&secrets, &secret.metadata, &sent)).await;
+            let late =
+                |_| of.failed(namespace, name, &format!("did not get the annotation {SENT_TO} within {timeout:?}"));
+            match recorded.map_err(late)? {
                 Ok(()) => return Ok(Some((secret, remedy))),
                 // Somebody changed it since.
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,

@@ -122,7 +122,7 @@ impl World {
             Action::Join(stage) => self.join(*stage),
             Action::Approve => {
                 let names: Vec<_> = self.stages.settings().iter().map(|stage| stage.name.clone()).collect();
-                self.approvals.extend(names.into_iter().map(|name| (self.update.to_owned(), name)));
+                self.approvals.extend(names.into_iter().map(|name| ((self.update.to_owned(), name), String::new())));
             }
             Action::Pause(paused) if self.paused == *paused => {}
             Action::Pause(paused) => {

@@ -2,11 +2,16 @@
 //! is rolled out and where (the digest), and for one rollout of it: the status has the generation
 //! in which the digest was new, and approvals of earlier generations don't count.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::KnativeFleetStatus;
 use knative_operator_shared::api::fleet::KnativeFleetApprovalSpec;
+
+/// The approved revisions and stages, with the name of the user who approved each; an earlier
+/// version recorded none.
+pub type Approved = HashMap<(String, String), String>;
 
 /// A generation before all others.
 const BEFORE_ALL: i64 = 0;
@@ -62,9 +67,14 @@ impl Rollout<'_> {
     }
 
     /// The approved revisions and stages.
-    pub fn approved<'s>(&self, approvals: impl Iterator<Item = &'s Approval>) -> HashSet<(String, String)> {
-        let own = approvals.filter(|approval| self.has(approval));
-        own.map(|approval| (approval.spec.revision.clone(), approval.spec.stage.clone())).collect()
+    pub fn approved<'s>(&self, approvals: impl Iterator<Item = &'s Approval>) -> Approved {
+        let mut own: Vec<_> = approvals.filter(|approval| self.has(approval)).collect();
+        // The first one is the one that let it start.
+        own.sort_by_key(|approval| Reverse(approval.created));
+        let of = |KnativeFleetApprovalSpec { revision, stage, username, .. }: KnativeFleetApprovalSpec| {
+            ((revision, stage), username.unwrap_or_default())
+        };
+        own.into_iter().map(|approval| of(approval.spec.clone())).collect()
     }
 }
 
@@ -90,7 +100,15 @@ mod tests {
     }
 
     fn counts(since: i64, approval: &Approval) -> bool {
-        rollout(since).approved([approval].into_iter()).contains(&("prod-1".to_owned(), "rest".to_owned()))
+        rollout(since).approved([approval].into_iter()).contains_key(&("prod-1".to_owned(), "rest".to_owned()))
+    }
+
+    #[test]
+    fn who_approved_first_is_known() {
+        let by = |name: &str, at| Approval { created: time(at), ..approval(&json!({"username": name})) };
+        let all = [by("ann", "14:00:00"), by("jane", "13:00:00"), by("kim", "15:00:00")];
+        let approved = rollout(3).approved(all.iter());
+        assert_eq!(approved.get(&("prod-1".to_owned(), "rest".to_owned())).map(String::as_str), Some("jane"));
     }
 
     #[test]

@@ -57,9 +57,7 @@ pub fn condition(old: &KnativeFleetStatus, (type_, is_true, reason, message): St
 fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> State {
     let stopped = status.stages.iter().find(|stage| stage.state == StageState::Paused);
     match stopped {
-        _ if input.is_paused => {
-            ("Paused", true, "Paused", "spec.rollout.paused is true; no further cluster is started".to_owned())
-        }
+        _ if input.is_paused => ("Paused", true, "Paused", format!("{}; no further cluster is started", input.pause)),
         Some(stage) if !input.has_failed => {
             let message = format!(
                 "{} of {} clusters of stage {} failed; no further cluster is started",
@@ -186,7 +184,7 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
             true,
             "Paused",
             format!(
-                "spec.rollout.paused is true, so clusters that left the fleet stay: {clusters}; after the pause, their grace period starts again{stay}"
+                "spec.rollout.paused is true, so clusters that left the fleet stay: {clusters}; after the pause, they stay for an hour at least, or for their grace period if that is shorter{stay}"
             ),
         );
     }
@@ -214,6 +212,12 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
             format!("{count} clusters would leave the fleet, and not more than {limit} may within 24 hours: {clusters}")
         }
     };
+    // The name of the removal follows from the times.
+    if leavers.decision.since.is_some() {
+        let message =
+            format!("{message}; correct the placement; it can be approved when it is recorded since when they left");
+        return ("RemovalBlocked", true, "TooManyClusters", message);
+    }
     let fix = format!(
         "correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal, which removes at once \
          those whose grace period is over"

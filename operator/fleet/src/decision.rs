@@ -1,12 +1,13 @@
 //! What a decision about a fleet depends on, and the decision.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use knative_operator_shared::fleet::stage::Stages;
 
+use super::approval::Approved;
 use super::member::{Contents, Member, Write};
 use super::progress::{Progress, Target};
 
@@ -33,8 +34,10 @@ pub struct Input<'a, C> {
     pub on_failure: OnFailure,
     /// Whether to start no further cluster.
     pub is_paused: bool,
+    /// Who or what paused it, in words.
+    pub pause: &'a str,
     /// Approved revisions and stages, for this rollout.
-    pub approvals: &'a HashSet<(String, String)>,
+    pub approvals: &'a Approved,
     /// The contents of revisions.
     pub contents: &'a C,
     /// The time.
@@ -126,7 +129,7 @@ impl<C: Contents> Input<'_, C> {
     /// Whether the stage `index` needs no approval for the update revision, or has it.
     pub fn is_approved(&self, index: usize) -> bool {
         let stage = &self.stages.settings()[index];
-        !stage.needs_approval || self.approvals.contains(&(self.update.to_owned(), stage.name.clone()))
+        !stage.needs_approval || self.approvals.contains_key(&(self.update.to_owned(), stage.name.clone()))
     }
 
     /// Whether new clusters of the stage `index` get `revision`, which was rolled out before. It

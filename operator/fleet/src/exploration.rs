@@ -41,7 +41,7 @@ fn fingerprint(world: &World) -> String {
         )
     });
     let members: Vec<_> = members.collect();
-    let mut approvals: Vec<_> = world.approvals.iter().collect();
+    let mut approvals: Vec<_> = world.approvals.keys().collect();
     approvals.sort();
     format!(
         "{members:?} {:?} {:?} {:?} {} {:?} {} {approvals:?} {:?}",
@@ -124,7 +124,7 @@ fn actions(clusters: usize) -> Vec<Action> {
 }
 
 #[test]
-fn invariants_hold_in_all_reachable_states_of_small_fleets() {
+fn invariants_hold_in_the_first_states_of_small_fleets() {
     // A canary with a soak, then a stage that needs an approval or not.
     for (approval, on_failure) in [(false, OnFailure::Pause), (true, OnFailure::Pause), (false, OnFailure::Rollback)] {
         let world = World::new(&[(1, 0, 60, false), (1, 0, 0, approval)], &[0, 1, 1], on_failure);

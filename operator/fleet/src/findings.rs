@@ -227,6 +227,51 @@ fn deadline_has_a_wake_up_also_in_a_rollback() {
 }
 
 #[test]
+fn rollback_waits_for_no_cluster_that_is_not_ready() {
+    // To the next minor version, and on the way to a later one.
+    for (update, step, second) in [("d", 1, "a"), ("b", 1, "a"), ("b", 2, "b")] {
+        let mut world = World::new(&[(2, 0, 0, false)], &[0, 0], OnFailure::Rollback);
+        world.settle();
+        pass(&mut world, 1);
+        world.act(&Action::Edit(update));
+        world.settle();
+        world.act(&Action::Break(0, true));
+        world.settle();
+        if step == 2 {
+            pass(&mut world, 1);
+        }
+        world.act(&Action::Break(1, true));
+        pass(&mut world, DEADLINE - i64::from(step == 2));
+        let revision = |of: usize| world.members[of].children[0].applied.as_ref().unwrap().revision.clone();
+        assert!(world.failed.contains(update), "{update}: the first one failed");
+        assert_eq!((revision(0).as_str(), revision(1).as_str()), ("a", second), "{update} {step}");
+    }
+}
+
+#[test]
+fn cluster_returns_to_nothing_that_its_stage_did_not_approve() {
+    let mut world = World::new(&[(1, 0, 0, false), (1, 0, 0, true)], &[0], OnFailure::Rollback);
+    world.approvals.insert(("a".to_owned(), "1".to_owned()), String::new());
+    world.settle();
+    pass(&mut world, 1);
+    world.settle();
+    assert_eq!(world.current.as_deref(), Some("a"), "stage 1 has no cluster");
+    world.act(&Action::Edit("c"));
+    world.approvals = [(("c".to_owned(), "1".to_owned()), String::new())].into();
+    world.act(&Action::Join(1));
+    for _ in 0..4 {
+        pass(&mut world, 1);
+    }
+    world.act(&Action::Break(0, true));
+    let has = |world: &World| world.members[1].children[0].applied.as_ref().unwrap().revision.clone();
+    assert_eq!(has(&world), "c");
+    world.failed.insert("c");
+    world.current = Some("a".to_owned());
+    pass(&mut world, DEADLINE);
+    assert_eq!(has(&world), "c", "nobody approved the other one");
+}
+
+#[test]
 fn cluster_that_was_written_in_part_has_failed_if_it_is_not_ready() {
     let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Pause);
     // The operator stops between the two resources of the first cluster.

@@ -80,7 +80,7 @@ impl World {
                 !self.paused && !self.failed.contains(self.update),
                 "a cluster was begun although the fleet is paused, or the revision failed"
             );
-            let approved = self.approvals.contains(&(self.update.to_owned(), settings.name.clone()));
+            let approved = self.approvals.contains_key(&(self.update.to_owned(), settings.name.clone()));
             assert!(!settings.needs_approval || approved, "a cluster was begun without the approval of its stage");
             for earlier in 0..=stage {
                 self.check_failures(earlier);

@@ -2,15 +2,19 @@
 
 use super::decision::Input;
 use super::gates::GATE_FAILED;
-use super::member::{Contents, Member};
+use super::member::{Applied, Contents, Member};
 use super::outcome::Outcome;
 use super::progress::Progress;
 use super::timer::Phase;
 
 impl Member {
     /// Whether a failure of its gates is recorded in `generation` of the fleet. After a change of
-    /// the fleet, they are measured again.
+    /// the fleet, or if another try was asked for one of its resources, they are measured again.
     pub fn has_failed_gates(&self, generation: i64) -> bool {
+        let is_retried = |applied: &Applied| matches!(applied.outcome, Some(Outcome::Failed { generation: 0, .. }));
+        if self.applied().any(is_retried) {
+            return false;
+        }
         let failed = Outcome::Failed { generation, reason: GATE_FAILED.to_owned() };
         self.applied().any(|applied| applied.outcome.as_ref() == Some(&failed))
     }

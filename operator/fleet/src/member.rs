@@ -279,8 +279,8 @@ impl Member {
         let mut hasher = DefaultHasher::new();
         for applied in self.children.iter().map(|child| child.applied.as_ref()) {
             applied.map(|a| (&a.revision, a.since, a.content, &a.version, a.is_terminating)).hash(&mut hasher);
-            if let Some(Outcome::Failed { .. }) = applied.and_then(|a| a.outcome.as_ref()) {
-                generation.hash(&mut hasher);
+            if let Some(Outcome::Failed { generation: of, .. }) = applied.and_then(|a| a.outcome.as_ref()) {
+                (generation, of).hash(&mut hasher);
             }
         }
         hasher.finish()

@@ -2,23 +2,29 @@
 //! beside what the operator sees, and [`super::invariants`] compares decisions with it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use knative_operator_shared::api::fleet::{ApprovalPolicy, OnFailure, Rollout, Stage, StageState};
+use knative_operator_shared::api::fleet::{
+    ApprovalPolicy, KnativeFleetStatus, OnFailure, Rollout, Stage, StageState, StageStatus,
+};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
+use super::approval::Approved;
 use super::decision::{Decision, Input};
 use super::gates::Gates;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
+use super::stages::stages;
 use super::template::content_with;
 use super::timer::{Elapsed, Timers};
 use super::truth::{DEADLINE, Truth};
+
+static NOBODY: BTreeMap<ClusterProfileReference, (&str, String)> = BTreeMap::new();
 
 /// Revisions `a` to `e`, with contents and versions. Compared with `a`, `c` does not change the
 /// clusters with an even number; `d` and `e` drop a component, `e` changes nothing else.
@@ -72,7 +78,7 @@ pub struct World {
     pub failed: BTreeSet<&'static str>,
     pub on_failure: OnFailure,
     pub paused: bool,
-    pub approvals: HashSet<(String, String)>,
+    pub approvals: Approved,
     pub generation: i64,
     /// Clusters that left, or whose ClusterProfile vanished.
     pub gone: BTreeMap<usize, Gone>,
@@ -118,7 +124,7 @@ impl World {
             failed: BTreeSet::new(),
             on_failure,
             paused: false,
-            approvals: HashSet::new(),
+            approvals: Approved::new(),
             generation: 1,
             gone: BTreeMap::new(),
             had_clusters: BTreeSet::new(),
@@ -178,26 +184,39 @@ impl World {
     /// The next decision, and the clusters whose gates are measured.
     pub fn decide_with_measured(&self) -> (Decision, Vec<ClusterProfileReference>) {
         let members = self.observed();
-        let input = Input {
+        let input = self.input(&members);
+        let decision = input.decide();
+        let all = members.iter().zip(&decision.progress);
+        let measured = all.filter(|(member, progress)| input.measures_gates(member, progress));
+        let measured = measured.map(|(member, _)| member.cluster.clone()).collect();
+        (decision, measured)
+    }
+
+    /// The stages in the status after `old`.
+    pub fn stages_after(&self, old: &KnativeFleetStatus) -> Vec<StageStatus> {
+        let members = self.observed();
+        let input = self.input(&members);
+        stages(old, &input, &input.decide())
+    }
+
+    /// What a decision about `members` depends on.
+    fn input<'a>(&'a self, members: &'a [Member]) -> Input<'a, Revisions> {
+        Input {
             stages: &self.stages,
-            members: &members,
+            members,
             had_clusters: &self.had_clusters,
-            uncounted: &BTreeMap::new(),
+            uncounted: &NOBODY,
             current: self.current.as_deref(),
             update: self.update,
             has_failed: self.failed.contains(self.update),
             generation: self.generation,
             on_failure: self.on_failure,
             is_paused: self.paused,
+            pause: "",
             approvals: &self.approvals,
             contents: &self.contents,
             now: self.now(),
-        };
-        let decision = input.decide();
-        let all = members.iter().zip(&decision.progress);
-        let measured = all.filter(|(member, progress)| input.measures_gates(member, progress));
-        let measured = measured.map(|(member, _)| member.cluster.clone()).collect();
-        (decision, measured)
+        }
     }
 
     /// The time by the clock of the replica.

@@ -17,11 +17,22 @@ pub enum Outcome {
     Succeeded,
     /// It was not Ready in time.
     Failed {
-        /// Generation of the fleet. In a later one, it is observed again.
+        /// Generation of the fleet, or 0 after somebody asked for another try. In another one, it
+        /// is observed again.
         generation: i64,
         /// Reason.
         reason: String,
     },
+}
+
+impl Outcome {
+    /// The outcome that lets a failure be observed again; `None` if it is none, or is observed.
+    pub fn retried(&self) -> Option<Self> {
+        match self {
+            Self::Failed { generation: 1.., reason } => Some(Self::Failed { generation: 0, reason: reason.clone() }),
+            _ => None,
+        }
+    }
 }
 
 /// The text is no outcome.

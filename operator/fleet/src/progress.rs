@@ -78,9 +78,12 @@ impl Member {
         let is_rolling_out = target.current != Some(revision);
         let has_all = self.has(revision, contents);
         let own = || self.applied().filter(|applied| applied.revision == revision || has_all);
-        let failed = self
-            .of_target(target)
-            .find(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation));
+        // If another try was asked for one of its resources, it is asked for all.
+        let is_retried =
+            self.of_target(target).any(|a| matches!(&a.outcome, Some(Outcome::Failed { generation: 0, .. })));
+        let failed = self.of_target(target).find(
+            |a| matches!(&a.outcome, Some(Outcome::Failed { generation: of, .. }) if *of == generation && !is_retried),
+        );
         if let Some(Some(failed)) = failed.map(|applied| &applied.outcome) {
             return failed.clone();
         }

@@ -54,6 +54,36 @@ fn resumed_fleet_observes_only_what_failed() {
 }
 
 #[test]
+fn cluster_that_is_tried_again_is_observed_for_all_its_time_and_starts_no_other() {
+    let mut world = failed();
+    // Some time later, somebody asks for another try.
+    pass(&mut world, DEADLINE);
+    for child in &mut world.members[0].children {
+        let applied = child.applied.as_mut().unwrap();
+        applied.outcome = applied.outcome.as_ref().and_then(Outcome::retried).or(applied.outcome.clone());
+    }
+    let decision = world.decide();
+    let stage = &decision.stages[0];
+    assert_eq!((stage.state, stage.failed, stage.broken), (StageState::Paused, 1, 0), "{decision:?}");
+    pass(&mut world, DEADLINE - 1);
+    assert!(matches!(world.decide().progress[0], Progress::Updating(Some(_))) && !is_started(&world, 2));
+    pass(&mut world, 1);
+    assert!(matches!(world.decide().progress[0], Progress::Failed(..)) && !is_started(&world, 2), "it fails again");
+}
+
+#[test]
+fn update_is_tried_again_as_one() {
+    let mut world = failed();
+    // The resources are written one after the other.
+    let applied = world.members[0].children[0].applied.as_mut().unwrap();
+    applied.outcome = applied.outcome.as_ref().and_then(Outcome::retried);
+    assert!(applied.outcome.is_some());
+    let decision = world.decide();
+    assert!(matches!(decision.progress[0], Progress::Updating(Some(_))), "{decision:?}");
+    assert!(decision.writes.is_empty(), "nothing takes it back: {:?}", decision.writes);
+}
+
+#[test]
 fn resource_that_failed_under_a_former_name_counts_with_the_others() {
     let mut world = failed();
     // The next revision changed the other component only.

@@ -4,9 +4,10 @@
 use std::cmp::Reverse;
 
 use knative_operator_shared::api::fleet::StageState;
+use knative_operator_shared::version::Version;
 
 use super::decision::{Decision, Input};
-use super::member::{Applied, Contents, Member};
+use super::member::{Applied, Child, Contents, Member};
 use super::outcome::Outcome;
 use super::progress::Progress;
 
@@ -26,7 +27,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
     let mut writes = Vec::new();
     for (index, stage) in input.stages.settings().iter().enumerate() {
         let own = || input.members.iter().filter(|member| member.stage == index && member.gone.is_none());
-        // What is under way has a slot, too.
+        // What is under way has a slot, in which it returns.
         let is_busy =
             |(member, progress): &&(&Member, &Progress)| member.stage == index && !is_finished(member, progress, input);
         let mut returning = touched.iter().filter(is_busy).count();
@@ -41,11 +42,13 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         let mut left = 0;
         for (member, progress) in touched.iter().filter(|(member, _)| member.stage == index) {
             left += 1;
-            // What is under way is finished, then returned. Further minor versions are not started.
-            let is_finished = is_finished(member, progress, input);
-            if is_finished && !input.is_paused && returning < stage.concurrency(decision.stages[index].clusters) {
-                returning += 1;
-                let revision = before(member, input).unwrap_or_default();
+            let revision = before(member, input).unwrap_or_default();
+            // What is known not to work is not waited for. Further minor versions are not started.
+            let has_slot = !is_finished(member, progress, input);
+            let is_free = returning < stage.concurrency(decision.stages[index].clusters);
+            let may_return = if has_slot { may_turn_back(member, revision, input) } else { is_free };
+            if may_return && !input.is_paused {
+                returning += usize::from(!has_slot);
                 writes.extend(member.writes(revision, input.contents));
             }
         }
@@ -65,13 +68,14 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
 }
 
 /// The revision to which a member returns: the last one before the update revision that was
-/// installed successfully on it; without one, the current revision.
+/// installed successfully on it; without one, the current revision, if its stage approved that.
 fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&'a str> {
     let own = member.applied().filter(|applied| applied.revision == input.update);
     let previous = own
         .filter_map(|applied| applied.previous.as_deref())
         .find(|previous| *previous != input.update && input.contents.knows(previous));
-    previous.or(input.current.filter(|current| *current != input.update))
+    let may_have = |current: &&str| *current != input.update && input.may_install(member.stage, current);
+    previous.or(input.current.filter(may_have))
 }
 
 /// Whether the update of a member came to an end: also if it failed in an earlier generation.
@@ -79,6 +83,26 @@ fn is_finished<C: Contents>(member: &Member, progress: &Progress, input: &Input<
     let has_failed =
         |applied: &Applied| applied.revision == input.update && matches!(applied.outcome, Some(Outcome::Failed { .. }));
     member.is_ready() || !matches!(progress, Progress::Updating(_)) || member.applied().any(has_failed)
+}
+
+/// Whether a member may return to `revision` in the middle of its update: not while a fault of the
+/// hub or a deletion hides what became of it, nor over more than a minor version.
+fn may_turn_back<C: Contents>(member: &Member, revision: &str, input: &Input<'_, C>) -> bool {
+    let version =
+        |component, version: &Option<String>| Version::resolve(version.as_deref(), input.contents.versions(component));
+    let is_near = |child: &Child| {
+        let Some(applied) = &child.applied else { return true };
+        let wanted = input.contents.of(revision, &member.cluster, child.component);
+        wanted.is_none_or(|wanted| {
+            if applied.version == wanted.version {
+                return true;
+            }
+            let versions = [&applied.version, &wanted.version].map(|v| version(child.component, v));
+            matches!(versions, [Ok(from), Ok(to)] if from.steps(&to).len() <= 1)
+        })
+    };
+    let is_hidden = member.hub_fault.is_some() || member.applied().any(|applied| applied.is_terminating);
+    !is_hidden && member.children.iter().all(is_near)
 }
 
 /// Why a member is not Ready in the revision that it returned to, or had during the rollback:

@@ -2,7 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
-use knative_operator_shared::fleet::stage::REST;
+use knative_operator_shared::authorization::fleet_users::shown;
+use knative_operator_shared::fleet::stage::{REST, StageSettings};
 use knative_operator_shared::time::{next_minute, truncate};
 
 use super::conditions::wait;
@@ -44,6 +45,7 @@ pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decis
             updating: number(report.updating),
             failed: number(report.failed),
             deferred: number(report.deferred),
+            approved_by: approved_by(before.filter(|_| started), input, settings),
             waits_for: waits_for(input, index, report),
             until: until(before.and_then(|stage| stage.until.as_deref()), input, index, decision),
             started_at: at(before.and_then(|stage| stage.started_at.as_ref()), started),
@@ -51,6 +53,17 @@ pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decis
         });
     }
     stages
+}
+
+/// The user who approved a stage with `settings`. One that started keeps them.
+fn approved_by<C: Contents>(
+    before: Option<&StageStatus>,
+    input: &Input<'_, C>,
+    settings: &StageSettings,
+) -> Option<String> {
+    let started = before.filter(|stage| stage.started_at.is_some()).and_then(|stage| stage.approved_by.clone());
+    let approval = input.approvals.get(&(input.update.to_owned(), settings.name.clone()));
+    started.or(approval.map(|name| shown(name)).filter(|name| settings.needs_approval && !name.is_empty()))
 }
 
 /// What the stage `index` waits for.
@@ -62,8 +75,11 @@ fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageRepo
         StageState::AwaitingApproval => {
             format!("an approval of revision {} for stage {}", input.update, input.stages.settings()[index].name)
         }
-        StageState::Paused if input.is_paused => "the end of the pause: spec.rollout.paused is true".to_owned(),
+        StageState::Paused if input.is_paused => format!("the end of the pause: {}", input.pause),
         StageState::Paused => format!("a person: {failed} of {clusters} clusters failed"),
+        StageState::Progressing if input.is_rolling_back() => {
+            "clusters, which return to the revision that they had before".to_owned()
+        }
         StageState::Progressing => {
             wait(report).unwrap_or_else(|| format!("clusters: {updating} are being updated, {pending} have not begun"))
         }
@@ -80,4 +96,69 @@ fn until<C: Contents>(before: Option<&str>, input: &Input<'_, C>, index: usize, 
     let stored = before.and_then(|before| before.parse::<Timestamp>().ok());
     let kept = stored.filter(|stored| (SignedDuration::ZERO..=ROUNDED).contains(&stored.duration_since(at)));
     Some(kept.unwrap_or_else(|| next_minute(at)).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::fleet::OnFailure;
+
+    use super::*;
+    use crate::adversary::Action;
+    use crate::model::World;
+    use crate::truth::DEADLINE;
+
+    #[test]
+    fn stages_say_what_they_wait_for_until_when_and_who_approved_them() {
+        let mut world = World::new(&[(1, 0, 0, true), (1, 0, 0, false)], &[0, 1], OnFailure::Rollback);
+        let mut status = KnativeFleetStatus { update_revision: Some("a".to_owned()), ..KnativeFleetStatus::default() };
+        let next = |world: &World, status: &mut KnativeFleetStatus| {
+            status.stages = world.stages_after(status);
+            let text = |stage: &StageStatus| stage.waits_for.clone().unwrap_or_default();
+            (status.stages[0].clone(), text(&status.stages[0]), text(&status.stages[1]))
+        };
+        world.settle();
+        let (stage, first, second) = next(&world, &mut status);
+        assert_eq!((first.as_str(), second.as_str()), ("an approval of revision a for stage 0", "an earlier stage"));
+        assert_eq!((stage.approved_by, stage.until), (None, None));
+        world.approvals.insert(("a".to_owned(), "0".to_owned()), "jane".to_owned());
+        world.settle();
+        let (stage, first, _) = next(&world, &mut status);
+        assert_eq!(first, "clusters: 1 are being updated, 0 have not begun");
+        assert_eq!(stage.approved_by.as_deref(), Some("jane"));
+        let left = stage
+            .until
+            .unwrap()
+            .parse::<Timestamp>()
+            .unwrap()
+            .duration_since(Timestamp::from_second(1_000_000).unwrap());
+        assert!((DEADLINE..DEADLINE + 60).contains(&left.as_secs()), "{left:?}");
+        // Somebody tidies up.
+        world.approvals.clear();
+        world.tick(1);
+        world.settle();
+        let (stage, first, second) = next(&world, &mut status);
+        assert_eq!((first.as_str(), stage.approved_by.as_deref()), ("", Some("jane")));
+        assert_eq!(second, "clusters: 1 are being updated, 0 have not begun");
+        world.act(&Action::Pause(true));
+        world.join(1);
+        assert!(next(&world, &mut status).2.starts_with("the end of the pause"));
+    }
+
+    #[test]
+    fn stage_that_returns_says_so() {
+        let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Rollback);
+        world.settle();
+        world.tick(1);
+        world.settle();
+        world.act(&Action::Edit("b"));
+        world.settle();
+        world.act(&Action::Break(0, true));
+        world.settle();
+        world.tick(DEADLINE);
+        world.settle();
+        let status = KnativeFleetStatus { update_revision: Some("b".to_owned()), ..KnativeFleetStatus::default() };
+        let stages = world.stages_after(&status);
+        let expected = "clusters, which return to the revision that they had before";
+        assert_eq!(stages[0].waits_for.as_deref(), Some(expected), "{stages:?}");
+    }
 }

@@ -16,7 +16,7 @@ use super::rollback;
 use super::stages::{number, stages};
 
 /// Maximum number of clusters that need attention in the status.
-const MAX_ATTENTION: usize = 20;
+pub const MAX_ATTENTION: usize = 20;
 /// Maximum length of the message about a cluster, in bytes: with all of them, the status stays
 /// small.
 const MAX_CLUSTER_MESSAGE: usize = 512;
@@ -41,6 +41,7 @@ pub fn status<C: Contents>(
         current_revision: current.map(str::to_owned),
         previous_revision: previous.map(str::to_owned).or_else(|| old.previous_revision.clone()),
         update_revision: Some(input.update.to_owned()),
+        requested_by: old.requested_by.clone(),
         failed_revisions: old.failed_revisions.clone(),
         revisions: old.revisions.clone(),
         rollout_digest: old.rollout_digest.clone(),
@@ -217,7 +218,7 @@ fn attention<C: Contents>(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet, HashSet};
+    use std::collections::{BTreeMap, BTreeSet};
 
     use knative_operator_shared::api::fleet::{OnFailure, Rollout, Stage};
     use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -225,6 +226,7 @@ mod tests {
     use knative_operator_shared::version::Version;
 
     use super::*;
+    use crate::approval::Approved;
     use crate::member::{Child, Refused, Wanted};
     use crate::removal::RemovalDecision;
     use crate::timer::Elapsed;
@@ -266,7 +268,7 @@ mod tests {
             children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
         };
         let members: Vec<Member> = (0..5000).map(member).collect();
-        let approvals = HashSet::new();
+        let approvals = Approved::new();
         let input = Input {
             stages: &stages,
             members: &members,
@@ -278,6 +280,7 @@ mod tests {
             generation: 1,
             on_failure: OnFailure::Pause,
             is_paused: false,
+            pause: "",
             approvals: &approvals,
             contents: &Nothing,
             now: Timestamp::UNIX_EPOCH,

@@ -5,9 +5,13 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, StageState};
 
 use super::gates::{GATE_FAILED, GATE_UNKNOWN};
+use super::progress::HUB_FAULT;
+use super::status::MAX_ATTENTION;
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 12] = [
+const WARNINGS: [&str; 14] = [
+    "ClustersFailed",
+    "ClustersDeferred",
     "DeletionNotConfirmed",
     "TooManyFailures",
     "TooManyClusters",
@@ -22,17 +26,22 @@ const WARNINGS: [&str; 12] = [
     "NoClusters",
 ];
 /// Reasons without an event: other events report the same, or nothing happened.
-const SILENT: [&str; 10] = [
-    "RollingOut",
-    "RolloutIncomplete",
-    "Complete",
-    "NotPaused",
-    "NotPending",
-    "NotBlocked",
-    "ClustersFailed",
-    "ClustersDeferred",
-    "ClustersNotReady",
-    "",
+const SILENT: [&str; 8] =
+    ["RollingOut", "RolloutIncomplete", "Complete", "NotPaused", "NotPending", "NotBlocked", "ClustersNotReady", ""];
+
+/// Reasons of clusters that need attention, of which a cluster is an event. The others are events
+/// of its resources, or pass.
+const CLUSTERS: [&str; 10] = [
+    GATE_FAILED,
+    GATE_UNKNOWN,
+    HUB_FAULT,
+    "Deferred",
+    "Refused",
+    "Conflict",
+    "ClusterLeft",
+    "ProfileMissing",
+    "Duplicate",
+    "NotPermitted",
 ];
 
 /// An event.
@@ -98,7 +107,9 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
     let mut events = Vec::new();
     let is_same = old.update_revision == new.update_revision;
     if let Some(revision) = new.update_revision.as_ref().filter(|_| !is_same) {
-        events.push(normal("RolloutStarted", format!("Rolling out revision {revision}, clusters: {}", new.clusters)));
+        let by = new.requested_by.as_ref().map(|user| format!(", asked for by {user}")).unwrap_or_default();
+        events
+            .push(normal("RolloutStarted", format!("Rolling out revision {revision}{by}; clusters: {}", new.clusters)));
     }
     for stage in &new.stages {
         let before = old.stages.iter().find(|before| is_same && before.name == stage.name).map(|before| before.state);
@@ -128,7 +139,7 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
             events.push(Transition { is_warning, reason, note: condition.message.clone().unwrap_or_default() });
         }
     }
-    events.extend([GATE_FAILED, GATE_UNKNOWN].into_iter().filter_map(|reason| gates(reason, old, new)));
+    events.extend(CLUSTERS.into_iter().filter_map(|reason| clusters(reason, old, new)));
     // Two conditions may have the same reason.
     let mut unique: Vec<Transition> = Vec::new();
     for event in events {
@@ -139,14 +150,17 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
     unique
 }
 
-/// The event about clusters that need attention because of their gates, for this `reason`, in `new`
-/// and not in `old`.
-fn gates(reason: &str, old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<Transition> {
+/// The event about clusters that need attention for this `reason`, in `new` and not in `old`.
+fn clusters(reason: &str, old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<Transition> {
     let same = |entry: &ClusterAttention, other: &ClusterAttention| {
         (&entry.cluster, &entry.reason) == (&other.cluster, &other.reason)
     };
-    let is_new = |entry: &&ClusterAttention| !old.attention.iter().any(|other| same(entry, other));
-    let all = new.attention.iter().filter(|entry| entry.reason == reason).filter(is_new);
+    let is_known = |entry: &ClusterAttention| old.attention.iter().any(|other| same(entry, other));
+    // Of a full list, the end was cut off: what comes after all that was in it may have been there.
+    let is_full = old.attention.len() >= MAX_ATTENTION;
+    let end = new.attention.iter().rposition(is_known).map_or(0, |last| last + 1);
+    let count = if is_full { end } else { new.attention.len() };
+    let all = new.attention.iter().take(count).filter(|entry| entry.reason == reason && !is_known(entry));
     let notes: Vec<String> = all.map(|entry| format!("{}: {}", entry.cluster, entry.message)).collect();
     let event = Transition { is_warning: true, reason: reason.to_owned(), note: notes.join("; ") };
     (!notes.is_empty()).then_some(event)
@@ -189,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_that_fails_is_one_event_and_not_one_for_each_measurement() {
+    fn cluster_that_needs_attention_is_one_event_and_not_one_for_each_message() {
         let with = |entries: &[(&str, &str, &str)]| -> KnativeFleetStatus {
             let entry = |(name, reason, message): &(&str, &str, &str)| json!({"cluster": {"name": name, "namespace": "n"}, "reason": reason, "message": message});
             let attention: Vec<_> = entries.iter().map(entry).collect();
@@ -206,6 +220,16 @@ mod tests {
         assert_eq!(notes(&pending, &unknown), ["GateUnknown n/a: 1"]);
         assert!(notes(&unknown, &with(&[("a", "GateUnknown", "2")])).is_empty() && notes(&failed, &failed).is_empty());
         assert_eq!(notes(&unknown, &failed), ["GateFailed n/a: HTTP 500; n/b: HTTP 501"]);
+        let all: Vec<String> = (0..MAX_ATTENTION + 2).map(|n| format!("{n:02}")).collect();
+        let of = |names: &[String]| {
+            let entries: Vec<_> = names.iter().map(|name| (name.as_str(), "Deferred", "m")).collect();
+            with(&entries)
+        };
+        // The list is full: one that is back lets another one move up. One that is new is reported.
+        assert!(notes(&of(&all[1..=MAX_ATTENTION]), &of(&all[2..])).is_empty());
+        assert_eq!(notes(&of(&all[1..=MAX_ATTENTION]), &of(&all[..MAX_ATTENTION])), ["Deferred n/00: m"]);
+        let deferred = with(&[("a", "Deferred", "down"), ("b", "Refused", "quota")]);
+        assert_eq!(notes(&failed, &deferred), ["Deferred n/a: down", "Refused n/b: quota"]);
     }
 
     #[test]

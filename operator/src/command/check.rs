@@ -7,7 +7,7 @@ use knative_operator_runtime::identity::user_agent;
 use knative_operator_runtime::{duration::duration, error_text};
 use knative_operator_shared::label::FIELD_MANAGER;
 
-use super::output::{CommandOutput, finish, runtime};
+use super::output::{print, report, runtime};
 
 /// Flags of `check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,9 +23,16 @@ pub struct CheckArgs {
 /// Delay before a URL is requested again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Reports each URL that answers with success, or why the first one doesn't.
+/// Reports each URL that answers with success, or why the first one doesn't. Exit status: 0 all
+/// answer, 1 one doesn't.
 pub fn run(args: &CheckArgs) -> ExitCode {
-    finish(check(args).map(|text| CommandOutput { text, warnings: Vec::new(), is_data: false }))
+    match check(args) {
+        Ok(text) => print(&text),
+        Err(error) => {
+            report(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn check(args: &CheckArgs) -> Result<String, String> {

@@ -1,10 +1,9 @@
 //! `knative-operator diff`: shows what would change on a cluster, by server-side dry run.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use futures::StreamExt;
-use knative_operator_runtime::hub::HubArgs;
+use knative_operator_runtime::user::UserArgs;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use kube::api::{Patch, PatchParams};
@@ -13,7 +12,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::input::Input;
-use super::output;
+use super::output::{self, PROGRAM};
+use super::status::Style;
 use super::unified::{diff, without_noise};
 use crate::controller::status::metadata_api;
 use knative_operator_apply::anchor::InventoryStore;
@@ -34,16 +34,16 @@ pub struct DiffArgs {
     input: Input,
     /// The cluster of the installation: the spoke itself for a resource with clusterProfileRef.
     #[command(flatten)]
-    target: HubArgs,
-    /// Whether to colour the output.
+    user: UserArgs,
+    /// When the output has colours.
     #[arg(long, value_enum, default_value_t)]
     color: Color,
 }
 
-/// Whether to colour the output.
+/// When the output has colours.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Color {
-    /// If it is a terminal.
+    /// On a terminal, unless the environment variable NO_COLOR is set.
     #[default]
     Auto,
     /// Always.
@@ -55,26 +55,16 @@ enum Color {
 /// Prints the differences and a summary. Exit status: 0 no change, 1 changes, 2 error.
 pub fn run(args: &DiffArgs) -> ExitCode {
     let colour = match args.color {
-        Color::Auto => std::io::stdout().is_terminal(),
+        Color::Auto => Style::of_stdout().colours,
         Color::Always => true,
         Color::Never => false,
     };
-    let outcome = output::runtime().and_then(|runtime| runtime.block_on(changes(args, colour)));
-    match outcome {
-        Ok((text, changed)) => {
-            output::print(&text);
-            if changed { ExitCode::from(1) } else { ExitCode::SUCCESS }
-        }
-        Err(error) => {
-            output::report(&format!("error: {error}"));
-            ExitCode::from(2)
-        }
-    }
+    output::run(changes(args, colour))
 }
 
-async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String> {
-    let (mut resources, mut warnings) = args.input.resources()?;
-    let client = args.target.client(FIELD_MANAGER).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
+async fn changes(args: &DiffArgs, colour: bool) -> Result<ExitCode, String> {
+    let (mut resources, mut warnings) = args.input.resources(args.user.namespace(), false)?;
+    let (client, _) = args.user.client(PROGRAM).await?;
 
     let (mut text, mut counts) = (String::new(), Counts::default());
     for resource in &mut resources {
@@ -93,7 +83,9 @@ async fn changes(args: &DiffArgs, colour: bool) -> Result<(String, bool), String
         output::report(&format!("warning: {warning}"));
     }
     text += &counts.summary();
-    Ok((text, counts.created + counts.changed + counts.deleted > 0))
+    output::print(&text);
+    let is_same = counts.created + counts.changed + counts.deleted == 0;
+    Ok(if is_same { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The difference between the plan of a resource and a cluster.

@@ -23,9 +23,11 @@ impl Input {
         if self.filename == "-" { "stdin" } else { &self.filename }
     }
 
-    /// The custom resources in the file, and warnings.
-    pub fn resources(&self) -> Result<(Vec<Knative>, Vec<String>), String> {
-        read::resources(&self.text()?).map_err(|why| format!("{}: {why}", self.from()))
+    /// The custom resources in the file, and warnings; with `namespace` for those without one. If
+    /// `is_strict`, unknown fields are errors.
+    pub fn resources(&self, namespace: Option<&str>, is_strict: bool) -> Result<(Vec<Knative>, Vec<String>), String> {
+        let read = read::resources(&self.text()?, namespace, is_strict);
+        read.map_err(|why| format!("{}: {why}", self.from()))
     }
 
     /// Contents of the file.

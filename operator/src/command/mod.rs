@@ -24,14 +24,16 @@ mod take_over;
 mod terminal;
 mod ui;
 mod unified;
+mod unknown;
 mod upgrade;
 mod upgrade_fleets;
 mod versions;
 mod wait;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::{crd, fleet_crd};
 
@@ -56,6 +58,8 @@ use serde_json::Value;
 /// Installs Knative Serving and Eventing on this cluster or on spokes, and repairs drift.
 #[derive(Debug, Parser)]
 #[command(name = "knative-operator", version, args_conflicts_with_subcommands = true)]
+// Its own flags are those of `run`, whose help shows them.
+#[command(mut_args(|flag| flag.hide(true)))]
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -97,6 +101,7 @@ enum Command {
     /// Plans, observes and controls rollouts of KnativeFleets.
     Fleet(FleetArgs),
     /// Waits until URLs answer with success; `helm test` runs it.
+    #[command(hide = true)]
     Check(CheckArgs),
     /// Prints the rules in the form of docs/user/rules.md.
     #[command(hide = true)]
@@ -105,6 +110,7 @@ enum Command {
     #[command(hide = true)]
     Permissions,
     /// Prints the completions of a shell: `source <(knative-operator completions bash)`.
+    #[command(visible_alias = "completion")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -131,7 +137,24 @@ enum Command {
 
 pub use complete::answer as answer_completions;
 
+/// The command line of `program`, which may be a plugin of kubectl.
+fn command_of(program: Option<&Path>) -> clap::Command {
+    let name = program.and_then(Path::file_name).unwrap_or_default();
+    let is_plugin = name.to_string_lossy().starts_with("kubectl-");
+    if is_plugin { Args::command().bin_name("kubectl knative-operator") } else { Args::command() }
+}
+
+/// The command line of this process.
+fn own_command() -> clap::Command {
+    command_of(std::env::args_os().next().as_deref().map(Path::new))
+}
+
 impl Args {
+    /// Reads the arguments of the process. Ends it after an error, and after the help.
+    pub fn read() -> Self {
+        Self::from_arg_matches(&own_command().get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
     /// Runs the subcommand, or the operator.
     pub fn execute(self) -> ExitCode {
         let Self { command, run } = self;
@@ -168,7 +191,7 @@ fn is_bare() -> bool {
 }
 
 fn help() -> ExitCode {
-    output::print_data(&Args::command().render_help().to_string())
+    output::print_data(&own_command().render_help().to_string())
 }
 
 fn crds(kind: Option<&str>) -> String {
@@ -188,6 +211,57 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         Args::command().debug_assert();
+    }
+
+    /// Visits `command` and the visible subcommands below it, with their names.
+    fn visit(command: &clap::Command, parent: &str, check: &mut impl FnMut(&str, &clap::Command)) {
+        let name = format!("{parent} {}", command.get_name());
+        check(name.trim_start(), command);
+        command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| visit(below, &name, check));
+    }
+
+    /// The convention of docs/develop/how-to.md.
+    #[test]
+    fn commands_and_flags_follow_the_convention() {
+        let is_help = |text: &str| text.starts_with(char::is_uppercase) && !text.starts_with("Whether");
+        let formats = ["table", "wide", "json", "yaml", "text"];
+        let mut wrong = Vec::new();
+        visit(&Args::command(), "", &mut |name, command| {
+            if command.get_about().is_none_or(|about| !is_help(&about.to_string())) {
+                wrong.push(format!("{name}: has no sentence about it"));
+            }
+            for flag in command.get_arguments() {
+                let what = format!("{name}: {}", flag.get_id());
+                if flag.get_help().is_none_or(|help| !is_help(&help.to_string())) {
+                    wrong.push(format!("{what}: the help is no sentence, or begins with Whether"));
+                }
+                let values = flag.get_possible_values();
+                let is_known = !values.is_empty() && values.iter().all(|value| formats.contains(&value.get_name()));
+                if flag.get_short() == Some('o') && !(is_known && flag.get_long() == Some("output")) {
+                    wrong.push(format!("{what}: -o is --output, with some of {formats:?}"));
+                }
+                if flag.get_short() == Some('f') && flag.get_long() != Some("filename") {
+                    wrong.push(format!("{what}: -f is --filename"));
+                }
+            }
+        });
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn help_has_the_flags_of_the_operator_below_run_only() {
+        let help = |name: &str, subcommand: Option<&str>| {
+            let mut command = command_of(Some(Path::new(name)));
+            command.build();
+            let below = subcommand.and_then(|subcommand| command.find_subcommand_mut(subcommand).cloned());
+            below.unwrap_or(command).render_long_help().to_string()
+        };
+        let top = help("/usr/bin/knative-operator", None);
+        assert!(top.contains("Usage: knative-operator") && !top.contains("--local-installation"), "{top}");
+        assert!(!top.contains("\n  check") && top.contains("completion]"), "{top}");
+        assert!(help("knative-operator", Some("run")).contains("--local-installation"));
+        let plugin = help("/usr/bin/kubectl-knative_operator", Some("lint"));
+        assert!(plugin.contains("Usage: kubectl knative-operator lint "), "{plugin}");
     }
 
     #[test]

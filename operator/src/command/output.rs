@@ -26,13 +26,15 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, String> {
 
 /// Runs an asynchronous subcommand; prints its error, with exit status 2.
 pub fn run(command: impl Future<Output = Result<ExitCode, String>>) -> ExitCode {
-    match runtime().and_then(|runtime| runtime.block_on(command)) {
-        Ok(code) => code,
-        Err(error) => {
-            report(&format!("error: {error}"));
-            ExitCode::from(2)
-        }
-    }
+    exit(runtime().and_then(|runtime| runtime.block_on(command)))
+}
+
+/// The exit status of a subcommand; prints its error, with exit status 2.
+pub fn exit(outcome: Result<ExitCode, String>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        report(&format!("error: {error}"));
+        ExitCode::from(2)
+    })
 }
 
 /// Writes `text` for people to stdout. Control characters in it are shown, not obeyed.
@@ -56,21 +58,15 @@ pub fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", visible(line));
 }
 
-/// Prints `outcome`: text on stdout and warnings on stderr, or the error on stderr and nothing on
-/// stdout.
+/// Prints `outcome`: text on stdout and warnings on stderr; or the error on stderr and nothing on
+/// stdout, with exit status 2.
 pub fn finish(outcome: Result<CommandOutput, String>) -> ExitCode {
-    match outcome {
-        Ok(CommandOutput { text, warnings, is_data }) => {
-            for warning in warnings {
-                report(&format!("warning: {warning}"));
-            }
-            if is_data { print_data(&text) } else { print(&text) }
+    exit(outcome.map(|CommandOutput { text, warnings, is_data }| {
+        for warning in warnings {
+            report(&format!("warning: {warning}"));
         }
-        Err(error) => {
-            report(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+        if is_data { print_data(&text) } else { print(&text) }
+    }))
 }
 
 /// Output of a subcommand.

@@ -4,10 +4,20 @@ use std::io::Read;
 
 use knative_operator_shared::api::{Component, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
-use knative_operator_shared::rules::{self, RuleContext, Violation};
+use knative_operator_shared::rules::{self, Kind, RuleContext, Violation};
+use knative_operator_shared::text::nearest;
 use serde_json::{Value, json};
 
+use super::unknown;
 use knative_operator_objects::text as text_at;
+
+/// The kinds of the group, with their versions.
+const KINDS: [(&str, &str); 4] = [
+    ("KnativeServing", VERSION),
+    ("KnativeEventing", VERSION),
+    ("KnativeFleet", FLEET_VERSION),
+    ("KnativeFleetApproval", FLEET_VERSION),
+];
 
 /// Contents of `file`; `-` is stdin.
 pub fn text(file: &str) -> Result<String, String> {
@@ -20,54 +30,63 @@ pub fn text(file: &str) -> Result<String, String> {
 }
 
 /// A custom resource in a file.
-pub struct Document {
+pub struct Document<R = Knative> {
     /// Kind and name, for messages.
     pub what: String,
     /// The resource, or why it is invalid.
-    pub resource: Result<Knative, Violation>,
+    pub resource: Result<R, Violation>,
     /// Settings without effect.
     pub warnings: Vec<String>,
+    /// Fields that its definition does not have.
+    pub unknown: Vec<String>,
 }
 
-/// The custom resources in `yaml`, and warnings about other objects in it. The error has the
-/// position.
-pub fn documents(yaml: &str) -> Result<(Vec<Document>, Vec<String>), String> {
+/// The KnativeServings and KnativeEventings in `yaml`, with the objects that are mistaken for
+/// others, and warnings about other objects in it. Resources without a namespace get `namespace`,
+/// or the usual one. The error has the position.
+pub fn documents(yaml: &str, namespace: Option<&str>) -> Result<(Vec<Document>, Vec<String>), String> {
     let (mut documents, mut others) = (Vec::new(), Vec::new());
     for mut object in knative_operator_release::parse(yaml)? {
-        let (kind, name) = (text_at(&object, "/kind").to_owned(), text_at(&object, "/metadata/name").to_owned());
-        let what = format!("{kind} {name}");
-        let (Some(component), true) =
-            (Component::of_kind(&kind), text_at(&object, "/apiVersion").starts_with(&format!("{GROUP}/")))
-        else {
+        let (kind, what) = (text_at(&object, "/kind").to_owned(), called(&object));
+        if let Some(violation) = mistake(&object) {
+            documents.push(Document { what, resource: Err(violation), warnings: Vec::new(), unknown: Vec::new() });
+            continue;
+        }
+        let Some(component) = Component::of_kind(&kind) else {
             others.push(format!("{what} is neither a KnativeServing nor a KnativeEventing; skipped"));
             continue;
         };
-        if text_at(&object, "/apiVersion") != format!("{GROUP}/{VERSION}") {
-            return Err(format!(
-                "{what}: apiVersion: \"{}\" is not served; set it to {GROUP}/{VERSION}",
-                text_at(&object, "/apiVersion")
-            ));
-        }
         rules::drop_nulls(&mut object);
         let mut warnings = Vec::new();
         if text_at(&object, "/metadata/namespace").is_empty() {
-            object["metadata"]["namespace"] = json!(component.canonical());
-            warnings.push(format!("metadata.namespace is not set; using {}", component.canonical()));
+            if namespace.is_none() {
+                warnings.push(format!("metadata.namespace is not set; using {}", component.canonical()));
+            }
+            object["metadata"]["namespace"] = json!(namespace.unwrap_or(component.canonical()));
         }
-        let resource = rules::parse(component, &object);
-        if let Ok(resource) = &resource {
-            let parsed = match resource {
-                Knative::Serving(serving) => json!(serving.spec),
-                Knative::Eventing(eventing) => json!(eventing.spec),
-            };
-            let spec = object.get("spec").unwrap_or(&Value::Null);
-            visit_unknown_fields(spec, &parsed, "spec", &mut |path| {
-                warnings.push(format!("{path}: unknown field; the API server drops it"));
-            });
-        }
-        documents.push(Document { what, resource, warnings });
+        let unknown = unknown::fields(component.into(), &object);
+        documents.push(Document { what, resource: rules::parse(component, &object), warnings, unknown });
     }
     Ok((documents, others))
+}
+
+/// Kind and name of `object`.
+fn called(object: &Value) -> String {
+    format!("{} {}", text_at(object, "/kind"), text_at(object, "/metadata/name"))
+}
+
+/// Why `object` is none of [`KINDS`], if it is meant to be: its kind is one of another API version,
+/// or its group has no such kind.
+fn mistake(object: &Value) -> Option<Violation> {
+    let (kind, api_version) = (text_at(object, "/kind"), text_at(object, "/apiVersion"));
+    if let Some((_, version)) = KINDS.iter().find(|(known, _)| *known == kind) {
+        let right = format!("{GROUP}/{version}");
+        let why = format!("\"{api_version}\" has no {kind}");
+        return (api_version != right).then(|| rules::READABLE.at("apiVersion", why, format!("set it to {right}")));
+    }
+    let is_own = api_version.split('/').next() == Some(GROUP);
+    let nearest = nearest(kind, KINDS.iter().map(|(kind, _)| *kind)).filter(|_| is_own)?;
+    Some(rules::READABLE.at("kind", format!("{GROUP} has no \"{kind}\""), format!("the nearest is {nearest}")))
 }
 
 /// A fleet in a file: its name for messages, and the fleet, or why it is invalid.
@@ -75,31 +94,42 @@ pub type FleetDocument = (String, Result<KnativeFleet, Violation>);
 
 /// The fleets in `yaml`. The error has the position.
 pub fn fleets(yaml: &str) -> Result<Vec<FleetDocument>, String> {
-    let is_fleet = |object: &Value| {
-        text_at(object, "/kind") == "KnativeFleet"
-            && text_at(object, "/apiVersion") == format!("{GROUP}/{FLEET_VERSION}")
-    };
-    let named =
-        |object: Value| (format!("KnativeFleet {}", text_at(&object, "/metadata/name")), rules::parse_fleet(&object));
-    Ok(knative_operator_release::parse(yaml)?.into_iter().filter(is_fleet).map(named).collect())
+    Ok(fleet_documents(yaml)?.into_iter().map(|document| (document.what, document.resource)).collect())
 }
 
-/// The custom resources in `yaml`, and warnings. The error describes invalid resources.
-pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
-    let (documents, mut warnings) = documents(yaml)?;
+/// The fleets in `yaml`, with their unknown fields. The error has the position.
+pub fn fleet_documents(yaml: &str) -> Result<Vec<Document<KnativeFleet>>, String> {
+    let is_fleet = |object: &Value| text_at(object, "/kind") == "KnativeFleet" && mistake(object).is_none();
+    let document = |object: Value| Document {
+        what: called(&object),
+        resource: rules::parse_fleet(&object),
+        warnings: Vec::new(),
+        unknown: unknown::fields(Kind::Fleet, &object),
+    };
+    Ok(knative_operator_release::parse(yaml)?.into_iter().filter(is_fleet).map(document).collect())
+}
+
+/// The KnativeServings and KnativeEventings in `yaml`, as [`documents`] reads them, and warnings.
+/// The error describes invalid resources, and if `is_strict` those with unknown fields.
+pub fn resources(yaml: &str, namespace: Option<&str>, is_strict: bool) -> Result<(Vec<Knative>, Vec<String>), String> {
+    let (documents, mut warnings) = documents(yaml, namespace)?;
     if documents.is_empty() {
         return Err("the file has neither a KnativeServing nor a KnativeEventing".to_owned());
     }
     let mut resources = Vec::new();
-    for Document { what, resource, warnings: own_warnings } in documents {
-        let resource = resource.map_err(|violation| format!("{what}: {violation}"))?;
+    for Document { what, resource, warnings: own_warnings, unknown } in documents {
+        let about = |text: &dyn std::fmt::Display| format!("{what}: {text}");
+        let resource = resource.map_err(|violation| about(&violation))?;
         let violations = rules::validate(&resource, &RuleContext::default());
         let (fatal, rest): (Vec<_>, Vec<_>) =
             violations.iter().partition(|p| rules::REQUIRED_TO_RENDER.contains(&p.rule));
-        if !fatal.is_empty() {
-            return Err(fatal.iter().map(|violation| format!("{what}: {violation}")).collect::<Vec<_>>().join("\n"));
+        let mut errors: Vec<String> = fatal.iter().map(|violation| about(violation)).collect();
+        warnings.extend(own_warnings.iter().map(|warning| about(warning)));
+        let target = if is_strict { &mut errors } else { &mut warnings };
+        target.extend(unknown.iter().map(|field| about(field)));
+        if !errors.is_empty() {
+            return Err(errors.join("\n"));
         }
-        warnings.extend(own_warnings.into_iter().map(|warning| format!("{what}: {warning}")));
         // The resource may be stored like that, so it is rendered with a warning.
         warnings.extend(
             rest.iter().filter(|p| p.is_error()).map(|violation| format!("{what}: would be refused: {violation}")),
@@ -107,28 +137,6 @@ pub fn resources(yaml: &str) -> Result<(Vec<Knative>, Vec<String>), String> {
         resources.push(resource);
     }
     Ok((resources, warnings))
-}
-
-/// Visits each path in `given` that `parsed` lacks, unless its value is empty.
-fn visit_unknown_fields(given: &Value, parsed: &Value, path: &str, visit: &mut impl FnMut(&str)) {
-    match (given, parsed) {
-        (Value::Object(given), Value::Object(parsed)) => {
-            for (key, value) in given {
-                let path = format!("{path}.{key}");
-                match parsed.get(key) {
-                    Some(known) => visit_unknown_fields(value, known, &path, visit),
-                    None if [json!({}), json!([]), json!(""), json!(false), json!(0)].contains(value) => {}
-                    None => visit(&path),
-                }
-            }
-        }
-        (Value::Array(given), Value::Array(parsed)) => {
-            for (index, (given, parsed)) in given.iter().zip(parsed).enumerate() {
-                visit_unknown_fields(given, parsed, &format!("{path}[{index}]"), visit);
-            }
-        }
-        _ => {}
-    }
 }
 
 #[cfg(test)]
@@ -143,20 +151,75 @@ mod tests {
 
     #[test]
     fn ignored_settings_are_reported() {
-        let (resources, warnings) = resources(&format!(
+        let text = format!(
             "{{apiVersion: v1, kind: Namespace, metadata: {{name: n}}}}\n---\n{}",
             file("{registry: , verson: 1, workloads: [{name: a, replica: 2, labels: {}}], security: {}}")
-        ))
-        .unwrap();
-        assert_eq!(resources.len(), 1);
+        );
+        let (found, warnings) = resources(&text, None, false).unwrap();
+        assert_eq!(found.len(), 1);
         assert_eq!(
             warnings,
             [
                 "Namespace n is neither a KnativeServing nor a KnativeEventing; skipped",
-                "KnativeServing a: spec.verson: unknown field; the API server drops it",
-                "KnativeServing a: spec.workloads[0].replica: unknown field; the API server drops it",
+                "KnativeServing a: spec.verson: unknown field; the API server drops it; the nearest is version",
+                "KnativeServing a: spec.workloads[0].replica: unknown field; the API server drops it; the nearest is replicas",
             ]
         );
+        assert_eq!(resources(&text, None, true).unwrap_err(), warnings[1..].join("\n"));
+    }
+
+    #[test]
+    fn objects_that_are_mistaken_for_others_are_errors() {
+        let object = |api_version: &str, kind: &str| {
+            format!("{{apiVersion: {api_version}, kind: {kind}, metadata: {{name: x}}}}")
+        };
+        for (api_version, kind, expected) in [
+            (
+                "operator.knative.dev/v1beta1",
+                "KnativeServng",
+                "kind: operator.knative.dev has no \"KnativeServng\"; the nearest is KnativeServing",
+            ),
+            (
+                "operator.knative.dev/v1alpha1",
+                "KnativeFlet",
+                "kind: operator.knative.dev has no \"KnativeFlet\"; the nearest is KnativeFleet",
+            ),
+            (
+                "operator.knative.dev/v1beta1",
+                "KnativeFleet",
+                "apiVersion: \"operator.knative.dev/v1beta1\" has no KnativeFleet; set it to operator.knative.dev/v1alpha1",
+            ),
+            (
+                "serving.knative.dev/v1",
+                "KnativeServing",
+                "apiVersion: \"serving.knative.dev/v1\" has no KnativeServing; set it to operator.knative.dev/v1beta1",
+            ),
+        ] {
+            let text = format!("{}\n---\n{}", file("{}"), object(api_version, kind));
+            let error = resources(&text, None, false).unwrap_err();
+            assert_eq!(error, format!("{kind} x: {expected}"));
+            assert!(fleet_documents(&text).unwrap().is_empty());
+        }
+        for (api_version, kind) in [
+            ("v1", "Namespace"),
+            ("apps/v1", "Deployment"),
+            ("serving.knative.dev/v1", "Service"),
+            ("operator.knative.dev/v1alpha1", "KnativeFleetApproval"),
+        ] {
+            let (documents, others) = documents(&object(api_version, kind), None).unwrap();
+            assert_eq!((documents.len(), others.len()), (0, 1), "{kind}");
+        }
+    }
+
+    #[test]
+    fn resource_without_namespace_gets_that_of_the_command() {
+        let text = file("{}").replace(", namespace: b", "");
+        let of = |namespace: Option<&str>| {
+            let (resources, warnings) = resources(&text, namespace, false).unwrap();
+            (resources[0].namespace().to_owned(), warnings.len())
+        };
+        assert_eq!(of(Some("mine")), ("mine".to_owned(), 0));
+        assert_eq!(of(None), ("knative-serving".to_owned(), 1));
     }
 
     #[test]
@@ -174,11 +237,11 @@ mod tests {
             (file("{"), "line "),
             (
                 file("{}").replace("v1beta1", "v1alpha1"),
-                "apiVersion: \"operator.knative.dev/v1alpha1\" is not served; set it to operator.knative.dev/v1beta1",
+                "apiVersion: \"operator.knative.dev/v1alpha1\" has no KnativeServing; set it to operator.knative.dev/v1beta1",
             ),
             (String::new(), "neither a KnativeServing nor a KnativeEventing"),
         ] {
-            let error = resources(&text).unwrap_err();
+            let error = resources(&text, None, false).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

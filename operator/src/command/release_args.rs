@@ -41,13 +41,22 @@ pub enum InputError {
     Source(#[from] DownloadsError),
     /// The version is not available.
     #[error("spec.version: {0}")]
-    Version(#[from] VersionSelectionError),
+    Version(#[source] VersionSelectionError),
     /// The release can't be assembled.
     #[error(transparent)]
     Release(#[from] ReleaseError),
     /// The spec can't be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
+}
+
+impl From<VersionSelectionError> for InputError {
+    fn from(error: VersionSelectionError) -> Self {
+        match error {
+            VersionSelectionError::Bundle(error) => Self::Release(error),
+            error => Self::Version(error),
+        }
+    }
 }
 
 impl ReleaseArgs {

@@ -16,6 +16,9 @@ pub struct RenderArgs {
     /// Output format: a v1 List (json) or a stream of documents (yaml).
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    /// Treats unknown fields as errors.
+    #[arg(long)]
+    strict: bool,
 }
 
 /// Prints the objects in apply order, or the errors.
@@ -24,7 +27,7 @@ pub fn run(args: &RenderArgs) -> ExitCode {
 }
 
 fn render(args: &RenderArgs) -> Result<CommandOutput, String> {
-    let (resources, mut warnings) = args.input.resources()?;
+    let (resources, mut warnings) = args.input.resources(None, args.strict)?;
     let runtime = output::runtime()?;
     let mut objects: Vec<Value> = Vec::new();
     for resource in &resources {

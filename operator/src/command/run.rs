@@ -93,7 +93,7 @@ pub struct RunArgs {
     /// replicas.
     #[arg(long, env = "SHARDS", default_value_t = 1, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     pub shards: u32,
-    /// Whether to manage KnativeFleets. Needs multi-cluster support.
+    /// Manages KnativeFleets. Needs multi-cluster support.
     #[arg(long, env = "ENABLE_FLEETS")]
     pub enable_fleets: bool,
     /// Name of this cluster, for people on other clusters: messages about installations that belong
@@ -108,8 +108,8 @@ pub struct RunArgs {
     /// with a newer release bundle upgrades nothing by itself.
     #[arg(long)]
     pub keep_installed_versions: bool,
-    /// Whether to install on this cluster itself. With false, the operator ignores resources
-    /// without a ClusterProfile, and needs few permissions on this cluster.
+    /// Installs on this cluster itself, too. With false, the operator ignores resources without a
+    /// ClusterProfile, and needs few permissions on this cluster.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     pub local_installation: bool,
     /// Asks whether the author of a resource may use its cluster, when the resource begins to

@@ -10,7 +10,7 @@ use knative_operator_shared::yaml;
 
 use super::output::{self, CommandOutput, finish};
 use super::read;
-use super::release_args::ReleaseArgs;
+use super::release_args::{InputError, ReleaseArgs};
 use crate::spoke_role::{Covered, cluster_role};
 use knative_operator_objects::Owner;
 use knative_operator_objects::plan::Plan;
@@ -27,7 +27,7 @@ pub struct SpokeRoleArgs {
     /// old version and the new one.
     #[arg(long, value_name = "VERSION", value_delimiter = ',')]
     versions: Vec<String>,
-    /// Whether to permit gates of fleets: requests to all Services, and Jobs in all namespaces.
+    /// Permits gates of fleets: requests to all Services, and Jobs in all namespaces.
     #[arg(long)]
     gates: bool,
     #[command(flatten)]
@@ -65,7 +65,7 @@ impl SpokeRoleArgs {
             Some(file) => (file, read::text(file)?),
             None => ("default", default_resources()),
         };
-        let (mut resources, warnings) = read::resources(&text).map_err(|why| format!("{name}: {why}"))?;
+        let (mut resources, warnings) = read::resources(&text, None, false).map_err(|why| format!("{name}: {why}"))?;
         for resource in &mut resources {
             // One for the local cluster has its namespace there; on a spoke, the usual one.
             resource.common_mut().cluster_profile_ref.get_or_insert_default();
@@ -81,7 +81,7 @@ impl SpokeRoleArgs {
         resource: &Knative,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<Version>, String> {
-        let failed = |error: VersionSelectionError| format!("{}: spec.version: {error}", called(resource));
+        let failed = |error: VersionSelectionError| format!("{}: {}", called(resource), InputError::from(error));
         if self.versions.is_empty() {
             return knative_operator_release::select_version(bundle, resource, false)
                 .map(|version| vec![version])

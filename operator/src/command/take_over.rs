@@ -25,7 +25,7 @@ pub struct TakeOverArgs {
     /// Names of resources. Defaults to all in the namespace.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Whether to look at the resources of all namespaces.
+    /// Looks at the resources of all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Only installations that belong to the hub with this uid.

@@ -39,7 +39,7 @@ pub fn confirmed(question: &str) -> Result<bool, String> {
         return Err("nobody can be asked: there is no terminal; use --yes".to_owned());
     }
     let mut stderr = std::io::stderr();
-    let _ = stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush());
+    let _ = stderr.write_all(visible(question).as_bytes()).and_then(|()| stderr.flush());
     let mut answer = String::new();
     stdin.lock().read_line(&mut answer).map_err(|error| error.to_string())?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))

@@ -11,8 +11,7 @@ use tokio::time::Instant;
 
 use super::output::{self, PROGRAM};
 use super::status::follow;
-use crate::overview::model::Advice;
-use crate::overview::{Overview, Snapshot, State, Watched, overview};
+use crate::overview::{Advice, Overview, Snapshot, State, Watched, overview};
 
 /// Time for which a problem that does not end by itself must last, so that a controller which
 /// creates several objects in a row is not interrupted.
@@ -99,17 +98,16 @@ async fn execute(args: &WaitArgs) -> Result<ExitCode, String> {
             printed.clone_from(&text);
         }
         let Progress::Waiting { remedy, .. } = progress else { return Ok(ExitCode::SUCCESS) };
-        let permanent = remedy.filter(|remedy| !remedy.can_recover && follower.disconnected().is_none());
-        permanent_since = permanent.and(permanent_since.or(Some(Instant::now())));
+        let is_permanent =
+            remedy.as_ref().is_some_and(|remedy| !remedy.can_recover) && follower.disconnected().is_none();
+        permanent_since = is_permanent.then(|| permanent_since.unwrap_or_else(Instant::now));
         let settled = permanent_since.map(|since| since + SETTLE);
         tokio::select! {
             () = follower.changed() => {}
             () = tokio::time::sleep_until(settled.unwrap_or(deadline).min(deadline)) => {
-                let why = if permanent.is_some() { "this does not end by itself" } else { "timed out" };
+                let why = if is_permanent { "this does not end by itself" } else { "timed out" };
                 output::report(&format!("{why}: {text}"));
-                if let Some(remedy) = remedy {
-                    output::report(&format!("What to do: {}", remedy.text.replace('`', "\"")));
-                }
+                remedy.iter().flat_map(Advice::lines).for_each(|line| output::report(&line));
                 return Ok(ExitCode::from(1));
             }
         }
@@ -139,7 +137,7 @@ fn fleet(goal: Goal, namespace: &str, name: &str, overview: &Overview) -> Progre
     let stage = fleet.stages.iter().find(|stage| stage.state != "Complete");
     let stage = stage.map(|stage| format!("stage {}: {}/{} updated; ", stage.name, stage.updated, stage.total));
     let text = format!("{}{}: {}", stage.unwrap_or_default(), fleet.reason, one_line(&fleet.message));
-    Progress::Waiting { text, remedy: fleet.remedy.filter(|_| goal == Goal::Ready) }
+    Progress::Waiting { text, remedy: fleet.remedy.clone().filter(|_| goal == Goal::Ready) }
 }
 
 fn component(goal: Goal, (kind, namespace, name): (&str, &str, &str), overview: &Overview) -> Progress {
@@ -161,7 +159,7 @@ fn component(goal: Goal, (kind, namespace, name): (&str, &str, &str), overview: 
             None => format!("{}: the operator has not looked at the newest spec yet", component.state.as_str()),
         },
     };
-    let remedy = component.problem.as_ref().and_then(|problem| problem.remedy);
+    let remedy = component.problem.as_ref().and_then(|problem| problem.remedy.clone());
     Progress::Waiting { text, remedy: remedy.filter(|_| goal == Goal::Ready) }
 }
 

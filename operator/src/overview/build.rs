@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
+use knative_operator_shared::api::fleet::ClusterAttention;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Condition, KnativeFleet};
 use knative_operator_shared::fleet::placement::{Labels, decided, selected};
 use knative_operator_shared::fleet::stage::Stages;
@@ -12,7 +13,8 @@ use serde_json::Value;
 
 use super::component::{self, conditions};
 use super::events::Events;
-use super::model::{ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
+use super::model::{AttentionView, ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
+use super::names::Names;
 use super::remedy;
 use super::snapshot::{Key, Snapshot, Watched};
 use knative_operator_objects::text;
@@ -129,6 +131,10 @@ fn fleet_view(
     let headline = headline(&conditions);
     let field = |name: &str| headline.and_then(|c| if name == "reason" { c.reason.clone() } else { c.message.clone() });
     let (reason, message) = (field("reason").unwrap_or_default(), field("message").unwrap_or_default());
+    let names = Names { kind: "knativefleets", name, namespace, ..Names::default() };
+    let found = headline.and_then(|c| remedy::find(&c.type_, &reason, &message));
+    // A Ready fleet needs nothing, unless clusters leave it.
+    let found = found.filter(|found| !is_true("Ready") || found.condition.starts_with("Removal"));
     let fleet = rules::parse_fleet(object).ok();
     let status = fleet.as_ref().and_then(|fleet| fleet.status.clone()).unwrap_or_default();
     let mut members = fleet.as_ref().map(|fleet| members(snapshot, fleet, clusters)).unwrap_or_default();
@@ -144,17 +150,23 @@ fn fleet_view(
         finished_at: stage.finished_at.clone(),
         clusters: members.remove(&stage.name).unwrap_or_default(),
     });
+    let attention = status.attention.iter().map(|ClusterAttention { cluster, reason, message }| {
+        let names = Names { profile: &cluster.name, profile_namespace: &cluster.namespace, ..names };
+        let remedy = remedy::advice_for_attention(reason, &names);
+        AttentionView { cluster: cluster.to_string(), reason: reason.clone(), message: message.clone(), remedy }
+    });
     FleetView {
         namespace: namespace.clone(),
         name: name.clone(),
         ready: is_true("Ready") && is_current,
-        remedy: headline.and_then(|c| remedy::find(&c.type_, &reason, &message)).filter(|_| !is_true("Ready")),
+        remedy: found.map(|found| found.advice(&names)),
         reason,
         message,
         paused: is_true("Paused"),
         current_revision: status.current_revision.clone(),
         update_revision: status.update_revision.clone(),
         stages: stages.collect(),
+        attention: attention.collect(),
         events: events.about(("KnativeFleet", namespace, name)),
         conditions,
     }
@@ -167,11 +179,18 @@ fn headline(conditions: &[Condition]) -> Option<&Condition> {
     let stopped = |condition: &&Condition| {
         matches!(
             condition.reason.as_deref(),
-            Some("AwaitingApproval" | "WaitingForClusters" | "RolledBack" | "RollingBack")
+            Some("AwaitingApproval" | "WaitingForClusters" | "RolledBack" | "RollingBack" | "RevisionNotStored")
         )
     };
-    find("RemovalBlocked")
-        .filter(is_true)
+    // The other conditions are those of the time before.
+    let standing = |condition: &&Condition| {
+        matches!(condition.reason.as_deref(), Some("InvalidSpec" | "ClustersUnknown" | "Protected"))
+    };
+    let has_failed = |condition: &&Condition| condition.reason.as_deref() == Some("TooManyFailures");
+    find("Ready")
+        .filter(standing)
+        .or_else(|| find("RemovalBlocked").filter(is_true))
+        .or_else(|| find("Paused").filter(has_failed))
         .or_else(|| find("RemovalPending").filter(is_true))
         .or_else(|| find("Paused").filter(is_true))
         .or_else(|| find("Progressing").filter(stopped))
@@ -219,4 +238,70 @@ fn members(
         members.entry(stage.name.clone()).or_default().push(id);
     }
     members
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_fleet::status;
+    use knative_operator_shared::api::KnativeFleetStatus;
+    use serde_json::json;
+
+    use super::*;
+
+    fn view(status: &KnativeFleetStatus) -> FleetView {
+        let mut snapshot = Snapshot::default();
+        snapshot.set(
+            Watched::Fleets,
+            json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
+                "metadata": {"namespace": "platform", "name": "prod", "generation": 1},
+                "spec": {"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.23.0"}}}, "status": status}),
+        );
+        overview(&snapshot, Timestamp::UNIX_EPOCH).fleets.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn each_state_in_which_a_fleet_stands_has_a_remedy() {
+        let now = Timestamp::UNIX_EPOCH;
+        let before: KnativeFleetStatus = serde_json::from_value(json!({"conditions": [
+            {"type": "Paused", "status": "True", "reason": "TooManyFailures", "message": "before"},
+            {"type": "RemovalPending", "status": "True", "reason": "GracePeriod", "message": "before"}]}))
+        .unwrap();
+        for (reason, status) in [
+            ("InvalidSpec", status::invalid(&before, Some(1), "now", now)),
+            ("ClustersUnknown", status::unknown(&before, Some(1), "now", now)),
+            ("Protected", status::protected(&before, Some(1), "now", now)),
+            ("DeletionNotConfirmed", status::unconfirmed(&before, Some(1), "now", now)),
+        ] {
+            let view = view(&status);
+            assert_eq!((view.reason.as_str(), view.message.as_str()), (reason, "now"));
+            let text = view.remedy.unwrap().text;
+            assert!(text.contains(" prod -n platform"), "{text}");
+        }
+        let mut status = KnativeFleetStatus::default();
+        status::unstored(&KnativeFleetStatus::default(), &mut status, "now", now);
+        assert!(view(&status).remedy.unwrap().text.starts_with("Correct what the API server says"));
+    }
+
+    #[test]
+    fn clusters_that_leave_and_clusters_that_need_attention_have_remedies() {
+        for (reason, expected) in [
+            ("GracePeriod", "before the time in the message"),
+            ("Protected", "operator.knative.dev/protected-`"),
+            ("Paused", "`knative-operator fleet resume prod -n platform`"),
+        ] {
+            let status: KnativeFleetStatus = serde_json::from_value(json!({"conditions": [
+                {"type": "Ready", "status": "True", "reason": "Ready", "message": ""},
+                {"type": "RemovalPending", "status": "True", "reason": reason, "message": ""}],
+                "attention": [{"cluster": {"namespace": "f", "name": "a"}, "reason": "Duplicate", "message": "why"}]}))
+            .unwrap();
+            let view = view(&status);
+            let advice = view.remedy.unwrap();
+            assert!(advice.text.contains(expected) && advice.can_recover, "{advice:?}");
+            let [AttentionView { cluster, reason, message, remedy: Some(advice) }] = view.attention.as_slice() else {
+                panic!("{:?}", view.attention);
+            };
+            assert_eq!((cluster.as_str(), reason.as_str(), message.as_str()), ("f/a", "Duplicate", "why"));
+            assert!(advice.text.ends_with(": `kubectl edit clusterprofiles a -n f`"), "{advice:?}");
+        }
+    }
 }

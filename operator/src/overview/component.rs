@@ -5,10 +5,12 @@ use knative_operator_shared::api::{Component, Condition};
 use knative_operator_shared::condition::{
     DEPENDENTS, DEPLOYMENTS_AVAILABLE, INSTALL_SUCCEEDED, READY, TARGET_CLUSTER_RESOLVED,
 };
+use knative_operator_shared::label::INSTALLED_IN;
 use serde_json::Value;
 
 use super::events::Events;
 use super::model::{ComponentView, Problem, State};
+use super::names::Names;
 use super::remedy;
 use knative_operator_objects::text;
 
@@ -23,7 +25,19 @@ pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Ti
     let (namespace, name) = (text(resource, "/metadata/namespace"), text(resource, "/metadata/name"));
     let conditions = conditions(resource);
     let ready = conditions.iter().find(|condition| condition.type_ == READY);
-    let problem = problem(&conditions);
+    let profile = text(resource, "/spec/clusterProfileRef/name");
+    let of = |path: &str, key: &str| resource.pointer(path).and_then(|all| all[key].as_str());
+    let on_spoke = || of("/status/annotations", INSTALLED_IN).unwrap_or(component.canonical());
+    let names = Names {
+        kind: component.plural(),
+        name,
+        namespace,
+        profile,
+        profile_namespace: text(resource, "/spec/clusterProfileRef/namespace"),
+        pod_namespace: if profile.is_empty() { namespace } else { on_spoke() },
+        fleet: owning_fleet(resource),
+    };
+    let problem = problem(&conditions, &names);
     let state = state(resource, ready, problem.as_ref(), now);
     let version = text(resource, "/status/version");
     let wanted = text(resource, "/spec/version");
@@ -44,8 +58,9 @@ pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Ti
     }
 }
 
-/// The first condition that is not True, in the order in which a reconcile reaches them.
-fn problem(conditions: &[Condition]) -> Option<Problem> {
+/// The first condition that is not True, in the order in which a reconcile reaches them, of the
+/// resource with `names`.
+fn problem(conditions: &[Condition], names: &Names<'_>) -> Option<Problem> {
     let find = |type_: &&str| conditions.iter().find(|c| c.type_ == **type_ && c.status != "True");
     let is_known = |c: &&Condition| c.reason.is_some() || c.message.is_some() || c.status == "False";
     let first = DEPENDENTS.iter().filter_map(find).find(is_known);
@@ -62,7 +77,7 @@ fn problem(conditions: &[Condition]) -> Option<Problem> {
     let (reason, message) = texts(condition);
     Some(Problem {
         condition: condition.type_.clone(),
-        remedy: remedy::find(&condition.type_, &reason, &message),
+        remedy: remedy::find(&condition.type_, &reason, &message).map(|remedy| remedy.advice(names)),
         until: deadline(&message),
         reason,
         message,
@@ -100,6 +115,13 @@ fn state(resource: &Value, ready: Option<&Condition>, problem: Option<&Problem>,
         _ if reason.is_empty() => State::Progressing,
         _ => State::Failed,
     }
+}
+
+/// The name of the fleet that owns `resource`: the label may be shortened.
+fn owning_fleet(resource: &Value) -> &str {
+    let owners = resource.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let fleet = owners.into_iter().flatten().find(|owner| owner["kind"] == "KnativeFleet");
+    fleet.and_then(|owner| owner["name"].as_str()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -167,6 +189,31 @@ mod tests {
             ("", "1.22", Some("1.22")),
         ] {
             assert_eq!(with(&[], version, wanted).target_version.as_deref(), expected, "{version} {wanted}");
+        }
+    }
+
+    #[test]
+    fn remedy_has_the_names_of_the_resource() {
+        let profile = json!({"clusterProfileRef": {"namespace": "fleet-system", "name": "eu"}});
+        let (none, owned) = (json!({}), json!([{"kind": "KnativeFleet", "name": "prod"}]));
+        let missing = ("TargetClusterResolved", "ClusterProfileNotReady", "");
+        let stuck = ("DeploymentsAvailable", "NotReady", "a (ProgressDeadlineExceeded)");
+        let image = ("DeploymentsAvailable", "NotReady", "a (invalid image name)");
+        for ((type_, reason, message), owners, spec, expected) in [
+            (missing, &none, &profile, "`kubectl patch clusterprofile eu -n fleet-system --subresource=status "),
+            (stuck, &none, &profile, "`kubectl describe pods -n knative-serving`"),
+            (stuck, &none, &none, "`kubectl describe pods -n n`"),
+            (image, &none, &none, "`kubectl edit knativeservings s -n n`"),
+            // The fleet would repair its resource.
+            (image, &owned, &profile, "`kubectl edit knativefleets prod -n n`"),
+        ] {
+            let condition =
+                |type_: &str| json!({"type": type_, "status": "False", "reason": reason, "message": message});
+            let resource = json!({"metadata": {"namespace": "n", "name": "s", "ownerReferences": owners}, "spec": spec,
+                "status": {"conditions": [condition("Ready"), condition(type_)]}});
+            let view = view(Component::Serving, &resource, &Events::of(&Snapshot::default()), Timestamp::UNIX_EPOCH);
+            let text = view.problem.unwrap().remedy.unwrap().text;
+            assert!(text.contains(expected), "{text}");
         }
     }
 }

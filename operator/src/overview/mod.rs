@@ -1,16 +1,23 @@
 //! The state of a hub as a whole, for `status`, `wait` and `ui`: computed from the hub's objects
 //! only, with the rights of the user.
 
+pub mod advice;
+pub mod attention_remedy;
 pub mod build;
 pub mod component;
 pub mod events;
 pub mod fleet_remedy;
 pub mod follow;
 pub mod model;
+pub mod names;
 pub mod remedy;
 pub mod remedy_row;
 pub mod snapshot;
+pub mod workload_remedy;
 
+pub use advice::Advice;
 pub use build::overview;
 pub use model::{ClusterView, ComponentView, FleetView, Overview, StageView, State};
+pub use names::Names;
+pub use remedy::advice_for_attention;
 pub use snapshot::{Snapshot, Watched};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use knative_operator_shared::api::Condition;
 use serde::Serialize;
 
+use super::advice::Advice;
+
 /// State of a component, of a cluster (that of its worst component), or of a stage's cluster. From
 /// good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -95,10 +97,28 @@ pub struct FleetView {
     pub update_revision: Option<String>,
     /// Stages, in order.
     pub stages: Vec<StageView>,
+    /// Clusters that need attention, those that failed first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<AttentionView>,
     /// Conditions, as they are stored.
     pub conditions: Vec<Condition>,
     /// Recent events, newest first.
     pub events: Vec<EventView>,
+}
+
+/// A cluster that needs attention.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttentionView {
+    /// Identifier of the cluster; see [`ClusterView::id`].
+    pub cluster: String,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<Advice>,
 }
 
 /// A stage of a rollout.
@@ -210,16 +230,6 @@ pub struct Problem {
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Advice>,
-}
-
-/// What to do about a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Advice {
-    /// The remedy, as in docs/user/troubleshooting.md.
-    pub text: &'static str,
-    /// Whether the problem can end without it.
-    pub can_recover: bool,
 }
 
 /// An event about a resource.

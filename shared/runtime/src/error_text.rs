@@ -6,21 +6,38 @@ use knative_operator_shared::text::{MAX_MESSAGE, clip};
 use kube::core::Status;
 
 /// Names that libraries give their errors, which add nothing to the cause.
-const LIBRARY_NAMES: [&str; 6] = [
+const LIBRARY_NAMES: [&str; 7] = [
     "ServiceError",
     "HyperError",
     "HttpError",
     "client error (Connect)",
     "client error (SendRequest)",
+    "tcp connect error",
     "Error reading events stream",
 ];
 
+/// An API server can't be reached. The text is complete, and has no credentials.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot reach the API server {server}: {cause}; {check}")]
+pub struct Unreachable {
+    /// Its URL, and where that is from.
+    pub server: String,
+    /// Why.
+    pub cause: String,
+    /// What to check.
+    pub check: &'static str,
+}
+
 /// `error` and its causes as one sentence of at most 1,023 bytes, without repetitions. For a
-/// response of an API server, its message and its causes.
+/// response of an API server, its message and its causes. For an API server that can't be reached,
+/// only [`Unreachable`].
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
+        if error.is::<Unreachable>() {
+            return clip(&error.to_string(), MAX_MESSAGE);
+        }
         let status = status_of(error);
         next = error.source().filter(|_| status.is_none());
         let part = status.map_or_else(|| own_text(error), describe);

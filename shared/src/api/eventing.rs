@@ -13,6 +13,7 @@ use super::{CommonSpec, KnativeStatus};
     version = "v1beta1",
     kind = "KnativeEventing",
     plural = "knativeeventings",
+    category = "knative",
     namespaced,
     derive = "PartialEq",
     derive = "Default",

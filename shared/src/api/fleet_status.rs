@@ -25,6 +25,10 @@ pub struct KnativeFleetStatus {
     /// The revision of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// The user who changed the templates or overrides to those of the update revision. Absent if
+    /// nobody did, such as for another version in a newer release bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
     /// Revisions whose rollout failed and was rolled back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_revisions: Option<Vec<String>>,
@@ -108,6 +112,9 @@ pub struct StageStatus {
     pub failed: i32,
     /// Number of clusters that were not healthy when it was their turn.
     pub deferred: i32,
+    /// The user who approved it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approved_by: Option<String>,
     /// What it waits for; absent if it is complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,

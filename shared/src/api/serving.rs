@@ -13,6 +13,7 @@ use super::{CommonSpec, IngressConfigs, KnativeStatus};
     version = "v1beta1",
     kind = "KnativeServing",
     plural = "knativeservings",
+    category = "knative",
     namespaced,
     derive = "PartialEq",
     derive = "Default",

@@ -5,6 +5,7 @@
 
 pub mod approvals;
 pub mod author;
+pub mod fleet_users;
 mod gates;
 pub mod permission;
 pub mod questions;

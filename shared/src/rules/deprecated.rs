@@ -18,12 +18,11 @@ pub static FIELD: Rule = Rule {
 
 pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     let common = resource.common();
-    if let Some(first) = common.deployments.first() {
-        let moved = json!({"workloads": [{"name": first.name}]});
+    if !common.deployments.is_empty() {
         violations.push(FIELD.at(
             "spec.deployments",
             "is deprecated",
-            format!("rename it to spec.workloads, whose entries have the same form: {moved}"),
+            "rename it to spec.workloads, whose entries have the same form",
         ));
     }
     if let Some(first) = common.resources.first() {

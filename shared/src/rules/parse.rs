@@ -153,7 +153,14 @@ pub(super) fn parse_with_path<T: DeserializeOwned>(object: &Value, within: &str)
             path if path == "." => "spec".to_owned(),
             path => format!("{within}{path}"),
         };
-        READABLE.at(field, describe(&error.into_inner().to_string()), "see `kubectl explain` for the type of the field")
+        let text = error.into_inner().to_string();
+        let is_number = text.starts_with("invalid type: floating point") || text.starts_with("invalid type: integer");
+        let fix = if is_number && text.ends_with("expected a string") {
+            "write the number in quotes"
+        } else {
+            "see `kubectl explain` for the type of the field"
+        };
+        READABLE.at(field, describe(&text), fix)
     })
 }
 
@@ -179,6 +186,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn number_in_place_of_a_string_is_to_be_quoted() {
+        for (spec, field) in [(json!({"version": 1.22}), "spec.version"), (json!({"version": 1}), "spec.version")] {
+            let resource = json!({"metadata": {"name": "a"}, "spec": spec});
+            let error = parse(Component::Serving, &resource).unwrap_err().to_string();
+            assert!(error.starts_with(field) && error.ends_with("write the number in quotes"), "{error}");
+        }
+    }
 
     #[test]
     fn fast_and_slow_parsing_agree() {

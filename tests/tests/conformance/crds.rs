@@ -1,13 +1,14 @@
 //! The CRDs against those of the Go operator: the same field paths, types, required fields, list
 //! and map kinds, patterns and rules. `patches.yaml` is its schema of `spec.patches`, which is
-//! newer than its module.
+//! newer than its module. All definitions: descriptions, the category, and stages.
 
 use std::collections::BTreeMap;
 
 use knative_operator_shared::api::Component;
 use knative_operator_shared::crd::definition;
+use knative_operator_shared::fleet_crd;
 use knative_operator_tests::tools;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Ours alone: the documented name of the namespace settings, a field that Kubernetes 1.37 added to
 /// its own type, and patches.
@@ -89,4 +90,44 @@ fn schema_of_patches_equals_the_go_operators() {
         let differences = differences(&paths(&theirs, PATCHES), &paths(ours, PATCHES), &[]);
         assert!(differences.is_empty(), "{component}: {}", differences.join("\n"));
     }
+}
+
+/// Fields of ours with Kubernetes types, whose own fields have no descriptions.
+const OPAQUE: [&str; 7] =
+    ["affinity", "claims", "envVars", "selector", "tolerations", "topologySpreadConstraints", "volumeMounts"];
+
+/// The fields of `schema`, which is at `path`, that have no description.
+fn undescribed(schema: &Value, path: &str, out: &mut Vec<String>) {
+    for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        // The API server describes it.
+        if child["description"].as_str().is_none_or(str::is_empty) && path != ".metadata" {
+            out.push(path.clone());
+        }
+        if !OPAQUE.contains(&name.as_str()) {
+            undescribed(child, &path, out);
+        }
+    }
+    for nested in ["items", "additionalProperties"].into_iter().filter_map(|nested| schema.get(nested)) {
+        undescribed(nested, path, out);
+    }
+}
+
+#[test]
+fn fields_have_descriptions_and_all_kinds_have_the_category() {
+    let mut all = Component::ALL.map(definition).to_vec();
+    all.extend(fleet_crd::definitions());
+    for crd in &all {
+        let (names, mut found) = (&crd["spec"]["names"], Vec::new());
+        undescribed(schema(crd), "", &mut found);
+        assert!(found.is_empty(), "{}: {found:?}", names["kind"]);
+        assert_eq!(names["categories"], json!(["knative"]), "{}", names["kind"]);
+    }
+    let spec = &schema(&all[0])["properties"]["spec"]["properties"];
+    let affinity = &spec["workloads"]["items"]["properties"]["affinity"];
+    assert_eq!(affinity["description"], "Affinity of the Pods.");
+    assert!(affinity["properties"]["nodeAffinity"].get("description").is_none());
+    let stages = &schema(&all[2])["properties"]["status"]["properties"]["stages"];
+    let kind = [&stages["x-kubernetes-list-type"], &stages["x-kubernetes-list-map-keys"], &stages["items"]["required"]];
+    assert_eq!(kind, [&json!("map"), &json!(["name"]), &json!(["name"])]);
 }

@@ -9,6 +9,7 @@ mod examples;
 mod golden;
 mod identifiers;
 mod instances;
+mod lint;
 mod log_messages;
 mod patches;
 mod permissions;
@@ -61,6 +62,6 @@ fn outcome(output: &Output) -> Result<String, String> {
     if output.status.success() {
         return Ok(text(&output.stdout));
     }
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
     Err(text(&output.stderr))
 }

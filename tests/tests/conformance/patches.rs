@@ -98,6 +98,6 @@ fn invalid_patch_is_refused_with_index_target_and_reason() {
             line.starts_with("error: KnativeServing serving: spec.patches[1].") && line.ends_with(&format!("[{rule}]")),
             "{line}"
         );
-        assert!(lint.ends_with("1 resources, 1 errors\n"), "{lint}");
+        assert!(lint.ends_with("1 resource, 1 error\n"), "{lint}");
     }
 }

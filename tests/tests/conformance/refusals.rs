@@ -1,4 +1,4 @@
-//! Render errors: exit status 1, field and fix on stderr, nothing on stdout; and warnings about
+//! Render errors: exit status 2, field and fix on stderr, nothing on stdout; and warnings about
 //! settings without effect.
 
 use serde_json::Value;
@@ -114,7 +114,7 @@ fn bundle_error_has_file_and_line() {
         "{error}"
     );
     let error = outcome(&operator(&["render", "-f", file.to_str().unwrap(), "--releases", "/nowhere"])).unwrap_err();
-    assert!(error.contains("cannot read /nowhere/knative-serving") && error.contains("--releases"), "{error}");
+    assert!(error.contains("serving: cannot read /nowhere/knative-serving") && error.contains("--releases"), "{error}");
     let error = outcome(&operator(&["render", "-f", "/nowhere.yaml"])).unwrap_err();
     assert!(error.starts_with("error: cannot read /nowhere.yaml: "), "{error}");
 }
@@ -130,11 +130,17 @@ fn unknown_names_are_reported_with_nearest() {
         "warning: KnativeServing serving: spec.workloads[0].name: the release has no workload called \"contoller\"; the nearest is \"controller\"\n",
         "warning: KnativeServing serving: spec.services[0].name: the release has no Service called \"webhok\"; the nearest is \"webhook\"\n",
         "warning: KnativeServing serving: spec.registry.override.kontroller: the release has no container, workload/container, environment variable or cached image called \"kontroller\"; the nearest is \"controller\"\n",
-        "warning: KnativeServing serving: spec.replica: unknown field; the API server drops it\n",
+        "warning: KnativeServing serving: spec.replica: unknown field; the API server drops it; the nearest is ",
+        "warning: KnativeServing serving: spec.confg: unknown field; the API server drops it; the nearest is config\n",
     ] {
         assert!(text.contains(expected), "{text}");
     }
     assert!(outcome(&output).unwrap().starts_with("---\napiVersion: v1\nkind: Namespace\n"));
+    let releases = small();
+    let strict = ["render", "--strict", "-f", file.to_str().unwrap(), "--releases", releases.to_str().unwrap()];
+    let error = outcome(&operator(&strict)).unwrap_err();
+    assert!(error.starts_with("error: ") && !error.contains("warning: "), "{error}");
+    assert!(error.contains("KnativeServing serving: spec.confg: unknown field; "), "{error}");
 }
 
 #[test]
@@ -148,6 +154,7 @@ fn formats_agree_and_versions_are_listed() {
     assert_eq!((&json["apiVersion"], &json["kind"]), (&Value::from("v1"), &Value::from("List")));
     let yaml: Vec<Value> = serde_saphyr::from_multiple(&print("yaml")).unwrap();
     assert_eq!(json["items"], Value::from(yaml));
+    outcome(&operator(&["versions", "--releases", "/nowhere"])).unwrap_err();
     let listed = outcome(&operator(&["versions", "--releases", small().to_str().unwrap()])).unwrap();
     assert!(
         listed.contains("knative-serving          1.0.0 1.1.0\n")

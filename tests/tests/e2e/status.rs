@@ -41,14 +41,15 @@ fn status_and_wait_show_progress_problems_and_remedies() {
         assert_eq!(code, Some(1), "{text} {problem}");
         assert!(text.contains("ClusterProfileNotFound: ClusterProfile fleet-system/nowhere does not exist"), "{text}");
         assert!(
-            problem.contains("this does not end by itself") && problem.contains("What to do: Create it"),
+            problem.contains("this does not end by itself")
+                && problem.contains("What to do: Create ClusterProfile nowhere in namespace fleet-system"),
             "{problem}"
         );
         assert!(started.elapsed() < Duration::from_secs(120));
         let (code, text, _) = command(&config, &["status", "-n", place]).await?;
         assert_eq!(code, Some(1), "{text}");
         for part in
-            ["1 cluster: 1 Unreachable", "? fleet-system/nowhere  Unreachable", "What to do: Create it, or delete"]
+            ["1 cluster: 1 Unreachable", "? fleet-system/nowhere  Unreachable", "  kubectl get clusterprofiles -A"]
         {
             assert!(text.contains(part), "{part}: {text}");
         }

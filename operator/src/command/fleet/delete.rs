@@ -118,7 +118,7 @@ async fn installed(hub: &Hub, uid: Option<&str>) -> Result<BTreeSet<String>, Str
 }
 
 /// Namespace and name of the ClusterProfile of `resource`.
-fn cluster(resource: &Value) -> String {
+pub fn cluster(resource: &Value) -> String {
     let part = |field: &str| resource["spec"]["clusterProfileRef"][field].as_str().unwrap_or_default();
     format!("{}/{}", part("namespace"), part("name"))
 }

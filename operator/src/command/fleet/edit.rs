@@ -6,16 +6,18 @@ use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::{patch_as, post_as};
 use knative_operator_shared::api::fleet::StageState;
 use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::authorization::fleet_users;
 use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::fleet::stage::REMOVAL;
-use knative_operator_shared::label::{CONFIRM_REMOVAL, FLEET_VERSION, GROUP};
+use knative_operator_shared::label::{CONFIRM_REMOVAL, FLEET_VERSION, GROUP, PAUSE_REASON};
 use kube::api::Patch;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use super::super::terminal::confirmed;
 use super::{Hub, PROGRAM, history, parse};
-use knative_operator_fleet::revision::Owner;
+use knative_operator_fleet::revision::{Owner, RevisionData};
 
 /// Flags of `fleet approve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,7 +30,7 @@ pub struct ApproveArgs {
     /// The revision, or the name of the removal, that was looked at: another one is not approved.
     #[arg(long, value_name = "REVISION")]
     revision: Option<String>,
-    /// Whether to approve the blocked removal.
+    /// Approves the blocked removal.
     #[arg(long, conflicts_with = "stage")]
     removal: bool,
 }
@@ -40,8 +42,11 @@ pub struct RollbackArgs {
     name: String,
     /// Name or number of the revision. Defaults to the one that was rolled out completely last, or
     /// if that is the current one, to the one before.
-    #[arg(long, value_name = "REVISION")]
+    #[arg(long, visible_alias = "to", value_name = "REVISION")]
     to_revision: Option<String>,
+    /// Rolls back without asking.
+    #[arg(short, long)]
+    yes: bool,
 }
 
 /// Creates an approval of what the fleet rolls out now: if it changes in the meantime, the webhook
@@ -56,7 +61,13 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
                 args.name
             ));
         }
-        let removal = blocked_removal(&status).ok_or("no removal is blocked")?;
+        let is_blocked = status.conditions.iter().any(|c| c.type_ == "RemovalBlocked" && c.status == "True");
+        let missing = if is_blocked {
+            "it is not recorded yet since when the clusters left; try again in a moment"
+        } else {
+            "no removal is blocked"
+        };
+        let removal = blocked_removal(&status).ok_or(missing)?;
         if args.revision.as_ref().is_some_and(|seen| *seen != removal) {
             return Err(format!("another removal is blocked now: {removal}"));
         }
@@ -100,10 +111,22 @@ fn blocked_removal(status: &KnativeFleetStatus) -> Option<String> {
     rest.split(' ').next().map(str::to_owned)
 }
 
-/// Pauses or resumes the rollout.
-pub async fn set_paused(hub: &Hub, name: &str, paused: bool) -> Result<ExitCode, String> {
-    hub.fleet(name).await?;
-    let patch = json!({"spec": {"rollout": {"paused": paused}}});
+/// Pauses the rollout for a reason, or resumes it.
+pub async fn set_paused(hub: &Hub, name: &str, paused: bool, reason: Option<&str>) -> Result<ExitCode, String> {
+    let fleet = hub.fleet(name).await?;
+    if paused && fleet.spec.rollout.paused && reason.is_none() {
+        let annotations = fleet.metadata.annotations.unwrap_or_default();
+        let why = fleet_users::describe(|name| annotations.get(name).map(String::as_str));
+        return Err(format!(
+            "KnativeFleet {}/{name} is paused already: {why}; to pause it yourself, give a --reason",
+            hub.namespace
+        ));
+    }
+    let mut patch = json!({"spec": {"rollout": {"paused": paused}}});
+    // The webhook removes a reason with the pause; it may have been away.
+    if reason.is_some() || !paused {
+        patch["metadata"]["annotations"][PAUSE_REASON] = json!(reason);
+    }
     let fleets = hub.untyped("KnativeFleet", "knativefleets");
     let patched = fleets.patch(name, &patch_as(PROGRAM), &Patch::Merge(patch)).await;
     let patched = patched.map_err(|error| error_text(&error))?;
@@ -112,7 +135,8 @@ pub async fn set_paused(hub: &Hub, name: &str, paused: bool) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets the templates and overrides to those of an earlier revision.
+/// Sets the templates and overrides to those of an earlier revision. Exit status: 0 changed, 1
+/// declined, 2 error.
 pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, String> {
     let fleets = hub.untyped("KnativeFleet", "knativefleets");
     let missing = || format!("KnativeFleet {}/{} does not exist", hub.namespace, args.name);
@@ -132,22 +156,50 @@ pub async fn roll_back(hub: &Hub, args: &RollbackArgs) -> Result<ExitCode, Strin
         (None, None) => return Err("no other revision was rolled out completely; choose one of `knative-operator fleet history`: --to-revision".to_owned()),
     };
     let revision = revision.ok_or("there is no such revision; see `knative-operator fleet history`")?;
+    let (dropped, changed) = return_to(&mut object.clone(), &revision.data, &before)?;
+    let fleet = format!("KnativeFleet {}/{}", hub.namespace, args.name);
+    let what = format!("revision {}: {}{dropped}", revision.name, history::versions(&revision.data));
+    let question = format!("{changed}Roll {fleet} back to {what}? [y/N] ");
+    if !args.yes && !confirmed(&question)? {
+        return Ok(ExitCode::FAILURE);
+    }
+    let generation = object.metadata.generation;
+    let replaced = loop {
+        // Somebody may have changed other things meanwhile, such as annotations.
+        object = fleets.get(&args.name).await.map_err(|error| error_text(&error))?;
+        if object.metadata.generation != generation || object.metadata.uid.as_deref() != Some(&uid) {
+            return Err(format!("{fleet} was changed meanwhile; look at it, and try again"));
+        }
+        return_to(&mut object, &revision.data, &before)?;
+        match fleets.replace(&args.name, &post_as(PROGRAM), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            replaced => break replaced.map_err(|error| error_text(&error))?,
+        }
+    };
+    hub.print(&format!("{fleet} has the templates of {what}\n"), &json!(replaced));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives `object` the templates and overrides of `revision`, and confirms what that drops. Returns
+/// what it uninstalls, and a line for each template that changes.
+fn return_to(
+    object: &mut DynamicObject,
+    revision: &RevisionData,
+    before: &KnativeFleet,
+) -> Result<(String, String), String> {
     let spec = object.data.get_mut("spec").and_then(Value::as_object_mut).ok_or("the fleet has no spec")?;
-    let data = json!(revision.data.pinned());
+    let (data, mut changed) = (json!(revision.pinned()), String::new());
     for field in ["serving", "eventing", "overrides"] {
-        match data.get(field) {
-            Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
-            None => drop(spec.remove(field)),
+        let old = match data.get(field) {
+            Some(value) => spec.insert(field.to_owned(), value.clone()),
+            None => spec.remove(field),
+        };
+        let [old, new] = [old.as_ref(), spec.get(field)].map(|value| value.unwrap_or(&Value::Null));
+        for change in json_patch::diff(old, new).iter() {
+            changed.extend(["  spec.", field, &change.path().to_string().replace('/', "."), " changes\n"]);
         }
     }
-    let dropped = confirm_drops(&mut object, &before)?;
-    let replaced = replace(hub, &args.name, object).await?;
-    let text = format!(
-        "KnativeFleet {}/{} has the templates of revision {}{dropped}\n",
-        hub.namespace, args.name, revision.name
-    );
-    hub.print(&text, &json!(replaced));
-    Ok(ExitCode::SUCCESS)
+    Ok((confirm_drops(object, before)?, changed))
 }
 
 /// Confirms that `object` lacks components that the fleet had `before`: a rollback asks for it.
@@ -165,26 +217,6 @@ fn confirm_drops(object: &mut DynamicObject, before: &KnativeFleet) -> Result<St
         annotations.insert(CONFIRM_REMOVAL.to_owned(), confirmed(clusters + usize::from(is_there)));
     }
     Ok(texts.concat())
-}
-
-/// Replaces the fleet with `object`. The operator may write the status in the meantime; if somebody
-/// else changes the spec, fails.
-async fn replace(hub: &Hub, name: &str, mut object: DynamicObject) -> Result<DynamicObject, String> {
-    let fleets = hub.untyped("KnativeFleet", "knativefleets");
-    let params = post_as(PROGRAM);
-    loop {
-        let error = match fleets.replace(name, &params, &object).await {
-            Ok(replaced) => return Ok(replaced),
-            Err(error) => error,
-        };
-        let is_conflict = matches!(&error, kube::Error::Api(status) if status.code == 409);
-        let now = fleets.get(name).await.map_err(|error| error_text(&error))?.metadata;
-        let is_same = now.generation == object.metadata.generation && now.uid == object.metadata.uid;
-        if !is_conflict || !is_same {
-            return Err(error_text(&error));
-        }
-        object.metadata.resource_version = now.resource_version;
-    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,19 @@ pub async fn update_revision(client: &Client, fleet: &KnativeFleet) -> Result<Op
     Ok(revision.map(|revision| revision.data))
 }
 
+/// The version in `template`.
+fn version(template: &Template) -> &str {
+    template.spec.get("version").and_then(Value::as_str).unwrap_or("latest")
+}
+
+/// The components of a revision with their versions, for people.
+pub fn versions(revision: &RevisionData) -> String {
+    let pinned = revision.pinned();
+    let of = |(kind, template): (&str, &Option<Template>)| Some(format!("{kind} {}", version(template.as_ref()?)));
+    let all = [("KnativeServing", &pinned.serving), ("KnativeEventing", &pinned.eventing)].into_iter().filter_map(of);
+    all.collect::<Vec<_>>().join(", ")
+}
+
 /// Prints the revisions of the fleet.
 pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
     let fleet = hub.fleet(name).await?;
@@ -64,11 +77,8 @@ pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
         ];
         let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, state)| state).collect();
         let pinned = revision.data.pinned();
-        let version = |template: Option<&Template>| {
-            let version = template.map(|template| template.spec.get("version").and_then(Value::as_str));
-            version.map_or("", |version| version.unwrap_or("latest")).to_owned()
-        };
-        let (serving, eventing) = (version(pinned.serving.as_ref()), version(pinned.eventing.as_ref()));
+        let [serving, eventing] =
+            [&pinned.serving, &pinned.eventing].map(|t| t.as_ref().map_or("", version).to_owned());
         let number = revision.number.to_string();
         rows.push(row([&number, &revision.name, &created, &serving, &eventing, &states.join(", ")]));
         values.push(json!({"number": revision.number, "revision": revision.name, "created": created, "states": states, "data": revision.data}));

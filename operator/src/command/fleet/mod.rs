@@ -5,6 +5,7 @@ mod delete;
 mod edit;
 mod history;
 mod plan;
+mod retry;
 mod status;
 
 use std::process::ExitCode;
@@ -58,17 +59,25 @@ enum FleetCommand {
     },
     /// Approves the stage that waits for it, or a blocked removal: creates a KnativeFleetApproval.
     Approve(edit::ApproveArgs),
-    /// Sets spec.rollout.paused: no further cluster is started.
+    /// Sets spec.rollout.paused: no further cluster is started, and none is removed.
     Pause {
         /// Name of the fleet.
         name: String,
+        /// Why. The condition Paused shows it, with the user. A fleet that is paused already is
+        /// paused by this user then.
+        #[arg(long)]
+        reason: Option<String>,
     },
-    /// Resumes a paused rollout.
+    /// Resumes a paused rollout, and observes clusters that failed once more.
     Resume {
         /// Name of the fleet.
         name: String,
     },
-    /// Sets the templates and overrides to those of an earlier revision.
+    /// Gives clusters that failed another try, without a change of the fleet. Needs the permission
+    /// to approve.
+    Retry(retry::RetryArgs),
+    /// Sets the templates and overrides to those of an earlier revision, after it showed what that
+    /// changes, and asked. Exit status: 0 changed, 1 declined.
     Rollback(edit::RollbackArgs),
     /// Deletes a fleet, after it showed the clusters from which that uninstalls, and asked.
     Delete(delete::DeleteArgs),
@@ -87,8 +96,9 @@ async fn execute(args: &FleetArgs) -> Result<ExitCode, String> {
         FleetCommand::Status(status) => status::run(&hub, status).await,
         FleetCommand::History { name } => history::run(&hub, name).await,
         FleetCommand::Approve(approve) => edit::approve(&hub, approve).await,
-        FleetCommand::Pause { name } => edit::set_paused(&hub, name, true).await,
-        FleetCommand::Resume { name } => edit::set_paused(&hub, name, false).await,
+        FleetCommand::Pause { name, reason } => edit::set_paused(&hub, name, true, reason.as_deref()).await,
+        FleetCommand::Resume { name } => edit::set_paused(&hub, name, false, None).await,
+        FleetCommand::Retry(retry) => retry::run(&hub, retry).await,
         FleetCommand::Delete(delete) => delete::run(&hub, delete).await,
         FleetCommand::Rollback(rollback) => edit::roll_back(&hub, rollback).await,
     }

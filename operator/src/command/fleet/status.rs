@@ -1,13 +1,14 @@
 //! `knative-operator fleet status`.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use knative_operator_shared::api::fleet::StageStatus;
-use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::fleet::{StageState, StageStatus};
+use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::text::one_line;
 use kube::Api;
 use kube::runtime::WatchStreamExt;
@@ -19,13 +20,14 @@ use crate::command::output;
 use crate::command::status::bar;
 use crate::command::table::{row, table};
 use crate::command::terminal::sequence;
+use crate::overview::{Names, advice_for_attention};
 
 /// Flags of `fleet status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatusArgs {
     /// Name of the fleet.
     name: String,
-    /// Whether to follow the rollout to its end.
+    /// Follows the rollout to its end.
     #[arg(short = 'w', long)]
     watch: bool,
 }
@@ -98,6 +100,9 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
     let mut text = format!("KnativeFleet {}/{}\n", name(&fleet.metadata.namespace), name(&fleet.metadata.name));
     // Writing to a String can't fail.
     let _ = writeln!(text, "revision     {}", status.update_revision.as_deref().unwrap_or("(none)"));
+    if let Some(user) = &status.requested_by {
+        let _ = writeln!(text, "requested by {user}");
+    }
     for condition in status.conditions.iter().filter(|c| c.type_ == "Ready" || c.status == "True") {
         let _ = writeln!(
             text,
@@ -111,12 +116,43 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
     let mut rows = vec![row(["STAGE", "", "UPDATED", "UPDATING", "FAILED", "DEFERRED", "STATE", "TIME"])];
     rows.extend(status.stages.iter().map(|stage| stage_row(stage, now)));
     let _ = write!(text, "\n{}", table(&rows));
+    for stage in &status.stages {
+        if let Some(user) = &stage.approved_by {
+            let _ = writeln!(text, "Stage {} was approved by {user}.", stage.name);
+        }
+        let until = stage.until.as_ref().map(|until| format!(", until {until} or earlier")).unwrap_or_default();
+        // Those after it wait for it.
+        if let Some(what) = stage.waits_for.as_ref().filter(|_| stage.state != StageState::Pending) {
+            let _ = writeln!(text, "Stage {} waits for {}{until}.", stage.name, one_line(what));
+        }
+    }
     if !status.attention.is_empty() {
         let mut rows = vec![row(["CLUSTER", "REASON", "MESSAGE"])];
         for other in &status.attention {
             rows.push(row([&other.cluster.to_string(), &other.reason, &other.message]));
         }
         let _ = write!(text, "\n{}", table(&rows));
+        let meta = &fleet.metadata;
+        let (own, namespace) = (name(&meta.name), name(&meta.namespace));
+        let mut shown = HashSet::new();
+        for other in &status.attention {
+            let ClusterProfileReference { name: profile, namespace: profile_namespace } = &other.cluster;
+            let names = Names {
+                kind: "knativefleets",
+                name: &own,
+                namespace: &namespace,
+                profile,
+                profile_namespace,
+                ..Names::default()
+            };
+            // The first cluster of each reason is enough.
+            let advice = advice_for_attention(&other.reason, &names).filter(|_| shown.insert(&other.reason));
+            let lines = advice.map(|advice| advice.lines()).unwrap_or_default();
+            for (index, line) in lines.iter().enumerate() {
+                let of = if index == 0 { format!("{}: ", other.reason) } else { String::new() };
+                let _ = writeln!(text, "{of}{line}");
+            }
+        }
     }
     text
 }
@@ -149,19 +185,26 @@ mod tests {
         let fleet: KnativeFleet = serde_json::from_value(json!({"metadata": {"name": "f", "namespace": "n", "generation": 1}, "spec": {"placement": {}}, "status": {
             "observedGeneration": 1, "updateRevision": "f-1", "clusters": 4, "updated": 1, "failed": 1, "ready": 3, "stage": "prod",
             "conditions": [{"type": "Ready", "status": "False", "reason": "ClustersFailed", "message": "m"}],
-            "stages": [{"name": "canary", "state": "Complete", "clusters": 1, "updated": 1, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:00Z"},
-                {"name": "prod", "state": "Progressing", "clusters": 3, "failed": 1, "updating": 2, "startedAt": "2026-01-01T00:01:00Z"}],
-            "attention": [{"cluster": {"name": "c", "namespace": "n"}, "reason": "NotReady", "message": "why"}]}}))
+            "stages": [{"name": "canary", "state": "Complete", "clusters": 1, "updated": 1, "approvedBy": "jane", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:01:00Z"},
+                {"name": "prod", "state": "Progressing", "clusters": 3, "failed": 1, "updating": 2, "startedAt": "2026-01-01T00:01:00Z",
+                    "waitsFor": "clusters: 2 are being updated, 0 have not begun", "until": "2026-01-01T00:16:00Z"},
+                {"name": "last", "state": "Pending", "clusters": 0, "waitsFor": "an earlier stage"}],
+            "attention": [{"cluster": {"name": "c", "namespace": "n"}, "reason": "NotReady", "message": "why"},
+                {"cluster": {"name": "d", "namespace": "n"}, "reason": "GateFailed", "message": "HTTP 500"}]}}))
         .unwrap();
         let text = describe(&fleet, "2026-01-01T00:11:00Z".parse().unwrap());
         for part in [
             "Ready        False ClustersFailed: m\n",
             "canary   [####################]   1/1       0          0        0          Complete      60s\n",
             "prod     [....................]   0/3       2          1        0          Progressing   10m\n",
-            "n/c       NotReady   why\n",
+            "n/c       NotReady     why\n",
+            "GateFailed: What to do: ",
+            "Stage canary was approved by jane.\n",
+            "Stage prod waits for clusters: 2 are being updated, 0 have not begun, until 2026-01-01T00:16:00Z or earlier.\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        assert!(!text.contains("an earlier stage"), "{text}");
         assert_eq!(summary(&fleet), "stage prod: 1 of 4 clusters updated, 3 ready, 1 failed, 0 deferred\n");
         assert_eq!(bar(1, 3, false), "[######..............]");
     }

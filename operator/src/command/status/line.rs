@@ -72,11 +72,11 @@ impl Style {
     }
 
     /// `text` below the branches `prefix`, on as many lines as it needs. Further lines begin with
-    /// `indent`.
+    /// `indent`. An indented text is a command, which users copy: it stays on one line.
     pub fn lines(&self, prefix: &str, indent: &str, text: &str) -> String {
         let first = self.width.map(|width| width.saturating_sub(measure_text_width(prefix)).max(MIN_TEXT));
         let rest = self.width.map(|width| width.saturating_sub(measure_text_width(indent)).max(MIN_TEXT));
-        if first.is_none_or(|limit| measure_text_width(text) <= limit) {
+        if text.starts_with("  ") || first.is_none_or(|limit| measure_text_width(text) <= limit) {
             return format!("{prefix}{}\n", text.replace('\n', " "));
         }
         let (mut lines, mut line) = (Vec::new(), String::new());
@@ -107,6 +107,8 @@ mod tests {
             style.lines("- ", "  ", "one two three four five six seven"),
             "- one two three four five six\n  seven\n"
         );
+        let command = "  kubectl describe pods -n knative-serving";
+        assert_eq!(style.lines("- ", "  ", command), format!("- {command}\n"));
         let narrow = Style { width: Some(4), ..style };
         assert_eq!(narrow.lines("", "", "abcdefghijklmnopqrstuvwxyz abc"), "abcdefghijklmnopqrstuvwxyz\nabc\n");
         assert_eq!(Style::plain().lines("", "", &"a ".repeat(200)).lines().count(), 1);

@@ -15,7 +15,7 @@ use super::output::{self, PROGRAM};
 use crate::overview::follow::Follower;
 use crate::overview::{self, Overview, Watched};
 
-use line::Style;
+pub use line::Style;
 pub use tree::bar;
 use tree::{Options, render};
 
@@ -30,7 +30,7 @@ pub struct StatusArgs {
     /// Output format.
     #[arg(short = 'o', long, value_enum, default_value_t)]
     output: Format,
-    /// Whether to follow changes until you press Ctrl+C.
+    /// Follows changes until you press Ctrl+C.
     #[arg(short = 'w', long)]
     watch: bool,
 }

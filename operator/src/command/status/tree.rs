@@ -8,8 +8,8 @@ use knative_operator_shared::condition::READY;
 use knative_operator_shared::text::one_line;
 
 use super::line::Style;
-use crate::overview::model::{Advice, EventView};
-use crate::overview::{ClusterView, ComponentView, FleetView, Overview, StageView, State};
+use crate::overview::model::EventView;
+use crate::overview::{Advice, ClusterView, ComponentView, FleetView, Overview, StageView, State};
 
 /// Number of clusters in one place from which on Ready ones are counted.
 const FOLD: usize = 10;
@@ -25,7 +25,7 @@ const RECENT: i64 = 24 * 3600;
 /// What to print.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether to list all clusters, and their last repairs.
+    /// Whether all clusters are listed, with their last repairs.
     pub is_wide: bool,
     /// Time.
     pub now: Timestamp,
@@ -117,7 +117,7 @@ impl Printer<'_> {
             let from = current.as_ref().map(|current| format!(" from {current}")).unwrap_or_default();
             details.push(format!("revision {update}{from}"));
         }
-        details.extend(advice(fleet.remedy));
+        details.extend(fleet.remedy.iter().flat_map(Advice::lines));
         let children = fleet.stages.iter().map(|stage| self.stage(stage)).collect();
         Node { line, details, children }
     }
@@ -217,7 +217,7 @@ impl Printer<'_> {
                     format!("Kubernetes gave up {} ago", age(until, self.options.now))
                 });
             }
-            details.extend(advice(problem.remedy));
+            details.extend(problem.remedy.iter().flat_map(Advice::lines));
         }
         let shown = if self.options.is_wide { 5 } else { 1 };
         details.extend(self.repairs(&component.events).take(shown));
@@ -246,10 +246,6 @@ fn fleet_state(fleet: &FleetView) -> State {
         "AwaitingApproval" | "Paused" | "TooManyClusters" | "NoClusters" => State::Degraded,
         _ => State::Progressing,
     }
-}
-
-fn advice(remedy: Option<Advice>) -> Option<String> {
-    remedy.map(|advice| format!("What to do: {}", advice.text.replace('`', "\"")))
 }
 
 /// A progress bar: `done` of `all`.
@@ -361,7 +357,8 @@ mod tests {
     └── ? fleet-system/c  Unreachable
         └── ? KnativeServing platform/c  1.22.1 -> 1.23.0  Unreachable for 3m
               RemoteClusterUnreachable: cannot reach the API server at https://c.example: connection refused
-              What to do: The message has the error. The operator retries within 10 s.
+              What to do: Let the operator reach the server in the message, which it tries every 10 s, or correct address and authority:
+                kubectl edit clusterprofile c -n fleet-system --subresource=status
 ";
         assert_eq!(text(&hub(1), false, &Style::plain()), expected);
         let wide = text(&hub(1), true, &Style::plain());
@@ -385,6 +382,9 @@ mod tests {
         let narrow = Style { width: Some(40), unicode: false, colours: false };
         let folded = text(&hub(998), false, &narrow);
         assert!(folded.contains("[####################]") && folded.is_ascii(), "{folded}");
-        assert!(folded.lines().all(|line| line.chars().count() <= 60), "{folded}");
+        // A command stays on one line.
+        let mut prose = folded.lines().filter(|line| !line.contains("  kubectl "));
+        assert!(prose.all(|line| line.chars().count() <= 60), "{folded}");
+        assert!(folded.contains("  kubectl edit clusterprofile c -n fleet-system --subresource=status\n"), "{folded}");
     }
 }

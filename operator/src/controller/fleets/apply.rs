@@ -13,15 +13,12 @@ use knative_operator_shared::time::truncate;
 use super::contents::Contents;
 use super::observe::Observation;
 use super::state::{FleetState, RETRY};
-use super::write::{self, CONCURRENT_WRITES, WriteError};
+use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::child;
 use knative_operator_fleet::decision::{Decision, Input};
 use knative_operator_fleet::member::{Change, Member, Write};
 use knative_operator_fleet::template::Record;
-
-/// Writes of a pass. During it, neither a pause nor another fleet is seen.
-const BATCH: usize = 256;
 
 /// Time for which a write that failed comes after all others.
 const FAILED: Duration = Duration::from_secs(60);

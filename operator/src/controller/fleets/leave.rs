@@ -15,9 +15,9 @@ use kube::Client;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
-use super::state::{FleetState, Next, RETRY};
+use super::state::{DEBOUNCE, FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
-use super::write::{self, CONCURRENT_WRITES, WriteError};
+use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use crate::controller::owning_fleet::is_namespace_terminating;
 use crate::controller::profiles::Profiles;
@@ -79,24 +79,34 @@ fn installed_on(resource: &Knative) -> Option<&str> {
     cluster_uid(resource).filter(|_| resource.installed_version().is_some() && !is_occupied(resource))
 }
 
-/// Deletes or orphans the resources of `clusters`. `is_last`: their namespace is being deleted.
+/// Deletes or orphans the first resources of `clusters`; returns whether there are more. `is_last`:
+/// their namespace is being deleted.
 pub async fn remove(
     hub: &Client,
     (policy, is_last): (RemovalPolicy, bool),
     children: &Children,
     clusters: &BTreeSet<ClusterProfileReference>,
-) -> Result<(), WriteError> {
+) -> Result<bool, WriteError> {
     let own = children.own.iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
     let own: Vec<Arc<Knative>> = own.map(|(_, resource)| Arc::clone(resource)).collect();
-    let removals = own.into_iter().map(|resource| async move {
-        match policy {
-            RemovalPolicy::Delete => write::delete(hub, &resource).await,
-            RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,
+    let mut outcome = Ok(());
+    for (index, batch) in own.chunks(BATCH).enumerate() {
+        let removals = batch.iter().cloned().map(|resource| async move {
+            match policy {
+                RemovalPolicy::Delete => write::delete(hub, &resource).await,
+                RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,
+            }
+        });
+        // One that changed a moment ago doesn't keep the others; it is tried again.
+        let removed: Vec<_> = stream::iter(removals).buffer_unordered(CONCURRENT_WRITES).collect().await;
+        let is_stuck = removed.iter().all(|result| matches!(result, Err(WriteError::Refused(_))));
+        outcome = removed.into_iter().fold(outcome, Result::and);
+        // Those that are refused each time don't keep the next ones.
+        if !is_stuck {
+            return outcome.map(|()| (index + 1) * BATCH < own.len());
         }
-    });
-    // One that changed a moment ago doesn't keep the others; it is tried again.
-    let removed: Vec<_> = stream::iter(removals).buffer_unordered(CONCURRENT_WRITES).collect().await;
-    removed.into_iter().collect()
+    }
+    outcome.map(|()| false)
 }
 
 /// Whether `fleet` is being deleted with `--cascade=orphan`, until the garbage collector has
@@ -220,7 +230,9 @@ async fn finalize(
     let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let is_last = policy == RemovalPolicy::Orphan && is_namespace_terminating(&cx.hub, namespace).await?;
-    remove(&cx.hub, (policy, is_last), children, &all).await?;
+    if remove(&cx.hub, (policy, is_last), children, &all).await? {
+        return Ok(Next::After(DEBOUNCE));
+    }
     if policy == RemovalPolicy::Delete && !children.own.is_empty() {
         // What was written a moment ago may be gone without a change that the watch reports.
         return Ok(Next::After(RETRY));
@@ -231,163 +243,5 @@ async fn finalize(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use http::{Request, Response};
-    use knative_operator_shared::api::{
-        ClusterProfile, ClusterProfileSpec, Component, KnativeFleetStatus, KnativeServing,
-    };
-    use knative_operator_shared::condition::INSTALL_SUCCEEDED;
-    use knative_operator_shared::label::{CLUSTER_UID, CONFIRM_REMOVAL};
-    use kube::client::Body;
-    use serde_json::json;
-
-    use super::*;
-    use crate::controller::conditions::OCCUPIED;
-
-    #[test]
-    fn only_installations_stay() {
-        let reference = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
-        let serving = |name: &str, uid: &str, version: &str, reason: &str| {
-            let installed = if reason.is_empty() { "True" } else { "False" };
-            let resource: KnativeServing = serde_json::from_value(json!({
-                "metadata": {"name": name, "namespace": "n"}, "spec": {},
-                "status": {"version": version, "annotations": {CLUSTER_UID: uid},
-                    "conditions": [{"type": INSTALL_SUCCEEDED, "status": installed, "reason": reason}]},
-            }))
-            .unwrap();
-            ((reference(name), Component::Serving), Arc::new(Knative::Serving(resource)))
-        };
-        let own = [
-            serving("a", "1", "1.22.1", ""),
-            // It failed to upgrade.
-            serving("b", "2", "1.22.1", "Error"),
-            // The same cluster as that of "a", as somebody says.
-            serving("c", "1", "1.22.1", ""),
-            serving("d", "1", "1.22.1", OCCUPIED),
-            // Nothing is installed, or nobody has reached it.
-            serving("e", "3", "", ""),
-            serving("f", "", "", "Error"),
-            serving("leaves", "4", "", ""),
-            serving("leaves-too", "5", "1.22.1", ""),
-            serving("g", "5", "1.22.1", ""),
-        ];
-        let children = Children { own: own.into(), ..Children::default() };
-        let selected = ["a", "b", "c", "d", "e", "f", "g"].map(reference);
-        let profile = Arc::new(ClusterProfile::new("a", ClusterProfileSpec::default()));
-        let profiles = children.own.keys().map(|(cluster, _)| (cluster.clone(), Arc::clone(&profile))).collect();
-        let unselected = unselected(&children, &selected, &profiles);
-        assert_eq!((unselected.staying, unselected.leaving.len()), (2, 2));
-    }
-
-    #[test]
-    fn protected_fleet_that_is_deleted_keeps_its_resources() {
-        let fleet = |protected: &str, deleted: Option<&str>| {
-            serde_json::from_value::<KnativeFleet>(json!({
-                "apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "spec": {"placement": {}},
-                "metadata": {"name": "f", "namespace": "n", "finalizers": [FLEET_FINALIZER], "deletionTimestamp": deleted,
-                    "annotations": {PROTECTED: protected}},
-            }))
-            .unwrap()
-        };
-        let deleted = Some("2026-01-01T00:00:00Z");
-        let message = protection(&fleet("true", deleted)).unwrap();
-        assert!(message.contains("kubectl annotate knativefleet f -n n operator.knative.dev/protected-"), "{message}");
-        assert_eq!(protection(&fleet("true", None)), None);
-        assert_eq!(protection(&fleet("false", deleted)), None);
-    }
-
-    #[test]
-    fn deletion_of_a_fleet_uninstalls_from_many_clusters_once_it_is_confirmed() {
-        let fleet = |annotations: &serde_json::Value| {
-            serde_json::from_value::<KnativeFleet>(json!({"spec": {"placement": {}}, "metadata": {"name": "prod", "namespace": "n",
-                "finalizers": [FLEET_FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}}))
-            .unwrap()
-        };
-        let serving = |name: &str, finalizers: &[&str], version: Option<&str>| {
-            let resource: KnativeServing = serde_json::from_value(json!({
-                "metadata": {"name": name, "namespace": "n", "finalizers": finalizers}, "spec": {},
-                "status": {"version": version, "conditions": []},
-            }))
-            .unwrap();
-            let cluster = ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
-            ((cluster, Component::Serving), Arc::new(Knative::Serving(resource)))
-        };
-        // The status of one is lost, and one has begun nothing.
-        let own = [
-            serving("a", &[], Some("1.22.1")),
-            serving("b", &[Component::Serving.finalizer()], None),
-            serving("c", &["other"], None),
-        ];
-        let children = Children { own: own.into(), ..Children::default() };
-        let asked = |annotations: serde_json::Value, policy| unconfirmed(&fleet(&annotations), policy, &children);
-        let message = asked(json!({}), RemovalPolicy::Delete).unwrap();
-        assert!(
-            message.contains("would uninstall from 2 clusters") && message.contains("confirm-removal=2"),
-            "{message}"
-        );
-        assert_eq!(asked(json!({CONFIRM_REMOVAL: "2"}), RemovalPolicy::Delete), None);
-        assert!(asked(json!({CONFIRM_REMOVAL: "1"}), RemovalPolicy::Delete).is_some());
-        assert_eq!(asked(json!({}), RemovalPolicy::Orphan), None);
-        let mut shown = fleet(&json!({}));
-        shown.status = Some(KnativeFleetStatus { installed: Some(7), ..KnativeFleetStatus::default() });
-        let message = unconfirmed(&shown, RemovalPolicy::Delete, &children).unwrap();
-        assert!(message.contains("from 7 clusters"), "{message}");
-        assert_eq!(unconfirmed(&shown, RemovalPolicy::Delete, &Children::default()), None);
-    }
-
-    #[tokio::test]
-    async fn resource_that_changed_does_not_keep_the_others() {
-        let requests = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&requests);
-        let answer = move |request: Request<Body>| {
-            // The first one is not the fleet's any more.
-            let is_read = request.method() == "GET";
-            let code = if count.fetch_add(usize::from(!is_read), Ordering::Relaxed) == 0 { 409 } else { 404 };
-            async move {
-                if is_read {
-                    let live = json!({"metadata": {"name": "a", "uid": "a", "resourceVersion": "2", "ownerReferences": [
-                        {"apiVersion": "v1", "kind": "Other", "name": "b", "uid": "b"}]}});
-                    return Response::builder()
-                        .body(Body::from(live.to_string().into_bytes()))
-                        .map_err(|e| e.to_string());
-                }
-                let body = request.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
-                let options: serde_json::Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
-                // One that is not the fleet's any more stays.
-                assert_eq!(options["preconditions"]["resourceVersion"], "1");
-                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "", "reason": "", "code": code});
-                let response = Response::builder().status(code).body(Body::from(status.to_string().into_bytes()));
-                response.map_err(|error| error.to_string())
-            }
-        };
-        let hub = Client::new(tower::service_fn(answer), "n");
-        let mut children = Children::default();
-        for name in ["a", "b", "c"] {
-            let cluster = ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
-            let resource: KnativeServing = serde_json::from_value(json!({
-                "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-                "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}, "spec": {},
-            }))
-            .unwrap();
-            children.own.insert((cluster, Component::Serving), Arc::new(Knative::Serving(resource)));
-        }
-        let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
-        assert!(remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await.is_err(), "it is tried again");
-        assert_eq!(requests.load(Ordering::Relaxed), 3);
-    }
-    #[test]
-    fn cascade_is_remembered_when_the_garbage_collector_removed_its_finalizer() {
-        let fleet = |finalizers: &[&str], deleted: Option<&str>| -> KnativeFleet {
-            let meta = json!({"name": "f", "namespace": "n", "finalizers": finalizers, "deletionTimestamp": deleted});
-            serde_json::from_value(json!({"metadata": meta, "spec": {"placement": {"clusterSelector": {}}}})).unwrap()
-        };
-        let time = Some("2026-01-01T00:00:00Z");
-        assert!(is_orphaning(&fleet(&[ORPHAN, FLEET_FINALIZER], time)));
-        assert!(!is_orphaning(&fleet(&[ORPHAN], None)) && !is_orphaning(&fleet(&[FLEET_FINALIZER], time)));
-        let stored = StoredFleet { fleet: fleet(&[FLEET_FINALIZER], time), unreadable: None };
-        assert_eq!(policy(&stored, true), Some(RemovalPolicy::Orphan));
-        assert_eq!(policy(&stored, false), Some(RemovalPolicy::Delete));
-    }
-}
+#[path = "leave_tests.rs"]
+mod tests;

@@ -140,6 +140,11 @@ fn unreadable_resource_keeps_its_place_and_version() {
 
 fn fleet() -> Value {
     let template = json!({"version": "1.1.0", "workloads": [{"name": "c", "replicas": 2, "labels": {"a": "b"}}], "registry": {"default": "example.com/${NAME}"}});
+    let gates = json!([
+        {"name": "answers", "count": 2, "failureLimit": 1, "intervalSeconds": 5, "timeoutSeconds": 7, "http": {"host": "a.b", "path": "/x",
+            "service": {"namespace": "n", "name": "s", "port": 8080}, "expectedStatus": 201, "expectedBody": "b", "maxLatencyMilliseconds": 9}},
+        {"name": "delivers", "event": {"broker": {"namespace": "n", "name": "b"}, "reply": {"service": {"namespace": "n", "name": "r"}}}},
+    ]);
     json!({
         "apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": "b", "uid": "1"},
         "spec": {
@@ -154,10 +159,10 @@ fn fleet() -> Value {
             }],
             "rollout": {
                 "stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "maxConcurrent": 2, "maxFailures": "50%",
-                    "minReadySeconds": 1, "progressDeadlineSeconds": 60, "approval": "Required"}, {"name": "prod"}],
+                    "minReadySeconds": 1, "progressDeadlineSeconds": 60, "approval": "Required", "gates": gates}, {"name": "prod"}],
                 "onFailure": "Rollback", "paused": true,
             },
-            "removal": {"policy": "Orphan", "maxAtOnce": 1},
+            "removal": {"policy": "Orphan", "maxAtOnce": 1, "gracePeriodSeconds": 60},
             "revisionHistoryLimit": 3,
         },
     })

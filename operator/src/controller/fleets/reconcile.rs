@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::authorization::fleet_users;
 use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
-use knative_operator_shared::label::{FLEET_FINALIZER, FLEET_VERSION, GROUP};
+use knative_operator_shared::label::{CHANGED_BY, FLEET_FINALIZER, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
@@ -27,7 +28,7 @@ use super::{apply, leave, unstored};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
-use knative_operator_fleet::approval::{self, Rollout};
+use knative_operator_fleet::approval::{self, Approved, Rollout};
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::gone;
 use knative_operator_fleet::member::Member;
@@ -85,21 +86,13 @@ async fn pass(
     if let Some(next) = leave::delete(cx, stored, &children, state).await? {
         return Ok(next);
     }
-    let unreadable = stored.unreadable.as_ref().map(|unreadable| leave::describe(unreadable, fleet));
-    let checked = unreadable.map_or_else(|| check(fleet), Err);
-    let stages =
-        match checked.and_then(|()| Stages::of(&fleet.spec.rollout).map_err(|e| format!("spec.rollout.stages: {e}"))) {
-            Ok(stages) => stages,
-            Err(message) => {
-                return publish(
-                    cx,
-                    fleet,
-                    state,
-                    status::invalid(&state.stored_status(fleet), meta.generation, &message, now()),
-                )
-                .await;
-            }
-        };
+    let stages = match stages_of(stored) {
+        Ok(stages) => stages,
+        Err(message) => {
+            let status = status::invalid(&state.stored_status(fleet), meta.generation, &message, now());
+            return publish(cx, fleet, state, status).await;
+        }
+    };
     keep_finalizer(cx, fleet).await?;
     let located =
         cx.profiles.all().and_then(|(labels, all)| Ok((selections.of(fleet, store, (labels, &all))?, labels, all)));
@@ -163,6 +156,7 @@ async fn pass(
     let has_failed = failed.contains(&update);
     stored_status.failed_revisions = Some(failed);
     let approvals = approved(store, fleet, &digest, since);
+    let pause = fleet_users::describe(|name| Some(meta.annotations.as_ref()?.get(name)?.as_str()));
     let input = Input {
         stages: &stages,
         members: &members,
@@ -174,6 +168,7 @@ async fn pass(
         generation,
         on_failure: fleet.spec.rollout.on_failure,
         is_paused: fleet.spec.rollout.paused,
+        pause: &pause,
         approvals: &approvals,
         contents: &contents,
         now: now(),
@@ -189,8 +184,8 @@ async fn pass(
     measured.iter().for_each(|cluster| state.timers.suspend(cluster, uptime()));
     let written = apply::write_all(cx, &observation, &input, &decision, state).await;
     let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
-    let approved = |name: &str| approvals.contains(&(name.to_owned(), REMOVAL.to_owned()));
-    let Removals { decision: removal, mut failed } =
+    let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
+    let Removals { decision: removal, mut failed, is_partial } =
         removals::advance(cx, fleet, &mut stored_status, &installed, state, approved).await;
     let leaving: Vec<_> = unselected.leaving.iter().collect();
     let leavers = Leavers { clusters: &leaving, decision: &removal };
@@ -199,6 +194,7 @@ async fn pass(
         status::unstored(&stored_status, &mut new, message, input.now);
     }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
+    new.requested_by = requested_by(fleet, &stored_status, &update);
     new.installed = Some(leave::installations(&children));
     let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
@@ -216,6 +212,7 @@ async fn pass(
         next_gate.map_or(Next::AwaitChange, Next::After),
         refused.map_or(Next::AwaitChange, Next::After),
         state.answers.retry().into_iter().chain(state.written_until()).min().map_or(Next::AwaitChange, Next::After),
+        if is_partial { Next::After(Duration::ZERO) } else { Next::AwaitChange },
         if decision.mark_failed { Next::After(Duration::ZERO) } else { Next::AwaitChange },
         if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
         written.wake.map_or(Next::AwaitChange, Next::After),
@@ -288,6 +285,26 @@ async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, messag
     publish(cx, fleet, state, status).await
 }
 
+/// The user who asked for the rollout of `update` after the status `old` of `fleet`; `None` if
+/// nobody did, such as for another version in a newer release bundle.
+fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, update: &str) -> Option<String> {
+    if old.update_revision.as_deref() == Some(update) {
+        return old.requested_by.clone();
+    }
+    let is_changed = old.observed_generation != fleet.metadata.generation;
+    let user = fleet.metadata.annotations.as_ref().and_then(|all| all.get(CHANGED_BY));
+    user.filter(|_| is_changed).map(|user| fleet_users::shown(user))
+}
+
+/// The stages of a fleet that can be rolled out, or why it can't.
+fn stages_of(stored: &StoredFleet) -> Result<Stages, String> {
+    if let Some(unreadable) = &stored.unreadable {
+        return Err(leave::describe(unreadable, &stored.fleet));
+    }
+    check(&stored.fleet)?;
+    Stages::of(&stored.fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))
+}
+
 /// Checks whether `fleet` can be rolled out.
 fn check(fleet: &KnativeFleet) -> Result<(), String> {
     let mut violations = validate_fleet(fleet, &FleetContext::default());
@@ -342,7 +359,7 @@ async fn uncounted(
 }
 
 /// The revisions and stages of `fleet` that are approved: it rolls `digest` out since a generation.
-fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> HashSet<(String, String)> {
+fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> Approved {
     let meta = &fleet.metadata;
     let (name, uid) = (meta.name.as_deref().unwrap_or_default(), of_uid(fleet));
     let created = meta.creation_timestamp.as_ref().map(|time| time.0);

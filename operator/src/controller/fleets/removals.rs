@@ -14,7 +14,7 @@ use knative_operator_shared::rules::is_protected;
 use super::leave::{self, Unselected};
 use super::observe::Children;
 use super::state::FleetState;
-use super::write::{self, CONCURRENT_WRITES, WriteError};
+use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
 
@@ -24,6 +24,8 @@ pub struct Removals {
     pub decision: RemovalDecision,
     /// A write that failed. It is tried again.
     pub failed: Option<WriteError>,
+    /// Whether there is more to write: another pass does.
+    pub is_partial: bool,
 }
 
 /// What is installed.
@@ -65,12 +67,14 @@ pub async fn advance(
     };
     let decision = input.decide(is_approved);
     let leaves = |cluster: &ClusterProfileReference| leaving.contains_key(cluster) && !decision.waits(cluster);
-    let mut failed = mark(cx, children, leaves, decision.since, left_at, state).await.err();
-    if !decision.remove.is_empty() {
-        let removed = remove(cx, fleet, status, children, &decision, state).await;
-        failed = failed.or(removed.err());
-    }
-    Removals { decision, failed }
+    let marked = mark(cx, children, leaves, decision.since, left_at, state).await;
+    let removed = if decision.remove.is_empty() {
+        Ok(false)
+    } else {
+        remove(cx, fleet, status, children, &decision, state).await
+    };
+    let is_partial = [&marked, &removed].into_iter().any(|result| matches!(result, Ok(true)));
+    Removals { decision, failed: marked.err().or(removed.err()), is_partial }
 }
 
 fn leaving(
@@ -101,7 +105,7 @@ fn leaving(
 }
 
 /// Records `since` in the resources of the clusters that `leave` and have no time yet. Removes the
-/// time from those that are back, or that wait.
+/// time from those that are back, or that wait. Returns whether there are more of them.
 async fn mark(
     cx: &Context,
     children: &Children,
@@ -109,7 +113,7 @@ async fn mark(
     since: Option<Timestamp>,
     left_at: impl Fn(&Knative) -> Option<Timestamp>,
     state: &mut FleetState,
-) -> Result<(), WriteError> {
+) -> Result<bool, WriteError> {
     let since = since.map(|since| since.to_string());
     let wanted = |cluster: &ClusterProfileReference, resource: &Knative| {
         let time = || left_at(resource).map_or(since.clone(), |time| Some(time.to_string()));
@@ -122,21 +126,32 @@ async fn mark(
             differing.push((key.clone(), Arc::clone(resource), wanted));
         }
     }
-    let writes = differing.into_iter().map(|(key, resource, wanted)| async move {
-        (key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await)
-    });
-    let written: Vec<_> = stream::iter(writes).buffer_unordered(CONCURRENT_WRITES).collect().await;
-    let mut outcome = Ok(());
-    for (key, result) in written {
-        match result {
-            Ok(resource) => state.keep_written(&key, resource),
-            Err(error) => outcome = outcome.and(Err(error)),
+    // Those that are back first: one that leaves again has a time of its own.
+    differing.sort_by_key(|(_, _, wanted)| wanted.is_some());
+    let (mut outcome, mut left) = (Ok(()), differing.len());
+    while left > 0 {
+        let batch = differing.drain(..left.min(BATCH)).map(|(key, resource, wanted)| async move {
+            (key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await)
+        });
+        let written: Vec<_> = stream::iter(batch).buffer_unordered(CONCURRENT_WRITES).collect().await;
+        left = differing.len();
+        // Those that are refused each time don't keep the next ones.
+        let is_stuck = written.iter().all(|(_, result)| matches!(result, Err(WriteError::Refused(_))));
+        for (key, result) in written {
+            match result {
+                Ok(resource) => state.keep_written(&key, resource),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        if !is_stuck {
+            break;
         }
     }
-    outcome
+    outcome.map(|()| left > 0)
 }
 
-/// Removes what `decision` says. It is recorded before: after a crash, it counts.
+/// Removes what `decision` says. It is recorded before: after a crash, it counts. Returns whether
+/// there is more of it.
 async fn remove(
     cx: &Context,
     fleet: &KnativeFleet,
@@ -144,7 +159,7 @@ async fn remove(
     children: &Children,
     decision: &RemovalDecision,
     state: &mut FleetState,
-) -> Result<(), WriteError> {
+) -> Result<bool, WriteError> {
     if status.removals.as_ref() != Some(&decision.record) {
         status.removals = Some(decision.record.clone());
         write::status(&cx.hub, fleet, status).await?;

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 /// Writes for a fleet at the same time.
 pub const CONCURRENT_WRITES: usize = 16;
+/// Writes of a pass. During it, neither a pause nor another fleet is seen.
+pub const BATCH: usize = 256;
 
 /// Number of times that a resource may change while it is deleted.
 const MAX_CONFLICTS: usize = 3;
@@ -169,6 +171,7 @@ pub async fn status(client: &Client, fleet: &KnativeFleet, status: &KnativeFleet
         "currentRevision",
         "previousRevision",
         "updateRevision",
+        "requestedBy",
         "failedRevisions",
         "removals",
         "stage",

@@ -163,7 +163,7 @@ pub async fn are_rolled_back_to(site: &Site, replicas: i32, is_owned: bool) -> R
             "kind": "KnativeFleet", "name": "prod", "uid": uid, "controller": true}]);
     }
     let attempt = Attacker::new(hub, HISTORIAN).apply(&forged).await?;
-    let (_, output, problem) = command(&hub.kubeconfig(), &["fleet", "rollback", "prod", "-n", PLACE]).await?;
+    let (_, output, problem) = command(&hub.kubeconfig(), &["fleet", "rollback", "prod", "-n", PLACE, "--yes"]).await?;
     eprintln!("{output}{problem}");
     settle(hub, "prod").await?;
     let is_there = is_forged(site, "a", &site.a).await?;

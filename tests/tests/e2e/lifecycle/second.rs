@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, Product};
-use knative_operator_tests::{Result, project, releases};
+use knative_operator_tests::{Result, project, releases, tools};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -66,7 +66,8 @@ fn second_operator_ends_while_the_first_leads() {
 async fn binding(hub: &Cluster, namespace: &str) -> Result<Value> {
     let chart = project().join("charts/knative-operator").display().to_string();
     let values = hub.dir().join("values.json").display().to_string();
-    let manifest = hub.helm(&["template", "second", &chart, "--namespace", namespace, "--values", &values]).await?;
+    let arguments = ["template", "second", &chart, "--namespace", namespace, "--values", &values];
+    let manifest = hub.helm(&[&arguments[..], &tools::OFFLINE[..]].concat()).await?;
     let mut all = serde_saphyr::from_multiple::<Value>(&manifest)?.into_iter();
     let binding = all.find(|o| o["kind"] == "ClusterRoleBinding" && o["roleRef"]["name"] == "knative-operator");
     binding.ok_or_else(|| "the chart has no binding of the operator".into())

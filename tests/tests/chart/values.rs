@@ -1,0 +1,190 @@
+//! The values: settings of Pods, labels, and the schema, which describes each value.
+
+use std::collections::BTreeSet;
+
+use knative_operator_tests::tools;
+use serde_json::{Value, json};
+
+use super::{objects, parsed, with_values};
+
+/// The Deployments and ServiceAccounts.
+const NAMES: [&str; 2] = ["knative-operator", "operator-webhook"];
+
+/// The objects with `values` for both parts.
+fn both(values: &Value) -> Vec<Value> {
+    let values = json!({"knative_operator": {"knative_operator": values, "operator_webhook": values}});
+    parsed(&with_values(&values.to_string()).unwrap())
+}
+
+fn find<'a>(all: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    all.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name).unwrap()
+}
+
+/// Whether `all` has `one`, or the entries of `one`.
+fn has(all: &Value, one: &Value) -> bool {
+    match (all, one) {
+        (Value::Object(all), Value::Object(one)) => one.iter().all(|(key, value)| all.get(key) == Some(value)),
+        (Value::Array(all), Value::Array(one)) => one.iter().all(|item| all.contains(item)),
+        _ => all == one,
+    }
+}
+
+#[test]
+fn settings_of_pods_are_rendered() {
+    for (name, value, path) in [
+        ("podLabels", json!({"team": "a", "on": "true"}), "/metadata/labels"),
+        ("extraArgs", json!(["--one=1"]), "/spec/containers/0/args"),
+        ("env", json!([{"name": "A", "value": "b"}]), "/spec/containers/0/env"),
+        ("extraVolumes", json!([{"name": "v", "emptyDir": {}}]), "/spec/volumes"),
+        ("extraVolumeMounts", json!([{"name": "v", "mountPath": "/v"}]), "/spec/containers/0/volumeMounts"),
+        ("initContainers", json!([{"name": "i", "image": "i"}]), "/spec/initContainers"),
+        ("imagePullPolicy", json!("Always"), "/spec/containers/0/imagePullPolicy"),
+    ] {
+        let all = both(&json!({name: value}));
+        for deployment in NAMES {
+            let template = &find(&all, "Deployment", deployment)["spec"]["template"];
+            let found = template.pointer(path).unwrap_or(&Value::Null);
+            assert!(has(found, &value), "{deployment}, {name}: {found}");
+        }
+    }
+    let all = both(&json!({"serviceAccount": {"annotations": {"a": "b"}, "labels": {"team": "a"}}}));
+    for account in NAMES {
+        let metadata = &find(&all, "ServiceAccount", account)["metadata"];
+        assert_eq!((&metadata["annotations"], &metadata["labels"]["team"]), (&json!({"a": "b"}), &json!("a")));
+    }
+}
+
+/// Values that `--reuse-values` keeps from an older release don't have them.
+#[test]
+fn new_values_may_be_missing() {
+    let names = ["podLabels", "serviceAccount", "extraArgs", "extraVolumes", "extraVolumeMounts", "initContainers"];
+    let missing: Value =
+        names.into_iter().chain(["imagePullPolicy"]).map(|name| (name.to_owned(), Value::Null)).collect();
+    let parts = json!({"knative_operator": missing, "operator_webhook": missing});
+    let values = json!({"commonLabels": null, "knative_operator": parts});
+    assert_eq!(parsed(&with_values(&values.to_string()).unwrap()), objects(&[]));
+}
+
+#[test]
+fn common_labels_are_on_every_object_and_replace_none() {
+    let labels = json!({"team": "a"});
+    let values = json!({"commonLabels": labels, "networkPolicy": {"enabled": true},
+        "metrics": {"secure": true, "serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true, "labels": {"team": "b"}}, "dashboard": {"enabled": true}},
+        "knative_operator": {"fleet": {"enabled": true}, "multicluster": {"enabled": true, "accessProvidersConfig": {"providers": [{"name": "p", "builtin": "secretreader"}]}},
+            "knative_operator": {"podLabels": {"team": "c"}}, "operator_webhook": {"certificates": {"source": "cert-manager"}}}});
+    let all = parsed(&with_values(&values.to_string()).unwrap());
+    for object in &all {
+        // An object's own labels precede.
+        let wanted = if object["kind"] == "PrometheusRule" { "b" } else { "a" };
+        assert_eq!(object["metadata"]["labels"]["team"], wanted, "{}", object["metadata"]);
+    }
+    for (deployment, team) in [("knative-operator", "c"), ("operator-webhook", "a")] {
+        let spec = &find(&all, "Deployment", deployment)["spec"];
+        let labels = &spec["template"]["metadata"]["labels"];
+        assert_eq!(labels["team"], team);
+        assert!(has(labels, &spec["selector"]["matchLabels"]), "{labels}");
+        assert!(spec["selector"]["matchLabels"].get("team").is_none());
+    }
+}
+
+#[test]
+fn labels_of_selectors_cannot_be_replaced() {
+    let of = |part: &str, name: &str| json!({"knative_operator": {part: {name: {"role": "x"}}}});
+    let account = json!({"knative_operator": {"operator_webhook": {"serviceAccount": {"labels": {"role": "x"}}}}});
+    for (values, path) in [
+        (json!({"commonLabels": {"role": "x"}}), "commonLabels"),
+        (of("knative_operator", "podLabels"), "knative_operator.knative_operator.podLabels"),
+        (of("operator_webhook", "podLabels"), "knative_operator.operator_webhook.podLabels"),
+        (account, "knative_operator.operator_webhook.serviceAccount.labels"),
+    ] {
+        let error = with_values(&values.to_string()).unwrap_err();
+        assert!(error.contains(&format!("{path} has the label role, which the chart sets itself")), "{error}");
+    }
+    // Each label that the chart sets.
+    let all = objects(&["--set", "rbac.aggregateClusterRoles=true"]);
+    let pods = all.iter().map(|object| &object["spec"]["template"]["metadata"]["labels"]);
+    let labels = all.iter().map(|object| &object["metadata"]["labels"]).chain(pods).filter_map(Value::as_object);
+    for name in labels.flat_map(serde_json::Map::keys).collect::<BTreeSet<_>>() {
+        let error = with_values(&json!({"commonLabels": {name: "x"}}).to_string()).unwrap_err();
+        assert!(error.contains(&format!("commonLabels has the label {name}, ")), "{error}");
+    }
+}
+
+#[test]
+fn tag_of_the_user_precedes_the_digest_of_the_release() {
+    let digest = format!("sha256:{}", "0".repeat(64));
+    for (mut values, image) in [
+        (json!({"tag": "v1"}), "r/i:v1".to_owned()),
+        (json!({"digest": digest}), format!("r/i@{digest}")),
+        (json!({"tag": "v1", "digest": digest}), "r/i:v1".to_owned()),
+    ] {
+        values["image"] = json!("r/i");
+        let all = both(&values);
+        for deployment in NAMES {
+            let pod = &find(&all, "Deployment", deployment)["spec"]["template"]["spec"];
+            assert_eq!(pod["containers"][0]["image"], image);
+        }
+        assert_eq!(find(&all, "Pod", "knative-operator-test")["spec"]["containers"][0]["image"], image);
+    }
+}
+
+#[test]
+fn schema_refuses_what_has_no_effect() {
+    for (part, name, value) in [
+        ("knative_operator", "drainDelay", json!("5s")),
+        ("knative_operator", "certificates", json!({})),
+        ("operator_webhook", "maxConcurrentReconciles", json!(1)),
+        ("operator_webhook", "tolerations", json!([{"efect": "NoSchedule"}])),
+        ("operator_webhook", "tolerations", json!([{"effect": "NoRun"}])),
+        ("knative_operator", "affinity", json!({"nodeAffinty": {}})),
+        ("knative_operator", "resources", json!({"limit": {"cpu": 1}})),
+        ("knative_operator", "resources", json!({"limits": {"cpu": [1]}})),
+        ("knative_operator", "imagePullPolicy", json!("Sometimes")),
+        ("knative_operator", "podLabels", json!({"a": true})),
+        ("knative_operator", "extraArgs", json!("--a")),
+        ("knative_operator", "serviceAccount", json!({"name": "a"})),
+    ] {
+        let error = with_values(&json!({"knative_operator": {part: {name: value}}}).to_string()).unwrap_err();
+        assert!(error.contains(name), "{part}.{name}={value}: {error}");
+    }
+    let accepted = json!({
+        "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 1}, {"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}, "podAffinity": null},
+        "resources": {"limits": {"cpu": 1, "memory": "1Gi"}, "requests": null},
+    });
+    both(&accepted);
+}
+
+/// Checks that the properties in `schema` have descriptions.
+fn check_descriptions(schema: &Value, path: &str) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{path}.{name}: no description");
+    }
+    for (name, nested) in schema.as_object().into_iter().flatten() {
+        check_descriptions(nested, &format!("{path}.{name}"));
+    }
+}
+
+/// Checks that `schema` has the keys of `values`, and no others. Mappings that are empty, and those
+/// without properties, may have any.
+fn check_keys(schema: &Value, values: &Value, path: &str) {
+    let (Some(properties), Some(values)) = (schema["properties"].as_object(), values.as_object()) else { return };
+    if values.is_empty() {
+        return;
+    }
+    // Helm gives `global` to subcharts.
+    let known: BTreeSet<_> = properties.keys().filter(|key| *key != "global").collect();
+    assert_eq!(known, values.keys().collect::<BTreeSet<_>>(), "{path}");
+    for (name, value) in values {
+        check_keys(&properties[name], value, &format!("{path}.{name}"));
+    }
+}
+
+#[test]
+fn schema_has_each_value_with_a_description() {
+    let read =
+        |name: &str| std::fs::read_to_string(tools::project().join("charts/knative-operator").join(name)).unwrap();
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    check_descriptions(&schema, "");
+    check_keys(&schema, &serde_saphyr::from_str(&read("values.yaml")).unwrap(), "");
+}
