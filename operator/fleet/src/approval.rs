@@ -71,10 +71,10 @@ impl Rollout<'_> {
         let mut own: Vec<_> = approvals.filter(|approval| self.has(approval)).collect();
         // The first one is the one that let it start.
         own.sort_by_key(|approval| Reverse(approval.created));
-        let of = |KnativeFleetApprovalSpec { revision, stage, username, .. }: KnativeFleetApprovalSpec| {
-            ((revision, stage), username.unwrap_or_default())
+        let of = |Approval { spec, .. }: &Approval| {
+            ((spec.revision.clone(), spec.stage.clone()), spec.username.clone().unwrap_or_default())
         };
-        own.into_iter().map(|approval| of(approval.spec.clone())).collect()
+        own.into_iter().map(of).collect()
     }
 }
 

@@ -139,7 +139,8 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
             events.push(Transition { is_warning, reason, note: condition.message.clone().unwrap_or_default() });
         }
     }
-    events.extend(CLUSTERS.into_iter().filter_map(|reason| clusters(reason, old, new)));
+    let fresh = fresh(old, new);
+    events.extend(CLUSTERS.into_iter().filter_map(|reason| clusters(reason, &fresh)));
     // Two conditions may have the same reason.
     let mut unique: Vec<Transition> = Vec::new();
     for event in events {
@@ -150,8 +151,8 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
     unique
 }
 
-/// The event about clusters that need attention for this `reason`, in `new` and not in `old`.
-fn clusters(reason: &str, old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<Transition> {
+/// The clusters that need attention in `new`, and did not for the same reason in `old`.
+fn fresh<'s>(old: &KnativeFleetStatus, new: &'s KnativeFleetStatus) -> Vec<&'s ClusterAttention> {
     let same = |entry: &ClusterAttention, other: &ClusterAttention| {
         (&entry.cluster, &entry.reason) == (&other.cluster, &other.reason)
     };
@@ -160,7 +161,12 @@ fn clusters(reason: &str, old: &KnativeFleetStatus, new: &KnativeFleetStatus) ->
     let is_full = old.attention.len() >= MAX_ATTENTION;
     let end = new.attention.iter().rposition(is_known).map_or(0, |last| last + 1);
     let count = if is_full { end } else { new.attention.len() };
-    let all = new.attention.iter().take(count).filter(|entry| entry.reason == reason && !is_known(entry));
+    new.attention.iter().take(count).filter(|entry| !is_known(entry)).collect()
+}
+
+/// The event about those of `fresh` that need attention for this `reason`.
+fn clusters(reason: &str, fresh: &[&ClusterAttention]) -> Option<Transition> {
+    let all = fresh.iter().filter(|entry| entry.reason == reason);
     let notes: Vec<String> = all.map(|entry| format!("{}: {}", entry.cluster, entry.message)).collect();
     let event = Transition { is_warning: true, reason: reason.to_owned(), note: notes.join("; ") };
     (!notes.is_empty()).then_some(event)

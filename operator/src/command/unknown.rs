@@ -1,5 +1,7 @@
 //! Fields of a resource that its CustomResourceDefinition does not have. Pure.
 
+use std::sync::LazyLock;
+
 use knative_operator_shared::api::Component;
 use knative_operator_shared::rules::Kind;
 use knative_operator_shared::text::{nearest, start};
@@ -17,15 +19,19 @@ const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 /// A message about each unknown field of `object`, with the known field that is most similar.
 pub fn fields(kind: Kind, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    visit(object, &schema(kind), "", &mut found);
+    visit(object, schema(kind), "", &mut found);
     found
 }
 
 /// The schema of `kind`. That of a fleet has the schemas of its templates.
-fn schema(kind: Kind) -> Value {
+fn schema(kind: Kind) -> &'static Value {
+    static SERVING: LazyLock<Value> = LazyLock::new(|| of_definition(crd::definition(Component::Serving)));
+    static EVENTING: LazyLock<Value> = LazyLock::new(|| of_definition(crd::definition(Component::Eventing)));
+    static FLEET: LazyLock<Value> = LazyLock::new(fleet);
     match kind {
-        Kind::Component(component) => of_definition(crd::definition(component)),
-        Kind::Fleet => fleet(),
+        Kind::Component(Component::Serving) => &SERVING,
+        Kind::Component(Component::Eventing) => &EVENTING,
+        Kind::Fleet => &FLEET,
     }
 }
 
@@ -34,7 +40,7 @@ fn fleet() -> Value {
     let mut schema = of_definition(definition);
     let fields = &mut schema["properties"]["spec"]["properties"];
     for component in Component::ALL {
-        let spec = self::schema(component.into())["properties"]["spec"].take();
+        let spec = self::schema(component.into())["properties"]["spec"].clone();
         // The rules refuse other fields than those of a template.
         fields["overrides"]["items"]["properties"][component.word()] =
             json!({"properties": {"spec": spec}, "additionalProperties": {OPEN: true}});

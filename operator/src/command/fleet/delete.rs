@@ -6,12 +6,11 @@ use std::process::ExitCode;
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::api::{Component, KnativeEventing, KnativeServing};
+use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, PROTECTED};
 use knative_operator_shared::rules::is_protected;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, Preconditions, PropagationPolicy};
-use kube::core::{ApiResource, DynamicObject};
+use kube::api::{DeleteParams, Patch, Preconditions, PropagationPolicy};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::terminal::confirmed;
@@ -98,23 +97,13 @@ pub async fn run(hub: &Hub, args: &DeleteArgs) -> Result<ExitCode, String> {
 
 /// The clusters on which resources of the fleet with `uid` have begun to install something.
 async fn installed(hub: &Hub, uid: Option<&str>) -> Result<BTreeSet<String>, String> {
-    let kinds = [
-        (Component::Serving, ApiResource::erase::<KnativeServing>(&())),
-        (Component::Eventing, ApiResource::erase::<KnativeEventing>(&())),
-    ];
-    let mut clusters = BTreeSet::new();
-    for (component, kind) in kinds {
-        let api: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), &hub.namespace, &kind);
-        let listed = api.list(&ListParams::default()).await.map_err(|error| error_text(&error))?;
-        let is_own = |resource: &&DynamicObject| {
-            let (meta, installed) = (&resource.metadata, &resource.data["status"]["version"]);
-            let mut finalizers = meta.finalizers.iter().flatten();
-            let has_begun = !installed.is_null() || finalizers.any(|finalizer| finalizer == component.finalizer());
-            has_begun && meta.owner_references.iter().flatten().any(|owner| Some(owner.uid.as_str()) == uid)
-        };
-        clusters.extend(listed.items.iter().filter(is_own).map(|resource| cluster(&resource.data)));
-    }
-    Ok(clusters)
+    let has_begun = |(component, resource): &(Component, DynamicObject)| {
+        let (meta, installed) = (&resource.metadata, &resource.data["status"]["version"]);
+        let mut finalizers = meta.finalizers.iter().flatten();
+        !installed.is_null() || finalizers.any(|finalizer| finalizer == component.finalizer())
+    };
+    let own = hub.resources_of(uid).await?;
+    Ok(own.iter().filter(|own| has_begun(own)).map(|(_, resource)| cluster(&resource.data)).collect())
 }
 
 /// Namespace and name of the ClusterProfile of `resource`.

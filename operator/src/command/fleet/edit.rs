@@ -61,13 +61,7 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
                 args.name
             ));
         }
-        let is_blocked = status.conditions.iter().any(|c| c.type_ == "RemovalBlocked" && c.status == "True");
-        let missing = if is_blocked {
-            "it is not recorded yet since when the clusters left; try again in a moment"
-        } else {
-            "no removal is blocked"
-        };
-        let removal = blocked_removal(&status).ok_or(missing)?;
+        let removal = blocked_removal(&status)?;
         if args.revision.as_ref().is_some_and(|seen| *seen != removal) {
             return Err(format!("another removal is blocked now: {removal}"));
         }
@@ -103,12 +97,12 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Name of the blocked removal.
-fn blocked_removal(status: &KnativeFleetStatus) -> Option<String> {
-    let condition = status.conditions.iter().find(|c| c.type_ == "RemovalBlocked" && c.status == "True")?;
-    let message = condition.message.as_deref()?;
-    let (_, rest) = message.rsplit_once("for revision ")?;
-    rest.split(' ').next().map(str::to_owned)
+/// Name of the blocked removal, or why there is none.
+fn blocked_removal(status: &KnativeFleetStatus) -> Result<String, &'static str> {
+    let condition = status.conditions.iter().find(|c| c.type_ == "RemovalBlocked" && c.status == "True");
+    let message = condition.ok_or("no removal is blocked")?.message.as_deref().unwrap_or_default();
+    let name = message.rsplit_once("for revision ").and_then(|(_, rest)| rest.split(' ').next());
+    name.map(str::to_owned).ok_or("it is not recorded yet since when the clusters left; try again in a moment")
 }
 
 /// Pauses the rollout for a reason, or resumes it.
@@ -232,7 +226,7 @@ mod tests {
             )
             .unwrap()
         };
-        assert_eq!(blocked_removal(&status("True")).as_deref(), Some("12ab"));
-        assert_eq!(blocked_removal(&status("False")), None);
+        assert_eq!(blocked_removal(&status("True")).as_deref(), Ok("12ab"));
+        assert_eq!(blocked_removal(&status("False")), Err("no removal is blocked"));
     }
 }

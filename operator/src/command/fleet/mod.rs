@@ -13,8 +13,9 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::user::UserArgs;
-use knative_operator_shared::api::KnativeFleet;
+use knative_operator_shared::api::{Component, KnativeEventing, KnativeFleet, KnativeServing};
 use knative_operator_shared::rules;
+use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
@@ -117,6 +118,29 @@ impl Hub {
         let missing = || format!("KnativeFleet {}/{name} does not exist", self.namespace);
         let fleets: Api<KnativeFleet> = Api::namespaced(self.client.clone(), &self.namespace);
         fleets.get_opt(name).await.map_err(|error| error_text(&error))?.ok_or_else(missing)
+    }
+
+    /// The KnativeServings or KnativeEventings in the namespace.
+    fn components(&self, component: Component) -> Api<DynamicObject> {
+        let kind = match component {
+            Component::Serving => ApiResource::erase::<KnativeServing>(&()),
+            Component::Eventing => ApiResource::erase::<KnativeEventing>(&()),
+        };
+        Api::namespaced_with(self.client.clone(), &self.namespace, &kind)
+    }
+
+    /// The resources of the fleet with `uid`.
+    async fn resources_of(&self, uid: Option<&str>) -> Result<Vec<(Component, DynamicObject)>, String> {
+        let mut own = Vec::new();
+        for component in Component::ALL {
+            let listed = self.components(component).list(&ListParams::default()).await;
+            let listed = listed.map_err(|error| error_text(&error))?.items.into_iter();
+            let is_own = |resource: &DynamicObject| {
+                resource.metadata.owner_references.iter().flatten().any(|owner| Some(owner.uid.as_str()) == uid)
+            };
+            own.extend(listed.filter(is_own).map(|resource| (component, resource)));
+        }
+        Ok(own)
     }
 
     /// Untyped objects of the fleet's group. A typed one would lose fields that it doesn't know.

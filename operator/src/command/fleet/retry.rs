@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use knative_operator_fleet::outcome::Outcome;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::api::{KnativeEventing, KnativeServing};
+use knative_operator_shared::api::Component;
 use knative_operator_shared::label::FLEET_OUTCOME;
-use kube::Api;
-use kube::api::{ListParams, Patch};
-use kube::core::{ApiResource, DynamicObject};
+use kube::api::Patch;
+use kube::core::DynamicObject;
 use serde_json::json;
 
 use super::delete::cluster;
@@ -29,23 +28,14 @@ pub struct RetryArgs {
 /// Until such a cluster is Ready, its failure counts, and starts no other cluster.
 pub async fn run(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     let fleet = hub.fleet(&args.name).await?;
-    let mut failed = Vec::new();
-    for kind in [ApiResource::erase::<KnativeServing>(&()), ApiResource::erase::<KnativeEventing>(&())] {
-        let api: Api<DynamicObject> = Api::namespaced_with(hub.client.clone(), &hub.namespace, &kind);
-        let listed = api.list(&ListParams::default()).await.map_err(|error| error_text(&error))?;
-        let is_own = |resource: &DynamicObject| {
-            let mut owners = resource.metadata.owner_references.iter().flatten();
-            owners.any(|owner| Some(&owner.uid) == fleet.metadata.uid.as_ref())
-        };
-        for resource in listed.items.into_iter().filter(is_own) {
-            let recorded =
-                resource.metadata.annotations.as_ref().and_then(|annotations| annotations.get(FLEET_OUTCOME));
-            let outcome = recorded.and_then(|recorded| recorded.parse::<Outcome>().ok()?.retried());
-            failed.extend(
-                outcome.map(|outcome| (cluster(&resource.data), kind.kind.clone(), api.clone(), resource, outcome)),
-            );
-        }
-    }
+    let recorded = |resource: &DynamicObject| resource.metadata.annotations.as_ref()?.get(FLEET_OUTCOME).cloned();
+    let failure = |(component, resource): (Component, DynamicObject)| {
+        let recorded = recorded(&resource)?;
+        let retried = recorded.parse::<Outcome>().ok()?.retried()?;
+        Some((cluster(&resource.data), component, resource.metadata, recorded, retried))
+    };
+    let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
+    let mut failed: Vec<_> = own.into_iter().filter_map(failure).collect();
     if let Some(other) = args.clusters.iter().find(|cluster| failed.iter().all(|(of, ..)| of != *cluster)) {
         return Err(format!(
             "cluster {other} has not failed in an update of KnativeFleet {}/{}",
@@ -56,16 +46,15 @@ pub async fn run(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     // The resources of a cluster one after another: its update is tried again as one.
     failed.sort_by(|(a, ..), (b, ..)| a.cmp(b));
     let (mut text, mut retried, mut errors) = (String::new(), Vec::new(), Vec::new());
-    for (of, kind, api, resource, outcome) in failed {
-        let (meta, name) = (&resource.metadata, resource.metadata.name.as_deref().unwrap_or_default());
+    for (of, component, meta, recorded, outcome) in failed {
+        let (kind, name) = (component.kind(), meta.name.as_deref().unwrap_or_default());
         // The status changes all the time. What came of the update must be what was read.
         let path = format!("/metadata/annotations/{}", FLEET_OUTCOME.replace('/', "~1"));
-        let recorded = meta.annotations.as_ref().and_then(|annotations| annotations.get(FLEET_OUTCOME));
         let patch = json!([{"op": "test", "path": "/metadata/uid", "value": meta.uid},
             {"op": "test", "path": path, "value": recorded},
             {"op": "replace", "path": path, "value": outcome.to_string()}]);
         let patched = match serde_json::from_value(patch) {
-            Ok(patch) => api.patch(name, &patch_as(PROGRAM), &Patch::<()>::Json(patch)).await,
+            Ok(patch) => hub.components(component).patch(name, &patch_as(PROGRAM), &Patch::<()>::Json(patch)).await,
             Err(error) => Err(kube::Error::SerdeError(error)),
         };
         match patched {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet};
@@ -17,7 +16,7 @@ use super::observe::Children;
 use super::publish::publish;
 use super::state::{DEBOUNCE, FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
-use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
+use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use crate::controller::owning_fleet::is_namespace_terminating;
 use crate::controller::profiles::Profiles;
@@ -89,24 +88,15 @@ pub async fn remove(
 ) -> Result<bool, WriteError> {
     let own = children.own.iter().filter(|(key, resource)| clusters.contains(&key.0) && !resource.is_terminating());
     let own: Vec<Arc<Knative>> = own.map(|(_, resource)| Arc::clone(resource)).collect();
-    let mut outcome = Ok(());
-    for (index, batch) in own.chunks(BATCH).enumerate() {
-        let removals = batch.iter().cloned().map(|resource| async move {
-            match policy {
-                RemovalPolicy::Delete => write::delete(hub, &resource).await,
-                RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,
-            }
-        });
-        // One that changed a moment ago doesn't keep the others; it is tried again.
-        let removed: Vec<_> = stream::iter(removals).buffer_unordered(CONCURRENT_WRITES).collect().await;
-        let is_stuck = removed.iter().all(|result| matches!(result, Err(WriteError::Refused(_))));
-        outcome = removed.into_iter().fold(outcome, Result::and);
-        // Those that are refused each time don't keep the next ones.
-        if !is_stuck {
-            return outcome.map(|()| (index + 1) * BATCH < own.len());
+    // One that changed a moment ago doesn't keep the others; it is tried again.
+    let (removed, is_partial) = write::batch(own, |resource| async move {
+        match policy {
+            RemovalPolicy::Delete => write::delete(hub, &resource).await,
+            RemovalPolicy::Orphan => write::orphan(hub, &resource, is_last).await,
         }
-    }
-    outcome.map(|()| false)
+    })
+    .await;
+    removed.into_iter().collect::<Result<(), _>>().map(|()| is_partial)
 }
 
 /// Whether `fleet` is being deleted with `--cascade=orphan`, until the garbage collector has

@@ -9,6 +9,8 @@ use knative_operator_shared::label::{CLUSTER_UID, CONFIRM_REMOVAL};
 use kube::client::Body;
 use serde_json::json;
 
+use super::super::observe::ChildKey;
+use super::super::write::BATCH;
 use super::*;
 use crate::controller::conditions::OCCUPIED;
 
@@ -102,6 +104,17 @@ fn deletion_of_a_fleet_uninstalls_from_many_clusters_once_it_is_confirmed() {
     assert_eq!(unconfirmed(&shown, RemovalPolicy::Delete, &Children::default()), None);
 }
 
+/// A resource of the fleet.
+fn own(name: &str) -> (ChildKey, Arc<Knative>) {
+    let cluster = ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
+    let resource: KnativeServing = serde_json::from_value(json!({
+        "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+        "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}, "spec": {},
+    }))
+    .unwrap();
+    ((cluster, Component::Serving), Arc::new(Knative::Serving(resource)))
+}
+
 #[tokio::test]
 async fn resource_that_changed_does_not_keep_the_others() {
     let requests = Arc::new(AtomicUsize::new(0));
@@ -127,15 +140,7 @@ async fn resource_that_changed_does_not_keep_the_others() {
     };
     let hub = Client::new(tower::service_fn(answer), "n");
     let mut children = Children::default();
-    for name in ["a", "b", "c"] {
-        let cluster = ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() };
-        let resource: KnativeServing = serde_json::from_value(json!({
-            "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-            "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}, "spec": {},
-        }))
-        .unwrap();
-        children.own.insert((cluster, Component::Serving), Arc::new(Knative::Serving(resource)));
-    }
+    children.own.extend(["a", "b", "c"].map(own));
     let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
     assert!(remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await.is_err(), "it is tried again");
     assert_eq!(requests.load(Ordering::Relaxed), 3);
@@ -154,20 +159,22 @@ async fn pass_makes_a_limited_number_of_deletions() {
     let mut children = Children::default();
     for (left, total) in [(true, BATCH + 1), (false, BATCH)] {
         children.own.clear();
-        for number in 0..total {
-            let name = number.to_string();
-            let cluster = ClusterProfileReference { name: name.clone(), namespace: "f".to_owned() };
-            let resource: KnativeServing = serde_json::from_value(json!({
-                "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-                "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}, "spec": {},
-            }))
-            .unwrap();
-            children.own.insert((cluster, Component::Serving), Arc::new(Knative::Serving(resource)));
-        }
+        children.own.extend((0..total).map(|number| own(&number.to_string())));
         let all = children.own.keys().map(|(cluster, _)| cluster.clone()).collect();
         let removed = remove(&hub, (RemovalPolicy::Delete, false), &children, &all).await;
         assert_eq!((removed.ok(), requests.swap(0, Ordering::Relaxed)), (Some(left), BATCH));
     }
+}
+
+#[tokio::test]
+async fn refused_writes_do_not_keep_the_next_ones() {
+    // All of the first batch are refused, and of the second none.
+    let write = |number: usize| async move {
+        if number < BATCH { Err(WriteError::Refused(String::new())) } else { Ok(number) }
+    };
+    let (results, is_partial) = write::batch((0..3 * BATCH).collect(), write).await;
+    assert_eq!((results.len(), results.iter().filter(|result| result.is_ok()).count()), (2 * BATCH, BATCH));
+    assert!(is_partial);
 }
 
 #[test]

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
@@ -14,7 +13,7 @@ use knative_operator_shared::rules::is_protected;
 use super::leave::{self, Unselected};
 use super::observe::Children;
 use super::state::FleetState;
-use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
+use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
 
@@ -128,26 +127,18 @@ async fn mark(
     }
     // Those that are back first: one that leaves again has a time of its own.
     differing.sort_by_key(|(_, _, wanted)| wanted.is_some());
-    let (mut outcome, mut left) = (Ok(()), differing.len());
-    while left > 0 {
-        let batch = differing.drain(..left.min(BATCH)).map(|(key, resource, wanted)| async move {
-            (key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await)
-        });
-        let written: Vec<_> = stream::iter(batch).buffer_unordered(CONCURRENT_WRITES).collect().await;
-        left = differing.len();
-        // Those that are refused each time don't keep the next ones.
-        let is_stuck = written.iter().all(|(_, result)| matches!(result, Err(WriteError::Refused(_))));
-        for (key, result) in written {
-            match result {
-                Ok(resource) => state.keep_written(&key, resource),
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
-        }
-        if !is_stuck {
-            break;
+    let (written, is_partial) = write::batch(differing, |(key, resource, wanted)| async move {
+        Ok((key, write::annotate(&cx.hub, &resource, FLEET_LEFT_AT, wanted.as_deref()).await?))
+    })
+    .await;
+    let mut outcome = Ok(is_partial);
+    for result in written {
+        match result {
+            Ok((key, resource)) => state.keep_written(&key, resource),
+            Err(error) => outcome = outcome.and(Err(error)),
         }
     }
-    outcome.map(|()| left > 0)
+    outcome
 }
 
 /// Removes what `decision` says. It is recorded before: after a crash, it counts. Returns whether
