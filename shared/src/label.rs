@@ -124,9 +124,19 @@ pub const FLEET_OUTCOME: &str = "operator.knative.dev/fleet-outcome";
 pub const FLEET_STAGE: &str = "operator.knative.dev/fleet-stage";
 /// Annotation of a resource of a fleet: since when its cluster has left the fleet.
 pub const FLEET_LEFT_AT: &str = "operator.knative.dev/fleet-left-at";
+/// Annotation of a resource of a fleet: the rollout that leaves its cluster as it is.
+pub const FLEET_SKIPPED: &str = "operator.knative.dev/fleet-skipped";
 /// The annotations of a resource of a fleet that record the state of its rollout.
-pub const FLEET_ANNOTATIONS: [&str; 7] =
-    [FLEET_REVISION, FLEET_PREVIOUS, FLEET_UPDATED_AT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_STAGE, FLEET_LEFT_AT];
+pub const FLEET_ANNOTATIONS: [&str; 8] = [
+    FLEET_REVISION,
+    FLEET_PREVIOUS,
+    FLEET_UPDATED_AT,
+    FLEET_CONTENT,
+    FLEET_OUTCOME,
+    FLEET_STAGE,
+    FLEET_LEFT_AT,
+    FLEET_SKIPPED,
+];
 /// The labels of a resource of a fleet that name its fleet, its cluster and its revision.
 pub const FLEET_LABELS: [&str; 3] = [FLEET, FLEET_CLUSTER, FLEET_REVISION];
 /// Label of a Job: the gate of a fleet that it measures.

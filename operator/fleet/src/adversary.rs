@@ -39,6 +39,8 @@ pub enum Action {
     Vanish(usize, bool),
     /// The labels of a cluster move it to another stage.
     Restage(usize, usize),
+    /// A person lets the rollout skip a cluster, or not any more.
+    Skip(usize, bool),
     /// A cluster joins.
     Join(usize),
     /// A stage is approved.
@@ -70,6 +72,7 @@ impl World {
                 if self.update != *revision {
                     // It is another rollout.
                     self.had_clusters.clear();
+                    self.members.iter_mut().for_each(|member| member.is_skipped = false);
                 }
                 self.update = revision;
                 self.generation += 1;
@@ -105,7 +108,7 @@ impl World {
                 if !self.contents.relabeled.remove(&name) {
                     self.contents.relabeled.insert(name);
                 }
-                let soak = self.stages.settings()[self.stage(index % count)].min_ready;
+                let soak = self.stages.settings()[self.stage(index % count)].soak;
                 self.truth[index % count].supersede(soak);
                 self.observe_truth();
             }
@@ -118,6 +121,11 @@ impl World {
             }
             Action::Restage(index, stage) => {
                 self.members[index % count].stage = stage % self.stages.settings().len();
+            }
+            Action::Skip(index, is_skipped) => {
+                // Without a resource, nothing records it.
+                let member = &mut self.members[index % count];
+                member.is_skipped = *is_skipped && !member.is_new();
             }
             Action::Join(stage) => self.join(*stage),
             Action::Approve => {

@@ -5,7 +5,7 @@ use knative_operator_shared::api::{Component, Condition, Knative};
 use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
 use knative_operator_shared::defaults::set_defaults;
 use knative_operator_shared::label::{
-    FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_STAGE, FLEET_UPDATED_AT,
+    FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_SKIPPED, FLEET_STAGE, FLEET_UPDATED_AT,
 };
 use knative_operator_shared::reason::Reason;
 use knative_operator_shared::rules;
@@ -31,6 +31,12 @@ pub fn record(resource: &Knative) -> Record {
     }
 }
 
+/// What the annotation of a resource says whose cluster is skipped in the rollout of `revision`
+/// since a generation of the fleet: another change of the fleet is not meant.
+pub fn skipped(revision: &str, since: i64) -> String {
+    format!("{revision}/{since}")
+}
+
 /// The state of `resource`; `manifest` is what was applied, if its revision is known.
 pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
     let Record { revision, previous, stage, outcome, updated_at, version } = record(resource);
@@ -49,6 +55,7 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
         has_drifted: manifest
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
+        skipped: resource.annotation(FLEET_SKIPPED).map(str::to_owned),
         version,
     }
 }

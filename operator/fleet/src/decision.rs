@@ -73,6 +73,8 @@ pub struct StageReport {
     pub updated: usize,
     /// Number of clusters that are being updated.
     pub updating: usize,
+    /// Number of clusters that soak.
+    pub soaking: usize,
     /// Number of clusters on which another revision is being installed.
     pub others: usize,
     /// Number of clusters that failed. Those that failed before the last change of the fleet count
@@ -81,7 +83,7 @@ pub struct StageReport {
     /// Number of those among them that failed since, without those with refused writes: what shows
     /// that the revision doesn't work.
     pub broken: usize,
-    /// Number of clusters that were not healthy when it was their turn.
+    /// Number of clusters that were not healthy when it was their turn, or are skipped.
     pub deferred: usize,
     /// Number of clusters that have another revision, and can be updated.
     pub pending: usize,
@@ -95,7 +97,7 @@ impl StageReport {
     /// Whether nothing shows that the revision works on the clusters of the stage: each is
     /// deferred, failed or in conflict. Nothing follows from a stage that was not reached.
     pub fn is_unproven(&self) -> bool {
-        self.clusters > 0 && self.updated + self.updating + self.pending == 0
+        self.clusters > 0 && self.updated + self.updating + self.soaking + self.pending == 0
     }
 
     /// Whether it waits for clusters.

@@ -32,8 +32,9 @@ fn fingerprint(world: &World) -> String {
             .collect();
         let elapsed = (capped(member.elapsed.total), capped(member.elapsed.in_phase));
         format!(
-            "{children:?} {} {:?} {:?} {elapsed:?} {} {:?}",
+            "{children:?} {} {} {:?} {:?} {elapsed:?} {} {:?}",
             member.stage,
+            member.is_skipped,
             member.unavailable,
             member.hub_fault,
             world.broken.contains(&index),
@@ -118,18 +119,26 @@ fn actions(clusters: usize) -> Vec<Action> {
     for gates in [Gates::Failed(String::new()), Gates::Unknown(String::new()), Gates::Passed] {
         actions.push(Action::Gate(0, gates));
     }
-    actions.push(Action::HubFault(0, true));
-    actions.push(Action::HubFault(0, false));
+    for is in [true, false] {
+        actions.extend([Action::HubFault(0, is), Action::Skip(0, is)]);
+    }
     actions
 }
 
 #[test]
 fn invariants_hold_in_the_first_states_of_small_fleets() {
-    // A canary with a soak, then a stage that needs an approval or not.
-    for (approval, on_failure) in [(false, OnFailure::Pause), (true, OnFailure::Pause), (false, OnFailure::Rollback)] {
-        let world = World::new(&[(1, 0, 60, false), (1, 0, 0, approval)], &[0, 1, 1], on_failure);
+    // A canary that must be Ready for a minute, with its place or without, then a stage that needs an
+    // approval or not.
+    for (min_ready, approval, on_failure) in [
+        (60, false, OnFailure::Pause),
+        (60, true, OnFailure::Pause),
+        (60, false, OnFailure::Rollback),
+        (0, false, OnFailure::Rollback),
+    ] {
+        let stages = [(1, 0, min_ready, false), (1, 0, 0, approval)];
+        let world = World::new(&stages, &[0, 1, 1], on_failure).with_soak(0, 60);
         let states = explore(world, &actions(3));
-        eprintln!("{states} states, approval: {approval}, {on_failure:?}");
+        eprintln!("{states} states, place for {min_ready} s, approval: {approval}, {on_failure:?}");
         assert!(states >= LIMIT.min(1000), "{states}");
     }
 }

@@ -24,7 +24,7 @@ impl<C: Contents> Input<'_, C> {
     /// is over.
     pub fn other_in_progress<'m>(&self, member: &'m Member) -> Option<OtherInProgress<'m>> {
         let revision = member.other_in_progress(self.update, self.current, self.contents)?;
-        if member.gone.is_some() {
+        if member.gone.is_some() || member.is_skipped {
             return None;
         }
         // Its labels changed, so it has the content of no revision any more.
@@ -42,7 +42,7 @@ impl<C: Contents> Input<'_, C> {
 
     /// How long `member` must still be Ready, if it is.
     fn soak_left(&self, member: &Member) -> Option<SignedDuration> {
-        let left = self.stages.settings()[member.stage].min_ready - member.elapsed.in_phase;
+        let left = self.stages.settings()[member.stage].soak - member.elapsed.in_phase;
         Some(left).filter(SignedDuration::is_positive)
     }
 
@@ -61,7 +61,8 @@ impl<C: Contents> Input<'_, C> {
     /// Writes that record the outcome of updates.
     pub fn records(&self, decision: &Decision) -> Vec<Write> {
         let mut writes = Vec::new();
-        let present = self.members.iter().zip(&decision.progress).filter(|(member, _)| member.gone.is_none());
+        let all = self.members.iter().zip(&decision.progress);
+        let present = all.filter(|(member, _)| member.gone.is_none() && !member.is_skipped);
         for (member, progress) in present {
             if let Some(revision) = member.other_in_progress(self.update, self.current, self.contents) {
                 let outcome = self
@@ -111,6 +112,6 @@ impl<C: Contents> Input<'_, C> {
         let is_ready = matches!(member.phase(self.update, self.contents), Phase::Ready(_));
         let may_recover = !self.is_rolling_out() && !is_stopped && !member.has_failed_gates(self.generation);
         let is_ready = is_ready && member.gates == Gates::Passed;
-        may_recover && is_ready && member.elapsed.in_phase >= stage.min_ready
+        may_recover && is_ready && member.elapsed.in_phase >= stage.soak
     }
 }

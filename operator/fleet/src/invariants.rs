@@ -2,6 +2,7 @@
 //! and not with what the operator computes from it.
 
 use jiff::SignedDuration;
+use knative_operator_shared::fleet::stage::StageSettings;
 
 use super::decision::Decision;
 use super::gates::{GATE_FAILED, Gates};
@@ -17,20 +18,21 @@ impl World {
         let stages: Vec<_> = (0..self.members.len()).map(|index| self.stage(index)).collect();
         for (index, member) in self.members.iter().enumerate() {
             let (truth, is_ready) = (&mut self.truth[index], member.is_ready() && member.unavailable.is_none());
-            let soak = self.stages.settings()[stages[index]].min_ready;
+            let StageSettings { min_ready, soak, .. } = self.stages.settings()[stages[index]];
             truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
             truth.in_flight = truth.in_flight.filter(|_| !is_ready);
             truth.soaked = truth.soaked.max(truth.ready.map(|since| now - since).unwrap_or_default());
-            let is_measured = is_ready && truth.soaked >= soak;
+            let is_measured = is_ready && truth.soaked >= min_ready;
             let gates = self.gates.get(&index).cloned().unwrap_or_default();
             match gates {
                 Gates::Passed if is_measured => truth.passed = Some(true),
                 Gates::Failed(_) if is_measured => truth.passed = truth.passed.or(Some(false)),
                 _ => {}
             }
-            // What nobody observes has not failed.
+            // What nobody observes has not failed, nor what is skipped.
             truth.proven = truth.proven.or(truth.ready.filter(|_| truth.is_done(soak)));
-            if is_ready || member.hub_fault.is_some() || self.gone.contains_key(&index) {
+            let is_observed = member.hub_fault.is_none() && !member.is_skipped && !self.gone.contains_key(&index);
+            if is_ready || !is_observed {
                 truth.not_ready = None;
                 // After the rollout, and after a change of the fleet, it has recovered when it was
                 // Ready for as long as an update.
@@ -41,7 +43,8 @@ impl World {
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
                 let is_late = now - since >= SignedDuration::from_secs(DEADLINE);
-                truth.failed |= is_late && truth.was_ready && !truth.is_done(soak);
+                let has_succeeded = truth.proven.is_some() || truth.is_done(soak);
+                truth.failed |= is_late && truth.was_ready && !has_succeeded;
             }
         }
     }
@@ -74,6 +77,7 @@ impl World {
     pub fn check(&self, decision: &Decision) {
         let begun = self.begun(decision);
         for index in &begun {
+            assert!(!self.members[*index].is_skipped, "a cluster was begun that is skipped");
             let stage = self.stage(*index);
             let settings = &self.stages.settings()[stage];
             assert!(
@@ -108,7 +112,7 @@ impl World {
     fn of_stage(&self, stage: usize) -> impl Iterator<Item = (usize, &Member)> {
         let has_succeeded = move |index: usize| {
             let truth = &self.truth[index];
-            truth.is_done(self.stages.settings()[stage].min_ready) && !truth.failed
+            truth.is_done(self.stages.settings()[stage].soak) && !truth.failed
         };
         // A resource of an earlier update to the same revision may still be there.
         let is_written = |index: usize| {
@@ -121,7 +125,8 @@ impl World {
 
     /// Whether a gate failed, and was not measured again with success after a change of the fleet.
     fn has_failed_gates(&self, index: usize) -> bool {
-        let mut outcomes = self.members[index].applied().filter_map(|applied| applied.outcome.as_ref());
+        let of_update = self.members[index].of_update(self.update);
+        let mut outcomes = of_update.filter_map(|applied| applied.outcome.as_ref());
         outcomes.any(|outcome| match outcome {
             Outcome::Failed { generation, reason } if reason == GATE_FAILED => {
                 *generation == self.generation || self.truth[index].passed != Some(true)
@@ -138,7 +143,7 @@ impl World {
             // A resource of an earlier update to the same revision may still be there.
             let has_update = truth.revision == self.update && member.is_touched(self.update, None, &self.contents);
             let has_failed = truth.failed || self.has_failed_gates(index);
-            (failed + usize::from(has_update && has_failed), all + 1)
+            (failed + usize::from(has_update && has_failed && !member.is_skipped), all + 1)
         });
         let limit = self.stages.settings()[stage].failures(all);
         assert!(failed <= limit, "a cluster was begun after {failed} clusters of stage {stage} failed");
@@ -148,7 +153,7 @@ impl World {
     /// their gates, failed within `maxFailures`, or are deferred", and "a stage that has clusters
     /// is complete when at least one of them is updated."
     fn check_stage_before(&self, stage: usize) {
-        let soak = self.stages.settings()[stage].min_ready;
+        let soak = self.stages.settings()[stage].soak;
         let (mut proven, mut all) = (0, 0);
         for (index, member) in self.of_stage(stage) {
             all += 1;
@@ -159,14 +164,15 @@ impl World {
                     member.hub_fault.as_ref().is_some_and(|fault| fault.is_common) && member.unavailable.is_none();
                 let has_update = member.has(self.update, &self.contents);
                 assert!(
-                    !is_hidden || has_update,
+                    !is_hidden || has_update || member.is_skipped,
                     "the next stage was begun although a fault of the hub hides cluster {index}"
                 );
                 proven += usize::from(member.has(self.update, &self.contents));
                 continue;
             }
             let is_done = truth.proven.is_some() || truth.is_done(soak);
-            let is_settled = is_done || truth.failed || truth.passed == Some(false) || !truth.was_ready;
+            let is_settled =
+                is_done || member.is_skipped || truth.failed || truth.passed == Some(false) || !truth.was_ready;
             assert!(
                 is_settled,
                 "the next stage was begun before cluster {index} soaked and passed its gates: {truth:?}"
@@ -188,7 +194,9 @@ impl World {
                 let applies = |change: &Change| matches!(change, Change::Apply { .. });
                 decision.writes.iter().any(|write| write.cluster == member.cluster && applies(&write.change))
             };
-            let busy = self.of_stage(stage).filter(|(index, member)| writes(member) || self.is_in_flight(*index));
+            let is_busy =
+                |(index, member): &(usize, &Member)| writes(member) || !member.is_skipped && self.is_in_flight(*index);
+            let busy = self.of_stage(stage).filter(is_busy);
             let (busy, limit) = (busy.count(), settings.concurrency(self.of_stage(stage).count()));
             let begins = self.of_stage(stage).any(|(index, _)| begun.contains(&index));
             assert!(!begins || busy <= limit, "{busy} clusters of stage {stage} at the same time");

@@ -52,6 +52,8 @@ mod resumed;
 pub mod revision;
 mod rollback;
 mod rollout;
+#[cfg(test)]
+mod soak_cases;
 mod stages;
 pub mod status;
 pub mod template;

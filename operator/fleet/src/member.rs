@@ -19,8 +19,12 @@ pub struct Member {
     pub cluster: ClusterProfileReference,
     /// Index of its stage.
     pub stage: usize,
+    /// Its place in the order of the clusters of its stage.
+    pub place: u64,
     /// Why it is not part of the fleet any more, if it is not.
     pub gone: Option<Gone>,
+    /// Whether the rollout leaves it as it is.
+    pub is_skipped: bool,
     /// Why it can't be updated now: its ClusterProfile is not healthy, or it is unreachable.
     pub unavailable: Option<String>,
     /// The fault of the hub that hides its state, such as a credential plugin that fails.
@@ -92,6 +96,8 @@ pub struct Applied {
     pub has_drifted: bool,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// The rollout that leaves its cluster as it is.
+    pub skipped: Option<String>,
 }
 
 /// Content of a resource in a revision.
@@ -223,9 +229,20 @@ impl Member {
             None => current != Some(revision),
         };
         let own = || self.children.iter().filter(|child| child.is_of(revision));
+        if self.is_leaving(revision) {
+            return false;
+        }
         // After it succeeded, a resource that is missing again is another update.
         let is_in_progress = own().any(in_progress) || self.has(revision, contents);
         self.is_touched(revision, current, contents) && self.has_content(revision, contents) && is_in_progress
+    }
+
+    /// Whether it gets another revision, and of `revision` are left only resources that are being
+    /// deleted.
+    fn is_leaving(&self, revision: &str) -> bool {
+        let (own, others): (Vec<_>, Vec<_>) = self.applied().partition(|applied| applied.revision == revision);
+        let in_progress = |applied: &&Applied| matches!(applied.outcome, Some(Outcome::Progressing { .. }));
+        own.iter().all(|applied| applied.is_terminating) && others.iter().any(in_progress)
     }
 
     /// Whether the resources of `revision` have its content, by the labels of the cluster now.
@@ -274,9 +291,11 @@ impl Member {
     }
 
     /// A digest of what was written last, for the fleet in `generation`. Each write is observed for
-    /// itself; what failed is observed again after each change of the fleet.
+    /// itself; what failed is observed again after each change of the fleet, and what was skipped
+    /// once it isn't.
     pub fn written(&self, generation: i64) -> u64 {
         let mut hasher = DefaultHasher::new();
+        self.is_skipped.hash(&mut hasher);
         for applied in self.children.iter().map(|child| child.applied.as_ref()) {
             applied.map(|a| (&a.revision, a.since, a.content, &a.version, a.is_terminating)).hash(&mut hasher);
             if let Some(Outcome::Failed { generation: of, .. }) = applied.and_then(|a| a.outcome.as_ref()) {

@@ -11,7 +11,7 @@ use knative_operator_shared::api::fleet::{
     ApprovalPolicy, KnativeFleetStatus, OnFailure, Rollout, Stage, StageState, StageStatus,
 };
 use knative_operator_shared::api::{ClusterProfileReference, Component};
-use knative_operator_shared::fleet::stage::Stages;
+use knative_operator_shared::fleet::stage::{REST, Stages};
 use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
@@ -64,6 +64,7 @@ impl Contents for Revisions {
 /// A fleet and its clusters.
 #[derive(Clone, Debug)]
 pub struct World {
+    rollout: Rollout,
     pub stages: Stages,
     pub members: Vec<Member>,
     pub truth: Vec<Truth>,
@@ -107,12 +108,20 @@ impl World {
                 min_ready_seconds: Some(*min_ready),
                 progress_deadline_seconds: i32::try_from(DEADLINE).ok(),
                 approval: approval.then_some(ApprovalPolicy::Required),
-                gates: Vec::new(),
+                ..Stage::default()
             };
-        let rollout = Rollout { stages: stages.iter().enumerate().map(stage).collect(), ..Rollout::default() };
+        // The last stage, of the clusters that no other selects, has the same deadline.
+        let rest = Stage {
+            name: REST.to_owned(),
+            progress_deadline_seconds: i32::try_from(DEADLINE).ok(),
+            ..Stage::default()
+        };
+        let stages = stages.iter().enumerate().map(stage).chain([rest]).collect();
+        let rollout = Rollout { stages, ..Rollout::default() };
         let versions = ["1.20.3", "1.21.3", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec();
         let mut world = Self {
             stages: Stages::of(&rollout).unwrap(),
+            rollout,
             members: Vec::new(),
             truth: Vec::new(),
             broken: BTreeSet::new(),
@@ -136,6 +145,15 @@ impl World {
         world
     }
 
+    /// The clusters of the stage `index` soak for `seconds`.
+    pub fn with_soak(mut self, index: usize, seconds: i32) -> Self {
+        if let Some(stage) = self.rollout.stages.get_mut(index) {
+            stage.soak_seconds = Some(seconds);
+            self.stages = Stages::of(&self.rollout).unwrap();
+        }
+        self
+    }
+
     pub fn join(&mut self, stage: usize) {
         let child = |component| Child { component, conflict: None, applied: None };
         self.truth.push(Truth::default());
@@ -148,6 +166,8 @@ impl World {
             elapsed: Elapsed::default(),
             refused: None,
             gates: Gates::Passed,
+            place: 0,
+            is_skipped: false,
             children: Component::ALL.map(child).to_vec(),
         });
     }
@@ -229,7 +249,7 @@ impl World {
         let index = self.members.iter().position(|member| member.cluster == write.cluster).unwrap();
         let cluster = write.cluster.clone();
         if !matches!(write.change, Change::Record(_) | Change::Repair { .. }) {
-            let stage = (self.stage(index), self.stages.settings()[self.stage(index)].min_ready);
+            let stage = (self.stage(index), self.stages.settings()[self.stage(index)].soak);
             self.truth[index].write(&self.members[index], &write.change, stage, self.elapsed);
         }
         let observed = self.observed().into_iter().find(|member| member.cluster == write.cluster);
@@ -262,6 +282,7 @@ impl World {
                     ready: Err(("Installing".to_owned(), String::new())),
                     has_drifted: false,
                     is_terminating: false,
+                    skipped: None,
                 });
             }
         }

@@ -86,7 +86,8 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
         gates: gates.iter().map(|gate| gate.name.clone()).collect(),
         at_least_seconds: i64::try_from(updates.div_ceil(max_concurrent))
             .unwrap_or(i64::MAX)
-            .saturating_mul(of_cluster),
+            .saturating_mul(of_cluster)
+            .saturating_add(if updates == 0 { 0 } else { (stage.soak.as_secs() - of_cluster).max(0) }),
     }
 }
 

@@ -13,6 +13,8 @@ use super::timer::Phase;
 
 /// Reason of a cluster that a fault of the hub hides.
 pub const HUB_FAULT: &str = "HubFault";
+/// Reason of a cluster that a person lets the rollout skip.
+pub const SKIPPED: &str = "Skipped";
 /// Reason of a cluster with a refused write.
 const REFUSED: &str = "Refused";
 /// Why a cluster waits whose resources are deleted.
@@ -31,6 +33,11 @@ pub enum Progress {
     Deferred(String),
     /// The revision is being installed. Observed again after this time, if nothing changes before.
     Updating(Option<SignedDuration>),
+    /// A person lets the rollout leave it as it is.
+    Skipped,
+    /// It has the revision, and must be Ready for this time before the next stage starts. Another
+    /// cluster of its stage may begin.
+    Soaking(SignedDuration),
     /// It has the revision.
     Updated,
     /// It has the revision, and was not Ready in time: reason and message.
@@ -51,6 +58,7 @@ impl Progress {
     pub fn wake(&self) -> Option<SignedDuration> {
         match self {
             Self::Updating(wake) => *wake,
+            Self::Soaking(left) => Some(*left),
             _ => None,
         }
     }
@@ -121,6 +129,12 @@ impl Member {
 
     /// Progress toward `target`.
     pub fn progress(&self, target: &Target<'_, impl Contents>) -> Progress {
+        let progress = self.progress_of_all(target);
+        let is_open = self.gone.is_none() && !matches!(progress, Progress::Updated | Progress::Conflict(_));
+        if self.is_skipped && is_open { Progress::Skipped } else { progress }
+    }
+
+    fn progress_of_all(&self, target: &Target<'_, impl Contents>) -> Progress {
         let Target { revision, current, contents, .. } = *target;
         if let Some(gone) = self.gone {
             return self.recorded_progress(gone, revision);
@@ -174,13 +188,15 @@ impl Member {
 
     /// The progress of an update that neither succeeded nor failed yet.
     fn observed(&self, target: &Target<'_, impl Contents>, was_ready: bool, refused: Option<Progress>) -> Progress {
-        let (deadline, soak) = (target.stage.deadline, target.stage.min_ready);
+        let StageSettings { deadline, min_ready, soak, .. } = *target.stage;
         let end = (deadline + soak) * MAX_ATTEMPTS - self.elapsed.total;
         let left = match self.phase(target.revision, target.contents) {
             Phase::Unknown => return Progress::Updating(None),
-            Phase::Ready(_) if self.elapsed.in_phase >= soak => return self.measured(was_ready),
+            Phase::Ready(_) if self.elapsed.in_phase >= min_ready => {
+                return self.measured(was_ready, soak - self.elapsed.in_phase);
+            }
             // It ends, even if the soak is longer than what is left.
-            Phase::Ready(_) => return Progress::Updating(Some(soak - self.elapsed.in_phase)),
+            Phase::Ready(_) => return Progress::Updating(Some(min_ready - self.elapsed.in_phase)),
             Phase::NotReady => (deadline - self.elapsed.in_phase).min(end),
         };
         if let Some(refused) = refused {
@@ -203,9 +219,10 @@ impl Member {
         Progress::Deferred(format!("it was not Ready before the update, and is not after it: {reason}: {message}"))
     }
 
-    /// The progress of an update of which only the gates are left.
-    fn measured(&self, was_ready: bool) -> Progress {
+    /// The progress of an update of which only the gates are left, and a soak.
+    fn measured(&self, was_ready: bool, soak: SignedDuration) -> Progress {
         match &self.gates {
+            Gates::Passed if soak.is_positive() => Progress::Soaking(soak),
             Gates::Passed => Progress::Updated,
             // No deadline ends it: what can't be measured has not failed.
             Gates::Pending(_) | Gates::Unknown(_) => Progress::Updating(None),

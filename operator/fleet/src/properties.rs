@@ -29,6 +29,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (index(), any::<bool>()).prop_map(|(index, left)| Action::Leave(index, left)),
         1 => (index(), any::<bool>()).prop_map(|(index, vanished)| Action::Vanish(index, vanished)),
         1 => (index(), 0usize..4).prop_map(|(index, stage)| Action::Restage(index, stage)),
+        1 => (index(), any::<bool>()).prop_map(|(index, is_skipped)| Action::Skip(index, is_skipped)),
         1 => (0usize..4).prop_map(Action::Join),
         1 => Just(Action::Approve),
         1 => any::<bool>().prop_map(Action::Pause),
@@ -44,11 +45,13 @@ proptest! {
     #[test]
     fn limits_hold_and_rollouts_converge(
         stages in prop::collection::vec((1usize..4, 0usize..2, 0i32..30, any::<bool>()), 0..3),
+        soak in 0i32..60,
         clusters in prop::collection::vec(0usize..4, 1..9),
         rollback in any::<bool>(),
         actions in prop::collection::vec(action(), 0..40),
     ) {
-        let mut world = World::new(&stages, &clusters, if rollback { OnFailure::Rollback } else { OnFailure::Pause });
+        let on_failure = if rollback { OnFailure::Rollback } else { OnFailure::Pause };
+        let mut world = World::new(&stages, &clusters, on_failure).with_soak(0, soak);
         for action in &actions {
             world.act(action);
             world.settle();
@@ -60,6 +63,7 @@ proptest! {
         world.gates.clear();
         for index in 0..world.members.len() {
             world.act(&Action::Leave(index, false));
+            world.act(&Action::Skip(index, false));
             world.act(&Action::Outage(index, false));
             world.act(&Action::HubFault(index, false));
         }

@@ -19,6 +19,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         .zip(&decision.progress)
         .filter(|(member, _)| {
             member.gone.is_none()
+                && !member.is_skipped
                 && member.is_touched(input.update, input.current, input.contents)
                 && before(member, input).is_some()
         })

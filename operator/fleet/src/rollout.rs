@@ -28,7 +28,10 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         let may_retry = is_open && may_retry(input, index, decision);
         let (limit, busy) = (stage.concurrency(report.clusters), report.updating + report.others);
         let mut free = limit.saturating_sub(busy);
-        for (member, _) in members().filter(|(m, progress)| is_next(progress) || may_retry && m.retries(progress)) {
+        let mut next: Vec<_> =
+            members().filter(|(m, progress)| is_next(progress) || may_retry && m.retries(progress)).collect();
+        next.sort_by_key(|(member, _)| member.place);
+        for (member, _) in next {
             // One that is being updated to another revision has a slot.
             let has_slot = busy <= limit && input.other_in_progress(member).is_some();
             if has_slot || free > 0 {
@@ -63,7 +66,7 @@ fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) 
     if is_gate && !report.is_lost && !input.is_approved(index) {
         return StageState::AwaitingApproval;
     }
-    if report.pending + report.updating == 0 {
+    if report.pending + report.updating + report.soaking == 0 {
         return if report.waits_for_clusters() { StageState::Progressing } else { StageState::Complete };
     }
     if report.pending > 0 && !input.is_approved(index) {

@@ -9,7 +9,6 @@ use knative_operator_shared::time::{next_minute, truncate};
 use super::conditions::wait;
 use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
-use super::progress::Progress;
 
 /// A time that is stored stays if it is at most this much later than the one that is computed.
 const ROUNDED: SignedDuration = SignedDuration::from_secs(90);
@@ -42,7 +41,7 @@ pub fn stages<C: Contents>(old: &KnativeFleetStatus, input: &Input<'_, C>, decis
             state: report.state,
             clusters: number(report.clusters),
             updated: number(report.updated),
-            updating: number(report.updating),
+            updating: number(report.updating + report.soaking),
             failed: number(report.failed),
             deferred: number(report.deferred),
             approved_by: approved_by(before.filter(|_| started), input, settings),
@@ -68,7 +67,7 @@ fn approved_by<C: Contents>(
 
 /// What the stage `index` waits for.
 fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> Option<String> {
-    let StageReport { clusters, updating, failed, pending, .. } = report;
+    let StageReport { clusters, updating, soaking, failed, pending, .. } = report;
     Some(match report.state {
         StageState::Complete => return None,
         StageState::Pending => "an earlier stage".to_owned(),
@@ -81,7 +80,9 @@ fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageRepo
             "clusters, which return to the revision that they had before".to_owned()
         }
         StageState::Progressing => {
-            wait(report).unwrap_or_else(|| format!("clusters: {updating} are being updated, {pending} have not begun"))
+            let soaking = if *soaking > 0 { format!("{soaking} soak, ") } else { String::new() };
+            let progress = || format!("clusters: {updating} are being updated, {soaking}{pending} have not begun");
+            wait(report).unwrap_or_else(progress)
         }
     })
 }
@@ -90,8 +91,7 @@ fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageRepo
 /// `before` is the time that is stored. The time is rounded, so that a pass doesn't change it.
 fn until<C: Contents>(before: Option<&str>, input: &Input<'_, C>, index: usize, decision: &Decision) -> Option<String> {
     let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
-    let left =
-        own.filter(|(_, progress)| matches!(progress, Progress::Updating(_))).filter_map(|(_, p)| p.wake()).min()?;
+    let left = own.filter_map(|(_, progress)| progress.wake()).min()?;
     let at = input.now.saturating_add(left).unwrap_or(Timestamp::MAX);
     let stored = before.and_then(|before| before.parse::<Timestamp>().ok());
     let kept = stored.filter(|stored| (SignedDuration::ZERO..=ROUNDED).contains(&stored.duration_since(at)));

@@ -10,7 +10,7 @@ use super::conditions::{State, condition, conditions};
 use super::decision::{Decision, Input};
 use super::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN, Gates};
 use super::member::{Contents, Member};
-use super::progress::{HUB_FAULT, Progress};
+use super::progress::{HUB_FAULT, Progress, SKIPPED};
 use super::removal::Leavers;
 use super::rollback;
 use super::stages::{number, stages};
@@ -51,7 +51,7 @@ pub fn status<C: Contents>(
         installed: old.installed,
         updated: count(|progress| *progress == Progress::Updated),
         ready: number(input.members.iter().filter(|member| member.is_ready()).count()),
-        deferred: count(|progress| matches!(progress, Progress::Deferred(_))),
+        deferred: count(|progress| matches!(progress, Progress::Deferred(_) | Progress::Skipped)),
         failed: failed.saturating_add(count(|progress| matches!(progress, Progress::Conflict(_)))),
         stage: in_progress,
         stages,
@@ -190,6 +190,7 @@ fn attention<C: Contents>(
             Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
             Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
             Progress::Deferred(why) => (3, "Deferred".to_owned(), why.clone()),
+            Progress::Skipped => (3, SKIPPED.to_owned(), "a person lets the rollout leave it as it is".to_owned()),
             Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {
                 (Some(fault), _) => (4, HUB_FAULT.to_owned(), fault.message.clone()),
                 (None, Some(reason)) => (0, reason.to_owned(), observed_again(member)),
@@ -200,6 +201,10 @@ fn attention<C: Contents>(
             },
             Progress::Updated => match member.not_ready() {
                 Some((reason, message)) => (5, reason, message),
+                None => continue,
+            },
+            Progress::Soaking(_) => match member.former_failure(&input.target(member)) {
+                Some(reason) => (0, reason.to_owned(), observed_again(member)),
                 None => continue,
             },
             Progress::Pending => continue,
@@ -259,6 +264,8 @@ mod tests {
         let member = |number: usize| Member {
             cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
             stage: number % 64,
+            place: 0,
+            is_skipped: false,
             gone: None,
             unavailable: None,
             hub_fault: None,

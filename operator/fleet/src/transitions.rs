@@ -5,7 +5,7 @@ use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, StageState};
 
 use super::gates::{GATE_FAILED, GATE_UNKNOWN};
-use super::progress::HUB_FAULT;
+use super::progress::{HUB_FAULT, SKIPPED};
 use super::status::MAX_ATTENTION;
 
 /// Reasons that need attention.
@@ -31,11 +31,12 @@ const SILENT: [&str; 8] =
 
 /// Reasons of clusters that need attention, of which a cluster is an event. The others are events
 /// of its resources, or pass.
-const CLUSTERS: [&str; 10] = [
+const CLUSTERS: [&str; 11] = [
     GATE_FAILED,
     GATE_UNKNOWN,
     HUB_FAULT,
     "Deferred",
+    SKIPPED,
     "Refused",
     "Conflict",
     "ClusterLeft",

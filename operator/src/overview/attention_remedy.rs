@@ -26,6 +26,12 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         &[],
         "Make the cluster healthy and reachable, so that it is updated in its turn: `knative-operator status -n {namespace}`",
     ),
+    permanent(
+        ATTENTION,
+        "Skipped",
+        &[],
+        "Let the rollout update the cluster, which somebody let it skip: `knative-operator fleet retry {name} {profileNamespace}/{profile} -n {namespace}`",
+    ),
     temporary(
         ATTENTION,
         "Unreachable",

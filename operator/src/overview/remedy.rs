@@ -238,7 +238,7 @@ mod tests {
     use clap::Parser;
     use knative_operator_fleet::absence::Gone;
     use knative_operator_fleet::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN};
-    use knative_operator_fleet::progress::{HUB_FAULT, Progress};
+    use knative_operator_fleet::progress::{HUB_FAULT, Progress, SKIPPED};
     use knative_operator_shared::reason::Reason;
 
     use super::*;
@@ -304,7 +304,9 @@ mod tests {
         match progress {
             Progress::Pending | Progress::Updated => Vec::new(),
             Progress::Updating(_) => vec![HUB_FAULT, GATE_UNKNOWN, GATE_PENDING],
+            Progress::Soaking(_) => Vec::new(),
             Progress::Deferred(_) => vec!["Deferred"],
+            Progress::Skipped => vec![SKIPPED],
             Progress::Failed(..) => vec!["Refused", "Unreachable", GATE_FAILED],
             Progress::Conflict(_) => vec!["Conflict"],
             Progress::Waiting(..) => {
@@ -322,6 +324,7 @@ mod tests {
         let all = [
             Progress::Updating(None),
             Progress::Deferred(text()),
+            Progress::Skipped,
             Progress::Failed(text(), text()),
             Progress::Conflict(text()),
             Progress::Waiting(text(), text()),

@@ -146,6 +146,12 @@ pub struct Stage {
     /// earlier stage selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
+    /// Key of a label of the ClusterProfiles. Clusters of the stage begin in the order of its
+    /// value, an integer from 0; those without such a value come last. Clusters with the same value
+    /// begin in the order of their namespaces and names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub sorting_label_key: Option<String>,
     /// Maximum number (at least 1) or percentage of clusters that are being updated at the same
     /// time. A cluster counts until it was Ready for `minReadySeconds` and its gates passed, or has
     /// failed. Defaults to 1.
@@ -159,6 +165,12 @@ pub struct Stage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub min_ready_seconds: Option<i32>,
+    /// Seconds for which each cluster of the stage must be Ready before its update has succeeded
+    /// and a later stage starts. Unlike `minReadySeconds`, it keeps no other cluster of the stage
+    /// from its turn. Defaults to 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub soak_seconds: Option<i32>,
     /// Seconds without interruption for which a cluster may be not Ready after its update began,
     /// before it has failed. Defaults to 900.
     #[serde(default, skip_serializing_if = "Option::is_none")]

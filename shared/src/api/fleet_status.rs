@@ -54,7 +54,7 @@ pub struct KnativeFleetStatus {
     pub updated: i32,
     /// Number of clusters on which everything is Ready.
     pub ready: i32,
-    /// Number of clusters that were not healthy when it was their turn.
+    /// Number of clusters that were not healthy when it was their turn, or are skipped.
     pub deferred: i32,
     /// Number of clusters that failed.
     pub failed: i32,
@@ -106,11 +106,11 @@ pub struct StageStatus {
     /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`, and
     /// all gates passed.
     pub updated: i32,
-    /// Number of clusters that are being updated.
+    /// Number of clusters that are being updated, or soak.
     pub updating: i32,
     /// Number of clusters that failed.
     pub failed: i32,
-    /// Number of clusters that were not healthy when it was their turn.
+    /// Number of clusters that were not healthy when it was their turn, or are skipped.
     pub deferred: i32,
     /// The user who approved it.
     #[serde(skip_serializing_if = "Option::is_none")]

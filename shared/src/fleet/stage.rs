@@ -25,8 +25,13 @@ pub struct StageSettings {
     pub max_concurrent: Option<IntOrString>,
     /// Maximum number of clusters that may fail.
     pub max_failures: Option<IntOrString>,
-    /// Time for which a cluster must be Ready.
+    /// Key of the label that orders its clusters.
+    pub sorting_label: Option<String>,
+    /// Time for which a cluster must be Ready before another one gets its place.
     pub min_ready: SignedDuration,
+    /// Time for which a cluster must be Ready before its update has succeeded: at least
+    /// `min_ready`.
+    pub soak: SignedDuration,
     /// Time after which a cluster counts as failed.
     pub deadline: SignedDuration,
     /// Whether it waits for an approval.
@@ -35,14 +40,24 @@ pub struct StageSettings {
 
 impl StageSettings {
     fn of(stage: &Stage) -> Self {
+        let time = |seconds: Option<i32>| SignedDuration::from_secs(seconds.unwrap_or_default().into());
+        let min_ready = time(stage.min_ready_seconds);
         Self {
             name: stage.name.clone(),
             max_concurrent: stage.max_concurrent.clone(),
             max_failures: stage.max_failures.clone(),
-            min_ready: SignedDuration::from_secs(stage.min_ready_seconds.unwrap_or_default().into()),
+            sorting_label: stage.sorting_label_key.clone(),
+            min_ready,
+            soak: min_ready.max(time(stage.soak_seconds)),
             deadline: SignedDuration::from_secs(stage.progress_deadline_seconds.map_or(PROGRESS_DEADLINE, Into::into)),
             needs_approval: stage.approval == Some(ApprovalPolicy::Required),
         }
+    }
+
+    /// The place of a cluster with `labels` in the order of its clusters.
+    pub fn place(&self, labels: &BTreeMap<String, String>) -> u64 {
+        let value = self.sorting_label.as_ref().and_then(|key| labels.get(key));
+        value.and_then(|value| value.parse().ok()).unwrap_or(u64::MAX)
     }
 
     /// Maximum number of `clusters` that are updated at the same time.
@@ -131,6 +146,26 @@ mod tests {
         let stages =
             Stages::of(&Rollout { stages: vec![selecting("canary", "canary"), all], ..Rollout::default() }).unwrap();
         assert_eq!((stages.settings().len(), stages.index_of(&label("x"))), (2, 1));
+    }
+
+    #[test]
+    fn soak_is_at_least_the_time_of_a_place() {
+        for (min_ready, soak, expected) in
+            [(None, None, (0, 0)), (Some(60), Some(10), (60, 60)), (None, Some(9), (0, 9))]
+        {
+            let stage = Stage { min_ready_seconds: min_ready, soak_seconds: soak, ..Stage::default() };
+            let settings = StageSettings::of(&stage);
+            assert_eq!((settings.min_ready.as_secs(), settings.soak.as_secs()), expected);
+        }
+    }
+
+    #[test]
+    fn clusters_without_a_number_come_last() {
+        let stage = Stage { sorting_label_key: Some("wave".to_owned()), ..Stage::default() };
+        let place =
+            |value: &str| StageSettings::of(&stage).place(&BTreeMap::from([("wave".to_owned(), value.to_owned())]));
+        assert_eq!([place("2"), place("10"), place("late"), place("-1")], [2, 10, u64::MAX, u64::MAX]);
+        assert_eq!(StageSettings::of(&stage).place(&BTreeMap::new()), u64::MAX);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::rule::{Example, Rule, Severity, Violation};
+use super::syntax;
 use crate::api::KnativeFleetSpec;
 use crate::api::fleet::Stage;
 use crate::fleet::selector::selector as selector_of;
@@ -41,7 +42,7 @@ pub static SELECTOR: Rule = Rule {
 pub static STAGE: Rule = Rule {
     id: "fleet-stage",
     severity: Severity::Error,
-    requirement: "Stages of a KnativeFleet have different names, none of them `rest` or `removal`, and only the last one has no `clusterSelector`.",
+    requirement: "Stages of a KnativeFleet have different names, none of them `rest` or `removal`, only the last one has no `clusterSelector`, and `sortingLabelKey` is the key of a label.",
     valid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "canary", "clusterSelector": {}}, {"name": "prod"}]}}"#,
     ),
@@ -142,11 +143,15 @@ fn check_stages(stages: &[Stage], violations: &mut Vec<Violation>) {
                 "set it, or move the stage to the end",
             ));
         }
+        if let Some(why) = stage.sorting_label_key.as_deref().and_then(syntax::qualified) {
+            violations.push(STAGE.at(format!("{field}.sortingLabelKey"), why, "set it to the key of a label"));
+        }
         check_selector(&field, stage.cluster_selector.as_ref(), violations);
         check_limit(&format!("{field}.maxConcurrent"), stage.max_concurrent.as_ref(), 1, violations);
         check_limit(&format!("{field}.maxFailures"), stage.max_failures.as_ref(), 0, violations);
         let seconds = [
             ("minReadySeconds", stage.min_ready_seconds, 0),
+            ("soakSeconds", stage.soak_seconds, 0),
             ("progressDeadlineSeconds", stage.progress_deadline_seconds, 1),
         ];
         for (name, value, least) in seconds {
@@ -236,6 +241,8 @@ mod tests {
             (stage(json!({"name": "a", "maxConcurrent": "0%"})), "from 1% to 100%"),
             (stage(json!({"name": "a", "maxFailures": "101%"})), "spec.rollout.stages[0].maxFailures: \"101%\""),
             (stage(json!({"name": "a", "minReadySeconds": -1})), "spec.rollout.stages[0].minReadySeconds"),
+            (stage(json!({"name": "a", "soakSeconds": -1})), "spec.rollout.stages[0].soakSeconds"),
+            (stage(json!({"name": "a", "sortingLabelKey": "a b"})), "spec.rollout.stages[0].sortingLabelKey"),
             (json!({"removal": {"maxAtOnce": "many"}}), "spec.removal.maxAtOnce: \"many\""),
             (json!({"removal": {"gracePeriodSeconds": -1}}), "spec.removal.gracePeriodSeconds: is negative"),
             (json!({"revisionHistoryLimit": -1}), "spec.revisionHistoryLimit"),

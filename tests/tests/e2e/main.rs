@@ -36,6 +36,7 @@ mod knative_fleet_crash;
 mod knative_fleet_gates;
 mod knative_fleet_guide;
 mod knative_fleet_removal;
+mod knative_fleet_skip;
 mod lifecycle;
 mod lives;
 mod load;

@@ -74,9 +74,13 @@ enum FleetCommand {
         /// Name of the fleet.
         name: String,
     },
-    /// Gives clusters that failed another try, without a change of the fleet. Needs the permission
+    /// Gives clusters that failed or were skipped another try, without a change of the fleet. Needs the permission
     /// to approve.
     Retry(retry::RetryArgs),
+    /// Lets the rollout leave clusters as they are: it neither waits for them nor updates them, and
+    /// their failures don't count. `fleet retry` ends that, and so does the next change of what the
+    /// fleet rolls out, or where. Needs the permission to approve.
+    Skip(retry::SkipArgs),
     /// Sets the templates and overrides to those of an earlier revision, after it showed what that
     /// changes, and asked. Exit status: 0 changed, 1 declined.
     Rollback(edit::RollbackArgs),
@@ -99,7 +103,8 @@ async fn execute(args: &FleetArgs) -> Result<ExitCode, String> {
         FleetCommand::Approve(approve) => edit::approve(&hub, approve).await,
         FleetCommand::Pause { name, reason } => edit::set_paused(&hub, name, true, reason.as_deref()).await,
         FleetCommand::Resume { name } => edit::set_paused(&hub, name, false, None).await,
-        FleetCommand::Retry(retry) => retry::run(&hub, retry).await,
+        FleetCommand::Retry(args) => retry::retry(&hub, args).await,
+        FleetCommand::Skip(args) => retry::skip(&hub, args).await,
         FleetCommand::Delete(delete) => delete::run(&hub, delete).await,
         FleetCommand::Rollback(rollback) => edit::roll_back(&hub, rollback).await,
     }

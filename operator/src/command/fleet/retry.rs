@@ -1,16 +1,17 @@
-//! `knative-operator fleet retry`: observes clusters that failed again.
+//! `knative-operator fleet retry` and `fleet skip`: what a rollout does about single clusters.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use knative_operator_fleet::child;
 use knative_operator_fleet::outcome::Outcome;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::api::Component;
-use knative_operator_shared::label::FLEET_OUTCOME;
+use knative_operator_shared::api::{Component, KnativeFleet};
+use knative_operator_shared::label::{FLEET_OUTCOME, FLEET_SKIPPED};
 use kube::api::Patch;
 use kube::core::DynamicObject;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::delete::cluster;
 use super::{Hub, PROGRAM};
@@ -20,55 +21,144 @@ use super::{Hub, PROGRAM};
 pub struct RetryArgs {
     /// Name of the fleet.
     name: String,
-    /// Clusters, as NAMESPACE/NAME of their ClusterProfiles. Defaults to all that failed.
+    /// Clusters that failed or are skipped, as NAMESPACE/NAME of their ClusterProfiles. Defaults to
+    /// all that failed.
     clusters: Vec<String>,
 }
 
-/// Lets the failures of the clusters be observed again, as a change of the fleet does for all.
-/// Until such a cluster is Ready, its failure counts, and starts no other cluster.
-pub async fn run(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
+/// Flags of `fleet skip`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SkipArgs {
+    /// Name of the fleet.
+    name: String,
+    /// Clusters, as NAMESPACE/NAME of their ClusterProfiles.
+    #[arg(required = true)]
+    clusters: Vec<String>,
+}
+
+/// A change of a resource of a fleet.
+struct Change {
+    /// NAMESPACE/NAME of its ClusterProfile.
+    cluster: String,
+    component: Component,
+    name: String,
+    /// A JSON patch (RFC 6902).
+    patch: Vec<Value>,
+}
+
+impl Change {
+    /// A change of `resource`, if `operations` has some.
+    fn of((component, resource): (Component, &DynamicObject), operations: Vec<Value>) -> Option<Self> {
+        let same = json!({"op": "test", "path": "/metadata/uid", "value": resource.metadata.uid});
+        (!operations.is_empty()).then(|| Self {
+            cluster: cluster(&resource.data),
+            component,
+            name: resource.metadata.name.clone().unwrap_or_default(),
+            patch: [same].into_iter().chain(operations).collect(),
+        })
+    }
+}
+
+/// Lets the failures of the clusters be observed again, as a change of the fleet does for all, and
+/// skips them no longer. Until a cluster that failed is Ready, its failure counts, and starts no
+/// other cluster.
+pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     let fleet = hub.fleet(&args.name).await?;
-    let recorded = |resource: &DynamicObject| resource.metadata.annotations.as_ref()?.get(FLEET_OUTCOME).cloned();
-    let failure = |(component, resource): (Component, DynamicObject)| {
-        let recorded = recorded(&resource)?;
-        let retried = recorded.parse::<Outcome>().ok()?.retried()?;
-        Some((cluster(&resource.data), component, resource.metadata, recorded, retried))
-    };
     let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
-    let mut failed: Vec<_> = own.into_iter().filter_map(failure).collect();
-    if let Some(other) = args.clusters.iter().find(|cluster| failed.iter().all(|(of, ..)| of != *cluster)) {
+    let is_asked = |change: &Change| args.clusters.is_empty() || args.clusters.contains(&change.cluster);
+    let change = |(component, resource): &(Component, DynamicObject)| {
+        let mut operations = retried(resource).unwrap_or_default();
+        // Of clusters that are named: the others were skipped on purpose.
+        if !args.clusters.is_empty() {
+            operations.extend(annotation(resource, FLEET_SKIPPED).into_iter().flat_map(|value| {
+                [changes("test", FLEET_SKIPPED, value), json!({"op": "remove", "path": path(FLEET_SKIPPED)})]
+            }));
+        }
+        Change::of((*component, resource), operations)
+    };
+    let changes: Vec<_> = own.iter().filter_map(change).filter(is_asked).collect();
+    if let Some(other) = args.clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster)) {
         return Err(format!(
-            "cluster {other} has not failed in an update of KnativeFleet {}/{}",
+            "cluster {other} has not failed in an update of KnativeFleet {}/{}, and is not skipped",
             hub.namespace, args.name
         ));
     }
-    failed.retain(|(of, ..)| args.clusters.is_empty() || args.clusters.contains(of));
-    // The resources of a cluster one after another: its update is tried again as one.
-    failed.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-    let (mut text, mut retried, mut errors) = (String::new(), Vec::new(), Vec::new());
-    for (of, component, meta, recorded, outcome) in failed {
-        let (kind, name) = (component.kind(), meta.name.as_deref().unwrap_or_default());
-        // The status changes all the time. What came of the update must be what was read.
-        let path = format!("/metadata/annotations/{}", FLEET_OUTCOME.replace('/', "~1"));
-        let patch = json!([{"op": "test", "path": "/metadata/uid", "value": meta.uid},
-            {"op": "test", "path": path, "value": recorded},
-            {"op": "replace", "path": path, "value": outcome.to_string()}]);
-        let patched = match serde_json::from_value(patch) {
-            Ok(patch) => hub.components(component).patch(name, &patch_as(PROGRAM), &Patch::<()>::Json(patch)).await,
+    write(hub, changes, ("is observed again", "no cluster failed in an update")).await
+}
+
+/// Lets the rollout of the fleet leave the clusters as they are, until the next change of what it
+/// rolls out, and where.
+pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
+    let fleet = hub.fleet(&args.name).await?;
+    let skipped = rollout(&fleet).ok_or_else(|| {
+        format!("KnativeFleet {}/{} has no rollout yet: the operator has not observed it", hub.namespace, args.name)
+    })?;
+    let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
+    let change = |(component, resource): &(Component, DynamicObject)| {
+        Change::of((*component, resource), vec![changes("add", FLEET_SKIPPED, &skipped)])
+    };
+    let changes: Vec<_> =
+        own.iter().filter_map(change).filter(|change| args.clusters.contains(&change.cluster)).collect();
+    if let Some(other) = args.clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster)) {
+        return Err(format!(
+            "KnativeFleet {}/{} has no resource for cluster {other} that could record it; to leave the cluster out, change \
+             the labels of its ClusterProfile, or spec.placement",
+            hub.namespace, args.name
+        ));
+    }
+    write(hub, changes, ("is skipped", "no cluster")).await
+}
+
+/// The rollout of `fleet`, as [`FLEET_SKIPPED`] names it.
+fn rollout(fleet: &KnativeFleet) -> Option<String> {
+    let status = fleet.status.as_ref().filter(|status| status.observed_generation == fleet.metadata.generation)?;
+    Some(child::skipped(status.update_revision.as_deref()?, status.rollout_generation?))
+}
+
+fn annotation<'a>(resource: &'a DynamicObject, name: &str) -> Option<&'a str> {
+    resource.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Path of the annotation `name` in a JSON patch.
+fn path(name: &str) -> String {
+    format!("/metadata/annotations/{}", name.replace('/', "~1"))
+}
+
+fn changes(operation: &str, name: &str, value: &str) -> Value {
+    json!({"op": operation, "path": path(name), "value": value})
+}
+
+/// Lets the failure of `resource` be observed again, if it failed. The status changes all the time;
+/// what came of the update must be what was read.
+fn retried(resource: &DynamicObject) -> Option<Vec<Value>> {
+    let recorded = annotation(resource, FLEET_OUTCOME)?;
+    let retried = recorded.parse::<Outcome>().ok()?.retried()?.to_string();
+    Some(vec![changes("test", FLEET_OUTCOME, recorded), changes("replace", FLEET_OUTCOME, &retried)])
+}
+
+/// Makes the `changes`, and prints what they did, or that there was `nothing`. Those of a cluster
+/// come one after another: its update is one.
+async fn write(hub: &Hub, mut changes: Vec<Change>, (did, nothing): (&str, &str)) -> Result<ExitCode, String> {
+    changes.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+    let (mut text, mut written, mut errors) = (String::new(), Vec::new(), Vec::new());
+    for Change { cluster, component, name, patch } in changes {
+        let kind = component.kind();
+        let patched = match serde_json::from_value(Value::Array(patch)) {
+            Ok(patch) => hub.components(component).patch(&name, &patch_as(PROGRAM), &Patch::<()>::Json(patch)).await,
             Err(error) => Err(kube::Error::SerdeError(error)),
         };
         match patched {
             Ok(_) => {
                 // Writing to a String can't fail.
-                let _ = writeln!(text, "{of}: {kind} {}/{name} is observed again", hub.namespace);
-                retried.push(json!({"cluster": of, "kind": kind, "name": name}));
+                let _ = writeln!(text, "{cluster}: {kind} {}/{name} {did}", hub.namespace);
+                written.push(json!({"cluster": cluster, "kind": kind, "name": name}));
             }
             Err(error) => errors.push(format!("{kind} {}/{name}: {}", hub.namespace, error_text(&error))),
         }
     }
-    if retried.is_empty() && errors.is_empty() {
-        "no cluster failed in an update\n".clone_into(&mut text);
+    if written.is_empty() && errors.is_empty() {
+        text = format!("{nothing}\n");
     }
-    hub.print(&text, &json!(retried));
+    hub.print(&text, &json!(written));
     if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(errors.join("\n")) }
 }

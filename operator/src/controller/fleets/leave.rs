@@ -11,10 +11,11 @@ use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
 use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
+use super::cost::DEBOUNCE;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
-use super::state::{DEBOUNCE, FleetState, Next, RETRY};
+use super::state::{FleetState, Next, RETRY};
 use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;

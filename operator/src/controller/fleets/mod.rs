@@ -9,6 +9,7 @@
 mod apply;
 mod clusters;
 mod contents;
+mod cost;
 mod duplicates;
 mod gates;
 mod leave;
@@ -35,8 +36,8 @@ use knative_operator_shared::api::KnativeFleet;
 use super::context::Context;
 use super::hub_changes::Changes;
 use clusters::{Selections, selects};
-use state::RETRY;
-use state::{DEBOUNCE, FleetState, Next, debounce};
+use cost::{DEBOUNCE, Rest, measured};
+use state::{FleetState, Next, RETRY};
 use store::{Concerned, FleetKey, Store};
 
 /// Whether all that fleets depend on was listed.
@@ -59,6 +60,7 @@ pub async fn run(cx: Arc<Context>) {
     let mut states: HashMap<FleetKey, FleetState> = HashMap::new();
     let mut due: HashMap<FleetKey, Instant> = HashMap::new();
     let mut selections = Selections::default();
+    let mut rest = Rest::default();
     loop {
         // Until then, nothing is due; each list is a change.
         let next = due.values().min().copied().filter(|_| is_listed(&cx, &store));
@@ -87,7 +89,7 @@ pub async fn run(cx: Arc<Context>) {
         });
         due.retain(|key, _| store.fleets.contains_key(key));
         selections.retain(|key| store.fleets.contains_key(key));
-        let soon = now + debounce(states.values().map(|state| state.duration));
+        let soon = rest.next(now);
         for (key, stored) in &store.fleets {
             let uid = stored.fleet.metadata.uid.as_deref().unwrap_or_default();
             let is_concerned = match &concerned {
@@ -114,7 +116,8 @@ pub async fn run(cx: Arc<Context>) {
             let Some(fleet) = store.fleets.get(&key) else { continue };
             let state = states.entry(key.clone()).or_default();
             let reconciling = Box::pin(reconcile::reconcile(&cx, &store, fleet, &selections, state));
-            let reconciled = AssertUnwindSafe(reconciling).catch_unwind().await;
+            let (reconciled, spent) = measured(AssertUnwindSafe(reconciling).catch_unwind()).await;
+            rest.after(spent, Instant::now());
             let next = reconciled.unwrap_or_else(|_| {
                 cx.metrics.fleet_panicked();
                 tracing::error!(namespace = key.0, name = key.1, "a reconcile panicked; restarting with empty state");
@@ -124,7 +127,7 @@ pub async fn run(cx: Arc<Context>) {
             });
             let delay = match next {
                 Next::AwaitChange => None,
-                Next::After(delay) => Some(delay.max(DEBOUNCE)),
+                Next::After(delay) => Some(delay),
                 Next::Retry => Some(RETRY),
             };
             let before = selections.unpermitted.insert(key.clone(), state.unpermitted.clone()).unwrap_or_default();
@@ -134,7 +137,8 @@ pub async fn run(cx: Arc<Context>) {
                     store.fleets.keys().filter(|other| **other != key).map(|other| (other.clone(), now + DEBOUNCE)),
                 );
             }
-            due.extend(delay.map(|delay| (key, Instant::now() + delay)));
+            let now = Instant::now();
+            due.extend(delay.map(|delay| (key, rest.next(now).max(now + delay))));
         }
     }
 }

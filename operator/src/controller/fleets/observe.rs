@@ -168,10 +168,13 @@ impl Observation<'_> {
             conflict: self.conflict(&key(*component)),
             applied: self.children.own.get(&key(*component)).map(|stored| self.applied(cluster, stored, cache)),
         };
+        let stage = self.stages.index_of(labels);
         Member {
             cluster: cluster.clone(),
-            stage: self.stages.index_of(labels),
+            stage,
+            place: self.stages.settings()[stage].place(labels),
             gone: None,
+            is_skipped: false,
             unavailable,
             hub_fault: own().find_map(|child| child::hub_fault(child)),
             elapsed: Elapsed::default(),

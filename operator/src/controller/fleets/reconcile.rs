@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
@@ -29,6 +29,7 @@ use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
 use knative_operator_fleet::approval::{self, Approved, Rollout};
+use knative_operator_fleet::child;
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::gone;
 use knative_operator_fleet::member::Member;
@@ -71,7 +72,7 @@ async fn pass(
     selections: &Selections,
     state: &mut FleetState,
 ) -> Result<Next, WriteError> {
-    let (fleet, started) = (&stored.fleet, Instant::now());
+    let fleet = &stored.fleet;
     let meta = &fleet.metadata;
     let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
     state.keep_only(fleet);
@@ -147,11 +148,12 @@ async fn pass(
     let counted = clusters.iter().filter(|cluster| !uncounted.contains_key(*cluster)).map(|cluster| (cluster, None));
     let all = counted.chain(unselected.gone().map(|(cluster, gone)| (cluster, Some(gone))));
     let stage_gates = gates::of_stages(&fleet.spec.rollout);
-    let members = members(&observation, all, (&update, current, generation), &stage_gates, state);
-    state.forget_others(clusters, &children);
-
     let digest = content::digest(&fleet.spec);
     let since = approval::since(&stored_status, &update, &digest, generation);
+    let rollout = (update.as_str(), current, since);
+    let members = members(&observation, all, (rollout, generation), &stage_gates, state);
+    state.forget_others(clusters, &children);
+
     let failed = revision::failed(&revisions, &stored_status, (&update, since), generation);
     let has_failed = failed.contains(&update);
     stored_status.failed_revisions = Some(failed);
@@ -174,7 +176,6 @@ async fn pass(
         now: now(),
     };
     let decision = unstored::decide(&input, unstored.is_none());
-    state.duration = started.elapsed();
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
     if decision.mark_failed && !has_failed {
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
@@ -229,20 +230,21 @@ async fn keep_finalizer(cx: &Context, fleet: &KnativeFleet) -> Result<(), WriteE
     write::finalizers(&cx.hub, fleet, &finalizers).await
 }
 
-/// The clusters among `all` that count, in the rollout of a revision after another one to the fleet
-/// in a generation.
+/// The clusters among `all` that count, in the rollout of a revision after another one since a
+/// generation of the fleet, which now has another one.
 fn members<'c>(
     observation: &Observation<'_>,
     all: impl Iterator<Item = (&'c ClusterProfileReference, Option<Gone>)>,
-    (update, current, generation): (&str, Option<&str>, i64),
+    ((update, current, since), generation): ((&str, Option<&str>, i64), i64),
     gates: &[Arc<StageGates>],
     state: &mut FleetState,
 ) -> Vec<Member> {
-    let contents = observation.contents;
+    let (contents, skipped) = (observation.contents, child::skipped(update, since));
     let mut members = Vec::new();
     for (cluster, gone) in all {
         let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
         member.keep_stage(observation.stages, update, current, contents);
+        member.is_skipped = member.applied().any(|applied| applied.skipped.as_ref() == Some(&skipped));
         if gone.is_none() {
             member.elapsed = observe(&member, (update, current, generation), contents, state);
             member.gates = state.gates.state(&member, gates.get(member.stage), generation);

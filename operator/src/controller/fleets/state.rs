@@ -19,12 +19,6 @@ use knative_operator_fleet::progress::Progress;
 use knative_operator_fleet::timer::Timers;
 use knative_operator_objects::ResourceKey;
 
-/// Time between a change and a pass, in which further changes are collected.
-pub const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The same, in durations of the last passes over all fleets, which take at most a fifth of a core.
-const DEBOUNCE_PASSES: u32 = 4;
-/// The longest such time: the hub may have taken a part of a pass.
-const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 /// Maximum time until the watch reports a write.
 const WATCH_LAG: Duration = Duration::from_secs(10);
 /// Time after which a refused write is tried again.
@@ -55,11 +49,6 @@ pub enum Next {
     Retry,
 }
 
-/// Time between a change and a pass, given the durations of the last passes over all fleets.
-pub fn debounce(passes: impl Iterator<Item = Duration>) -> Duration {
-    (passes.sum::<Duration>() * DEBOUNCE_PASSES).clamp(DEBOUNCE, MAX_DEBOUNCE)
-}
-
 /// What is kept between passes. Nothing of it is needed after a restart.
 #[derive(Default)]
 pub struct FleetState {
@@ -84,8 +73,6 @@ pub struct FleetState {
     pub is_orphaning: bool,
     /// Why the last pass failed.
     pub error: Option<String>,
-    /// Duration of the last pass, without its writes.
-    pub duration: Duration,
     /// What the API server answered about the author.
     pub answers: Answers,
     /// Clusters that the fleet selects, and may not have.

@@ -1,0 +1,78 @@
+//! A cluster that can't be updated holds its stage, until a person lets the rollout skip it, and is
+//! updated when it is tried again. Clusters begin in the order of a label, and soak.
+
+use knative_operator_shared::api::KnativeServing;
+use knative_operator_shared::api::fleet::StageState;
+use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::product::FLEET;
+use knative_operator_tests::{Result, releases};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
+use crate::knative_fleet_clusters::attention;
+use crate::status::command;
+use crate::support::{apply, forbid, has_event, run};
+
+/// Clusters whose resource has the setting.
+async fn changed(hub: &Cluster) -> Result<Vec<String>> {
+    let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
+    let has_it = |serving: &KnativeServing| serving.spec.common.config.contains_key("features");
+    let cluster = |serving: KnativeServing| serving.spec.common.cluster_profile_ref.map(|cluster| cluster.name);
+    Ok(all.into_iter().filter(has_it).filter_map(cluster).collect())
+}
+
+fn staged(config: &Value) -> Value {
+    let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}, "config": config}));
+    object["spec"]["rollout"] = json!({"stages": [
+        {"name": "all", "sortingLabelKey": "wave", "soakSeconds": 2, "progressDeadlineSeconds": 5},
+    ]});
+    object
+}
+
+#[test]
+fn cluster_that_failed_is_skipped_and_tried_again() {
+    run(async {
+        let releases = releases::small();
+        let (hub, [_a, b], _product, _plugins) = two_spokes(&releases, "kfleet-skip").await?;
+        // By name, it would be the last.
+        hub.kubectl(&["label", "clusterprofile", "b", "-n", FLEET, "wave=1"], "").await?;
+        apply(&hub, &staged(&json!({}))).await?;
+        status(&hub, "Ready", |status| has(status, "Ready", "Ready") && status.updated == 2).await?;
+
+        let policy = "no-features";
+        let features = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "config-features", "namespace": "knative-serving"}});
+        forbid(&b, policy, "configmaps", &features).await?;
+        apply(&hub, &staged(&json!({"features": {"kubernetes.podspec-affinity": "enabled"}}))).await?;
+        let stopped = status(&hub, "stopped", |status| status.failed == 1).await?;
+        assert_eq!((stopped.stages[0].state, changed(&hub).await?), (StageState::Paused, vec!["b".to_owned()]));
+
+        let fleet_command = async |verb: &str| {
+            let cluster = format!("{FLEET}/b");
+            let (code, output, problem) =
+                command(&hub.kubeconfig(), &["fleet", verb, "prod", &cluster, "-n", PLACE]).await?;
+            assert_eq!(code, Some(0), "{output}{problem}");
+            Ok::<_, knative_operator_tests::Error>(output)
+        };
+        let output = fleet_command("skip").await?;
+        assert!(output.contains(&format!("{FLEET}/b: KnativeServing {PLACE}/")), "{output}");
+        let skipped = status(&hub, "skipped", |status| {
+            attention(status, "b", "Skipped", "a person") && has(status, "Progressing", "Complete")
+        });
+        let skipped = skipped.await?;
+        assert_eq!((skipped.updated, skipped.deferred, skipped.failed), (1, 1, 0), "{skipped:?}");
+        assert_eq!(changed(&hub).await?.len(), 2);
+        has_event(&hub, PLACE, "Skipped", &format!("{FLEET}/b")).await?;
+
+        let both = ["validatingadmissionpolicy", "validatingadmissionpolicybinding"];
+        for kind in both {
+            b.kubectl(&["delete", kind, policy], "").await?;
+        }
+        fleet_command("retry").await?;
+        let done = status(&hub, "updated", |status| status.updated == 2 && has(status, "Ready", "Ready")).await?;
+        assert_eq!((done.deferred, done.failed, done.attention.len()), (0, 0, 0), "{done:?}");
+        Ok(())
+    });
+}
