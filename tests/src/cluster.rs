@@ -1,8 +1,10 @@
 //! A control plane.
 
+pub mod apply;
 mod faults;
 mod flags;
 pub mod machine;
+pub mod objects;
 pub mod pool;
 mod put;
 mod state;

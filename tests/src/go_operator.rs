@@ -126,7 +126,7 @@ impl GoOperator {
         if !spokes.is_empty() {
             let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
             hub.kubectl(&["apply", "-f", "-"], &crd).await?;
-            hub.kubectl(&["create", "namespace", FLEET], "").await?;
+            hub.namespace(FLEET).await?;
         }
         let (folder, values) = (folder.display().to_string(), values.display().to_string());
         let place = ["--namespace", NAMESPACE, "--create-namespace"];

@@ -97,7 +97,7 @@ impl Product {
         for definition in serde_saphyr::from_multiple::<Value>(&crd)? {
             hub.put(&definition).await?;
         }
-        hub.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": FLEET}})).await?;
+        hub.namespace(FLEET).await?;
         let file = hub.dir().join("values.json");
         std::fs::write(&file, values.to_string())?;
         let chart = tools::project().join("charts/knative-operator");
@@ -328,5 +328,5 @@ pub async fn status_in(hub: &Cluster, namespace: &str, name: &str, healthy: &str
     let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile",
         "metadata": {"name": name, "namespace": namespace},
         "status": {"accessProviders": access, "conditions": [condition]}});
-    hub.merge_status(&profile).await
+    hub.stored(&profile).merge_status(&profile["status"]).await
 }

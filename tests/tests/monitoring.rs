@@ -151,7 +151,7 @@ struct Scene {
 
 impl Scene {
     async fn apply(&self, object: &Value) -> Result<()> {
-        self.hub.kubectl(&["apply", "-f", "-"], &object.to_string()).await.map(drop)
+        self.hub.apply(object).await
     }
 
     async fn wait(&self, resource: &str, what: &str) -> Result<()> {
@@ -166,7 +166,7 @@ impl Scene {
             product::register(&self.hub, &self.spoke, name).await?;
         }
         product::profile(&self.hub, "gone", &product::access(&self.spoke, "nowhere")).await?;
-        self.hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "env=prod"], "").await?;
+        self.hub.object("clusterprofile", FLEET, "a").label(&json!({"env": "prod"})).await?;
         self.apply(&fleet("1.0.0", false)).await?;
         self.wait("knativefleet/prod", "condition=Ready").await?;
         // The series of the first rollout is there before the second.
@@ -222,7 +222,7 @@ fn prometheus_answers_the_query_of_each_panel() {
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
-        hub.kubectl(&["create", "namespace", PLACE], "").await?;
+        hub.namespace(PLACE).await?;
         let (webhook, _) = product.webhook.as_ref().ok_or("no webhook")?;
         let targets = [product.metrics(), (webhook.address, 9090).into()];
         let prometheus = Prometheus::start(&targets).await?;

@@ -1,24 +1,25 @@
-//! Objects of the fixture, written and deleted without kubectl: starting it costs more than the
-//! request.
+//! Objects of the fixture, of any kind, written and deleted without kubectl. What a user applies is
+//! in [`super::apply`].
 
-use std::time::Duration;
-
+use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
-use kube::{Api, discovery};
+use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::Cluster;
+use super::objects::{self, GONE, text};
 use crate::waits::timed;
 use crate::{Result, wait};
-
-/// Time limit until a deleted object is gone.
-const GONE: Duration = Duration::from_secs(120);
 
 impl Cluster {
     /// Applies `object`, or each item of a List, as the user of [`Cluster::kubeconfig`].
     pub async fn put(&self, object: &Value) -> Result<()> {
         timed("apply", self.put_all(object)).await
+    }
+
+    /// Creates the namespace `name` if it does not exist.
+    pub async fn namespace(&self, name: &str) -> Result<()> {
+        self.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await
     }
 
     /// Deletes `object` and waits until it is gone. Returns whether it existed.
@@ -38,7 +39,8 @@ impl Cluster {
             Some(kube::Error::Discovery(_)) => true,
             _ => false,
         };
-        match self.api(object).await {
+        // With its definition, an object goes without an event of its own.
+        match objects::discovered(&self.client, object).await.map(|resource| self.api_of(object, &resource)) {
             Ok((api, name)) => wait::until(&api, &name, GONE, "gone", |found| found.is_none()).await.map(drop),
             Err(error) if is_undefined(&error) => Ok(()),
             Err(error) => Err(error),
@@ -57,14 +59,6 @@ impl Cluster {
         }
     }
 
-    /// Changes the status of `object`, which exists, to what it has.
-    pub async fn merge_status(&self, object: &Value) -> Result<()> {
-        let (api, name) = self.api(object).await?;
-        let patch = Patch::Merge(json!({"status": object["status"]}));
-        let changed = api.patch_status(&name, &PatchParams::default(), &patch).await;
-        changed.map(drop).map_err(|error| format!("status of {name}: {error}").into())
-    }
-
     async fn put_one(&self, object: &Value) -> Result<()> {
         let (api, name) = self.api(object).await?;
         let params = PatchParams::apply("kubectl").force().validation_strict();
@@ -74,14 +68,16 @@ impl Cluster {
 
     /// The API of `object`, and its name.
     async fn api(&self, object: &Value) -> Result<(Api<DynamicObject>, String)> {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
-        let gvk = GroupVersionKind::gvk(group, version, text("/kind"));
-        let (kind, capabilities) = discovery::pinned_kind(&self.client, &gvk).await?;
-        let api = match capabilities.scope {
-            discovery::Scope::Namespaced => Api::namespaced_with(self.client(), text("/metadata/namespace"), &kind),
-            discovery::Scope::Cluster => Api::all_with(self.client(), &kind),
+        let resource = objects::resource(&self.client, object).await?;
+        Ok(self.api_of(object, &resource))
+    }
+
+    fn api_of(&self, object: &Value, (kind, is_namespaced): &(ApiResource, bool)) -> (Api<DynamicObject>, String) {
+        let api = if *is_namespaced {
+            Api::namespaced_with(self.client(), text(object, "/metadata/namespace"), kind)
+        } else {
+            Api::all_with(self.client(), kind)
         };
-        Ok((api, text("/metadata/name").to_owned()))
+        (api, text(object, "/metadata/name").to_owned())
     }
 }

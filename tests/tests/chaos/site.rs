@@ -14,7 +14,7 @@ use knative_operator_tests::{Result, wait};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Mutex, RwLock};
 
 use super::config::{Config, FLEET_LABEL};
@@ -136,9 +136,10 @@ impl Resource {
 
 /// Creates these namespaces.
 pub async fn create_namespaces(cluster: &Cluster, names: &[&str]) -> Result<()> {
-    let items = names.iter().map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<_>>()});
-    cluster.kubectl(&["create", "-f", "-"], &list.to_string()).await.map(drop)
+    for name in names {
+        cluster.namespace(name).await?;
+    }
+    Ok(())
 }
 
 /// The API of resources with this plural in `namespace`.

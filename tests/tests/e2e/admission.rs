@@ -33,12 +33,10 @@ pub fn changes() -> [(&'static str, Option<&'static str>, Value, &'static str); 
     ]
 }
 
-/// Output of kubectl for `patch` of `resource`.
+/// The error of `patch` of `resource`, in the words of kubectl.
 pub async fn refusal(hub: &Cluster, resource: &Value, patch: &Value) -> String {
-    let (kind, metadata) = (resource["kind"].as_str().unwrap(), &resource["metadata"]);
-    let (namespace, name) = (metadata["namespace"].as_str().unwrap(), metadata["name"].as_str().unwrap());
-    match hub.kubectl(&["patch", kind, name, "-n", namespace, "--type=merge", "-p", &patch.to_string()], "").await {
-        Ok(out) => panic!("{patch} was not refused: {out}"),
+    match hub.stored(resource).merge(patch).await {
+        Ok(()) => panic!("{patch} was not refused"),
         Err(error) => error.to_string(),
     }
 }
@@ -59,21 +57,8 @@ fn cluster_profile_ref_is_immutable() {
                 assert!(output.contains("delete it, wait until it is gone, and create it again"), "{output}");
 
                 // Changes of metadata and of other fields are admitted.
-                hub.kubectl(&["label", component.kind(), name, "-n", "admission", "a=b"], "").await?;
-                hub.kubectl(
-                    &[
-                        "patch",
-                        component.kind(),
-                        name,
-                        "-n",
-                        "admission",
-                        "--type=merge",
-                        "-p",
-                        r#"{"spec":{"version":"1.0.1"}}"#,
-                    ],
-                    "",
-                )
-                .await?;
+                hub.stored(&stored).label(&json!({"a": "b"})).await?;
+                hub.stored(&stored).merge(&json!({"spec": {"version": "1.0.1"}})).await?;
                 delete(hub, &stored).await?;
             }
         }

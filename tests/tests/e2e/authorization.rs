@@ -3,6 +3,7 @@
 use futures::future::join_all;
 use knative_operator_shared::label::FLEET_REVISION;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::Terms;
 use knative_operator_tests::product::{self, FLEET, NAMESPACE, Product};
 use knative_operator_tests::{Result, http, releases, tools};
 use serde_json::{Value, json};
@@ -157,10 +158,8 @@ const USERS: [User; 6] =
     [("admin", &["system:masters"]), ("ed", &[]), ("ann", &[]), ("cora", &[]), ("sam", &["sre"]), ("pat", &[])];
 
 /// Whether `user` may store `object`, which isn't stored: `yes`, `warned` or `no`, and the output.
-async fn answer(hub: &Cluster, (user, groups): User, object: &Value) -> (&'static str, String) {
-    let mut arguments = vec!["apply", "--dry-run=server", "-f", "-", "--as", user];
-    groups.iter().for_each(|group| arguments.extend(["--as-group", group]));
-    let (admitted, output) = hub.kubectl_output(&arguments, &object.to_string()).await;
+async fn answer(hub: &Cluster, user: User, object: &Value) -> (&'static str, String) {
+    let (admitted, output) = hub.try_apply(object, Terms { is_dry_run: true, user: Some(user) }).await;
     let is_told = output.contains("is not allowed to");
     let answer = match (admitted, is_told) {
         (true, false) => "yes",
@@ -254,7 +253,7 @@ fn users_need_permission_for_clusters_and_content() {
         let mut product = Product::install(&hub, &releases::best(), values.clone(), plugins.path()).await?;
         for name in ["a", "b", "d"] {
             product::profile(&hub, name, &json!([])).await?;
-            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, &format!("name={name}")], "").await?;
+            hub.object("clusterprofile", FLEET, name).label(&json!({"name": name})).await?;
         }
         namespace(&hub, TENANT).await?;
         let mut stored = actions().into_iter().find(|(name, _)| *name == "stored: replicas").unwrap().1;
@@ -285,7 +284,7 @@ fn users_need_permission_for_clusters_and_content() {
         assert!(message.contains(&expected), "{message}");
 
         // Without an answer of the API server, nothing is admitted but what needs no question.
-        hub.kubectl(&["delete", "clusterrolebinding", "operator-webhook-admission"], "").await?;
+        hub.object("clusterrolebinding", "", "operator-webhook-admission").delete().await?;
         let (_, message) = answer(&hub, ("zoe", &["system:masters"]), &targeting("a")).await;
         println!("{message}");
         assert!(message.contains("cannot check whether user \"zoe\" is allowed to use"), "{message}");

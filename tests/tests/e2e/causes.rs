@@ -267,7 +267,7 @@ fn causes_are_those_of_the_pods() {
         // A deletion tells until when Pods drain.
         kubelet.set_ends(false).await?;
         let mut audit = Audit::of(&cluster, HUB_USER)?;
-        cluster.kubectl(&["delete", "-f", "-", "--wait=false"], &serving.to_string()).await?;
+        cluster.stored(&serving).start_deletion().await?;
         let drains = |s: &KnativeStatus| {
             let message = condition(s, "InstallSucceeded").and_then(|c| c.message.clone()).unwrap_or_default();
             message.contains(" to be deleted: 2 Pods drain, until 20") && message.ends_with("Z at the latest")

@@ -47,7 +47,7 @@ async fn is_answered(address: Ipv4Addr, certificate: Option<&Issued>) -> Result<
 fn only_clients_with_a_certificate_are_answered() {
     run(async {
         let (hub, plugins) = (Cluster::hub("clients").await?, tempfile::tempdir()?);
-        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        namespace(&hub, NAMESPACE).await?;
         trust(&hub, hub.authority()).await?;
         let mut values = product::values(&[]);
         values["knative_operator"]["operator_webhook"] = json!({"clientCAConfigMap": AUTHORITIES});

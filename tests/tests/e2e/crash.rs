@@ -93,7 +93,7 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
             has_condition(&lives.hub, &next, "InstallSucceeded", "Occupied", "KnativeServing crash/ks").await?;
             died += lives
                 .spend("handover", kills, async |hub| {
-                    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &one.to_string()).await?;
+                    hub.stored(&one).start_deletion().await?;
                     gone(hub, &one).await?;
                     installed(hub, &next, versions[1]).await?;
                     jobs_done(&spoke, "knative-serving", "knativeserving-ks-root-owner").await.map(drop)
@@ -102,7 +102,7 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
             assert_eq!(fresh(state(&spoke).await?), fresh(expected[stages.len() - 1].clone()), "handover {kills:?}");
             died += lives
                 .spend("deletion", kills, async |hub| {
-                    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &next.to_string()).await?;
+                    hub.stored(&next).start_deletion().await?;
                     gone(hub, &next).await
                 })
                 .await?;
@@ -122,11 +122,10 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
 /// newest generation is Ready.
 pub async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()> {
     let place = resource["metadata"]["namespace"].as_str().unwrap();
-    let generation =
-        hub.kubectl(&["get", "knativeserving", "ks", "-n", place, "-o", "jsonpath={.metadata.generation}"], "").await?;
+    let generation = hub.object("knativeserving", place, "ks").read().await?["metadata"]["generation"].as_i64();
     let ready = |s: &KnativeStatus| {
         s.version.as_deref() == Some(version)
-            && s.observed_generation.map(|g| g.to_string()) == Some(generation.clone())
+            && s.observed_generation == generation
             && condition(s, "Ready").is_some_and(|c| c.status == "True")
     };
     status(hub, resource, INSTALL, &format!("ready with {version}"), ready).await.map(drop)

@@ -40,7 +40,7 @@ fn go_operator_writes_serving_without_need() {
     }
     run(async {
         let hub = Cluster::spoke("defects").await?;
-        hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
+        hub.apply(&istio()).await?;
         let mut site = Site::start(hub, &[]).await?;
         let mut serving = installed_by_go(Component::Serving, "knative-serving", None, VERSION);
         serving["spec"]["ingress"]["istio"] = json!({"enabled": true});
@@ -67,7 +67,7 @@ fn go_operator_writes_serving_without_need() {
             Ok(all.split_whitespace().filter_map(|j| j.split_once('=')).map(|(n, u)| (n.into(), u.into())).collect())
         };
         let before = jobs(&site).await?;
-        site.hub.kubectl(&["delete", "jobs", "--all", "-n", "knative-serving"], "").await?;
+        site.hub.delete_all("jobs", "knative-serving").await?;
         site.touch(&serving).await?;
         let again = jobs(&site).await?;
         row(8, &format!("{} Jobs were gone, and {} are new", before.len(), again.len()));

@@ -99,7 +99,7 @@ fn go_operator_reports_what_is_not_so() {
         // A version that may not follow; a Deployment is deleted.
         let jump = serving("1.20.3");
         site.change(&jump).await?;
-        site.hub.kubectl(&["delete", "deployment", "autoscaler", "-n", PLACE], "").await?;
+        site.hub.object("deployment", PLACE, "autoscaler").delete().await?;
         site.touch(&jump).await?;
         let status = site.status(&jump).await?;
         let missing = site.get(PLACE, ["deployment", "autoscaler"]).await?.is_null();
@@ -204,7 +204,7 @@ fn go_operator_leaves_objects_behind() {
             assert!(Instant::now() < deadline, "the policy refuses nothing");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        site.hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", PLACE, "--timeout=60s"], "").await?;
+        site.hub.object("knativeserving", PLACE, "knative-serving").delete_within(Duration::from_secs(60)).await?;
         let roles = list(&site, PLACE, "clusterroles")
             .await?
             .into_iter()
@@ -229,7 +229,7 @@ fn go_operator_crashes_and_ignores_drift() {
         site.apply(&remote).await?;
         ready(&site.hub, &remote).await?;
         site.idle().await?;
-        spoke.kubectl(&["delete", "deployment", "autoscaler", "-n", "remote"], "").await?;
+        spoke.object("deployment", "remote", "autoscaler").delete().await?;
         let (limit, deployments) = (Duration::from_secs(15), Api::<Deployment>::namespaced(spoke.client(), "remote"));
         let repaired = wait::until(&deployments, "autoscaler", limit, "repaired", |d| d.is_some()).await;
         let status = site.status(&remote).await?;

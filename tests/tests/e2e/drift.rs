@@ -257,7 +257,7 @@ async fn redefined(
     has_condition(hub, serving, "InstallSucceeded", "Error", &refused).await?;
     tokio::time::sleep(Duration::from_secs(2)).await; // so that the clients that list images retry less often
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
-        spoke.kubectl(&["delete", kind, "no-images"], "").await?;
+        spoke.object(kind, "", "no-images").delete().await?;
     }
     wait::until(&image.api, &image.name, REPAIR, "back", |o| o.is_some_and(|o| o.uid() != before)).await?;
     let took = deleted(image).await.map_err(|e| format!("right after its definition: {e}"))?;

@@ -22,7 +22,7 @@ fn fleet_counts_a_cluster_once() {
         product::register(&hub, &spoke, "a").await?;
         product::profile(&hub, "b", &product::access(&spoke, "a")).await?;
         for name in ["a", "b"] {
-            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await?;
+            hub.object("clusterprofile", FLEET, name).label(&json!({"env": "prod"})).await?;
         }
         namespace(&hub, PLACE).await?;
         let mut fleet = knative_fleet::fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
@@ -41,7 +41,7 @@ fn fleet_counts_a_cluster_once() {
         assert_eq!(children(&hub).await?.len(), 2);
 
         // The one that is counted leaves: the other one installs instead.
-        hub.kubectl(&["label", "clusterprofile", owner, "-n", FLEET, "env-"], "").await?;
+        hub.object("clusterprofile", FLEET, owner).label(&json!({"env": null})).await?;
         knative_fleet::status(&hub, "the other one", |status| {
             status.clusters == 1 && status.ready == 1 && status.attention.is_empty()
         })
@@ -65,7 +65,7 @@ fn fleet_counts_a_cluster_once() {
         let refused = serving(PLACE, "used", Some("used"), &releases);
         apply(&hub, &refused).await?;
         has_condition(&hub, &refused, "InstallSucceeded", "Error", "RoleBinding readers").await?;
-        other.kubectl(&["delete", "rolebinding", "readers", "-n", "knative-serving"], "").await?;
+        other.object("rolebinding", "knative-serving", "readers").delete().await?;
         ready(&hub, &refused).await?;
         delete(&hub, &refused).await?;
         other.kubectl(&["get", "namespace", "knative-serving"], "").await.map(drop)

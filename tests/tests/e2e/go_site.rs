@@ -196,6 +196,5 @@ impl Site {
 
 /// One object of `cluster` as JSON; null if it does not exist.
 pub async fn get(cluster: &Cluster, place: &str, [kind, name]: [&str; 2]) -> Result<Value> {
-    let text = cluster.kubectl(&["get", kind, name, "-n", place, "--ignore-not-found", "-o", "json"], "").await?;
-    Ok(if text.is_empty() { Value::Null } else { serde_json::from_str(&text)? })
+    Ok(cluster.object(kind, place, name).find().await?.unwrap_or_default())
 }

@@ -75,7 +75,7 @@ fn commands_of_the_multicluster_guide_work() {
                 component.canonical(),
                 resource(component, component.canonical(), component.canonical(), None, json!({})),
             );
-            hub.kubectl(&["delete", component.plural(), place, "-n", place, "--wait=false"], "").await?;
+            hub.object(component.plural(), place, place).start_deletion().await?;
             has_condition(
                 &hub,
                 &resource,

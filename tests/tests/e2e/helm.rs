@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::DRY_RUN;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::remaining::{objects, remaining};
 use knative_operator_tests::{Result, http, last_release, releases, tools};
@@ -82,7 +83,7 @@ fn every_pair_of_toggles_is_valid() {
         let lint = hub.helm(&[&["lint", "--strict", &chart()][..], &tools::OFFLINE[..]].concat()).await?;
         assert!(lint.contains("0 chart(s) failed"), "{lint}");
         // Each distinct object once: most are equal in several combinations.
-        let mut all: BTreeSet<String> = BTreeSet::new();
+        let mut all: BTreeMap<String, Value> = BTreeMap::new();
         let combinations = combinations();
         for arguments in &combinations {
             let mut line = vec![
@@ -96,19 +97,16 @@ fn every_pair_of_toggles_is_valid() {
             line.extend(arguments.iter().cloned());
             let text = hub.helm(&line.iter().map(String::as_str).collect::<Vec<_>>()).await?;
             let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-            all.extend(objects.iter().filter(|o| !o.is_null()).map(ToString::to_string));
+            all.extend(objects.into_iter().filter(|o| !o.is_null()).map(|object| (object.to_string(), object)));
         }
-        let mut tried = 0;
-        for object in &all {
-            let (accepted, output) =
-                hub.kubectl_output(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], object).await;
-            assert!(accepted && !output.contains("Warning"), "{output}\n{object}");
-            tried += 1;
+        for (text, object) in &all {
+            let (accepted, output) = hub.try_apply(object, DRY_RUN).await;
+            assert!(accepted && !output.contains("Warning"), "{output}\n{text}");
         }
-        eprintln!("{} combinations, {tried} different objects", combinations.len());
+        eprintln!("{} combinations, {} different objects", combinations.len(), all.len());
         // Pods follow the restricted Pod Security Standard.
         apply(&hub, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})).await?;
-        for object in all.iter().map(|o| serde_json::from_str::<Value>(o).unwrap()) {
+        for object in all.values() {
             let pod = if object["kind"] == "Pod" {
                 object["spec"].clone()
             } else {
@@ -121,8 +119,7 @@ fn every_pair_of_toggles_is_valid() {
             pod["spec"]["serviceAccountName"] = Value::Null;
             // The namespace has no quota for critical Pods.
             pod["spec"]["priorityClassName"] = Value::Null;
-            let (accepted, output) =
-                hub.kubectl_output(&["create", "--dry-run=server", "-f", "-"], &pod.to_string()).await;
+            let (accepted, output) = hub.try_apply(&pod, DRY_RUN).await;
             assert!(accepted || output.contains("error looking up service account"), "{output}");
         }
         Ok(())
@@ -271,8 +268,7 @@ fn permissions_are_used() {
             assert!(forbidden.is_empty(), "{user} is refused: {forbidden:?}");
             let mut unused = BTreeSet::new();
             for (kind, name) in ["role", "clusterrole"].into_iter().zip(roles) {
-                let role: Value =
-                    serde_json::from_str(&hub.kubectl(&["get", kind, name, "-n", NAMESPACE, "-o", "json"], "").await?)?;
+                let role: Value = hub.object(kind, NAMESPACE, name).read().await?;
                 unused.extend(granted(&role));
             }
             for event in &asked {

@@ -113,8 +113,7 @@ fn rollout_runs_in_stages() {
         let product = Product::install(&hub, &releases, values, plugins.path()).await?;
         for (name, spoke, tier) in [("a", &a, "canary"), ("b", &b, "rest"), ("c", &c, "rest")] {
             product::register(&hub, spoke, name).await?;
-            let labels = [format!("tier={tier}"), "env=prod".to_owned()];
-            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, &labels[0], &labels[1]], "").await?;
+            hub.object("clusterprofile", FLEET, name).label(&json!({"tier": tier, "env": "prod"})).await?;
         }
         namespace(&hub, PLACE).await?;
         let mut serving = json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}});
@@ -146,12 +145,12 @@ fn rollout_runs_in_stages() {
         serving["additionalManifests"].take();
 
         // A failed canary that is taken out of the fleet stays one, and stays installed.
-        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "env-"], "").await?;
+        hub.object("clusterprofile", FLEET, "a").label(&json!({"env": null})).await?;
         let out = status(&hub, "taken out", |status| has(status, "RemovalPending", "GracePeriod")).await?;
         assert!(has(&out, "Paused", "TooManyFailures") && out.failed == 1, "{out:?}");
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(children(&hub).await?.len(), 3);
-        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", FLEET, "a").label(&json!({"env": "prod"})).await?;
         status(&hub, "back", |status| has(status, "RemovalPending", "NotPending")).await?;
 
         // A hand edit is repaired.
@@ -227,7 +226,7 @@ fn rollout_runs_in_stages() {
         eprintln!("{}", hub.kubectl(&["get", "kfleet,knativeserving", "-n", PLACE], "").await?);
         let object = fleet(&serving);
         confirm(&hub, PLACE, "prod").await?;
-        hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
+        hub.stored(&object).start_deletion().await?;
         gone(&hub, &object).await?;
         assert!(children(&hub).await?.is_empty());
 
@@ -236,7 +235,7 @@ fn rollout_runs_in_stages() {
         let again = status(&hub, "awaiting approval", |status| has(status, "Progressing", "AwaitingApproval")).await?;
         assert_eq!((again.updated, children(&hub).await?.len()), (1, 1));
         confirm(&hub, PLACE, "prod").await?;
-        hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
+        hub.stored(&object).start_deletion().await?;
         gone(&hub, &object).await?;
         Ok(())
     });
@@ -255,7 +254,7 @@ pub async fn two_spokes(
     let product = Product::install(&hub, releases, values, plugins.path()).await?;
     for (name, spoke) in [("a", &a), ("b", &b)] {
         product::register(&hub, spoke, name).await?;
-        hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", FLEET, name).label(&json!({"env": "prod"})).await?;
     }
     namespace(&hub, PLACE).await?;
     Ok((hub, [a, b], product, plugins))

@@ -87,8 +87,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         assert!(api.get("single").await?.metadata.owner_references.is_none());
 
         // It is adopted, without a restart of a Pod.
-        hub.kubectl(&["annotate", "knativeserving", "single", "-n", PLACE, "operator.knative.dev/adopt=true"], "")
-            .await?;
+        hub.object("knativeserving", PLACE, "single").annotate(&json!({"operator.knative.dev/adopt": "true"})).await?;
         status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
         let adopted = api.get("single").await?;
         assert_eq!(adopted.metadata.uid, uid);
@@ -104,7 +103,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         let message = status_of(&hub, "young", "in conflict", refused).await?.attention[0].message.clone();
         assert!(message.contains("KnativeServing platform/") && message.contains("of KnativeFleet prod"), "{message}");
         confirm(&hub, PLACE, "young").await?;
-        hub.kubectl(&["delete", "kfleet", "young", "-n", PLACE], "").await?;
+        hub.object("knativefleet", PLACE, "young").delete().await?;
         assert_eq!(children(&hub).await?.len(), 2);
 
         // A spoke that is down is deferred, and catches up.
@@ -119,12 +118,12 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         // A cluster that joins in mid-rollout gets what its stage has, and then the rest.
         object["spec"]["rollout"] = fleet(&serving)["spec"]["rollout"].clone();
         object["spec"]["serving"]["spec"]["config"] = json!({"network": {"domain-template": "y"}});
-        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "tier=canary"], "").await?;
+        hub.object("clusterprofile", FLEET, "a").label(&json!({"tier": "canary"})).await?;
         apply(&hub, &object).await?;
         let waiting = status(&hub, "awaiting approval", |s| has(s, "Progressing", "AwaitingApproval")).await?;
         let c = Cluster::spoke("kfleet-join-c").await?;
         product::register(&hub, &c, "c").await?;
-        hub.kubectl(&["label", "clusterprofile", "c", "-n", FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", FLEET, "c").label(&json!({"env": "prod"})).await?;
         status(&hub, "joined", |s| s.clusters == 3 && s.ready == 3 && s.updated == 1).await?;
         let template = async |cluster: &str| -> Result<Value> {
             let all = api.list(&ListParams::default()).await?;
@@ -138,7 +137,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         assert_eq!(template("c").await?, json!("y"));
 
         // A cluster that leaves loses its installation, not the others theirs.
-        hub.kubectl(&["label", "clusterprofile", "c", "-n", FLEET, "env-"], "").await?;
+        hub.object("clusterprofile", FLEET, "c").label(&json!({"env": null})).await?;
         status(&hub, "left", |s| s.clusters == 2).await?;
         let left = |serving: Option<&KnativeServing>| serving.is_none();
         let all = api.list(&ListParams::default()).await?;
@@ -157,7 +156,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         wait::established(hub.client()).await?;
         for (name, spoke) in [("a", &a), ("b", &b)] {
             product::profile(&hub, name, &product::access(spoke, name)).await?;
-            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await?;
+            hub.object("clusterprofile", FLEET, name).label(&json!({"env": "prod"})).await?;
         }
         status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.clusters == 2).await?;
 
@@ -169,7 +168,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         let (is_deleted, output) = hub.kubectl_output(&foreground, "").await;
         assert!(!is_deleted && output.contains("spec.removal.policy: leaves the installation"), "{output}");
         let backup = hub.kubectl(&["get", "knativeserving", "-n", PLACE, "-o", "json"], "").await?;
-        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
+        hub.object("knativefleet", PLACE, "prod").delete().await?;
         assert_eq!(children(&hub).await?.len(), 2);
         // A backup has references to the fleet that is gone: the garbage collector would uninstall.
         let (is_restored, output) = hub.kubectl_output(&["replace", "-f", "-"], &restored(&backup)?).await;
@@ -184,7 +183,7 @@ fn clusters_are_adopted_join_and_are_left_to_their_fleet() {
         assert_eq!((generations(&a).await?, single.uid), before);
         let owners = single.owner_references.unwrap_or_default();
         assert!(owners.iter().any(|owner| owner.name == "renamed"), "{owners:?}");
-        hub.kubectl(&["delete", "kfleet", "renamed", "-n", PLACE], "").await?;
+        hub.object("knativefleet", PLACE, "renamed").delete().await?;
         Ok(())
     });
 }
@@ -233,7 +232,7 @@ fn decisions_place_clusters() {
         tokio::time::sleep(Duration::from_secs(7)).await;
         assert_eq!(children(&hub).await?.len(), 2);
         confirm(&hub, PLACE, "prod").await?;
-        hub.kubectl(&["delete", "-f", "-", "--wait=false"], &object.to_string()).await?;
+        hub.stored(&object).start_deletion().await?;
         gone(&hub, &object).await?;
         Ok(())
     });

@@ -103,7 +103,7 @@ fn killed_operator_updates_no_cluster_twice() {
         }
         observer.abort();
         confirm(&lives.hub, PLACE, "prod").await?;
-        lives.hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE], "").await?;
+        lives.hub.object("knativefleet", PLACE, "prod").delete().await?;
         Ok(())
     });
 }
@@ -141,7 +141,7 @@ fn rollout_continues_on_another_replica() {
         status(&hub, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 5).await?;
         assert_eq!(updates(&mut audit, &client, &mut before).await?, all.iter().map(|n| (name(*n), 1)).collect());
         confirm(&hub, PLACE, "prod").await?;
-        hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+        hub.object("knativefleet", PLACE, "prod").start_deletion().await?;
         Ok(())
     });
 }

@@ -64,10 +64,10 @@ impl Site {
         let (address, port) = (self.address.ip().to_string(), self.address.port());
         let meta = |labels: Value| json!({"name": "site", "namespace": ASKED, "labels": labels});
         let spec = json!({"nodeSelector": {"runs": "nowhere"}, "containers": [{"name": "site", "image": "registry.example/site"}]});
-        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta(json!({})), "spec": spec});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta(json!({})), "spec": spec});
         spoke.put(&pod).await?;
-        pod["status"] = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]});
-        spoke.merge_status(&pod).await?;
+        let status = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]});
+        spoke.stored(&pod).merge_status(&status).await?;
         let of = json!({"kind": "Pod", "name": "site", "namespace": ASKED});
         let labels = json!({"endpointslice.kubernetes.io/skip-mirror": "true"});
         let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": meta(labels),
@@ -103,7 +103,7 @@ fn canary_that_answers_500_stops_the_rollout_and_returns() {
     run(async {
         let releases = releases::small();
         let (hub, [a, _b], product, _plugins) = two_spokes(&releases, "kfleet-gates").await?;
-        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "tier=canary"], "").await?;
+        hub.object("clusterprofile", FLEET, "a").label(&json!({"tier": "canary"})).await?;
         namespace(&a, ASKED).await?;
         let gates = json!([{"name": "answers", "intervalSeconds": 1, "http": {
             "service": {"namespace": ASKED, "name": "site"}, "host": HOST, "path": "/healthz?full=yes", "expectedBody": "hello"}}]);
@@ -175,11 +175,9 @@ async fn end_pod(spoke: &Cluster, before: &[String], code: i32, message: &str) -
     let phase = if code == 0 { "Succeeded" } else { "Failed" };
     let now = "2026-01-01T00:00:00Z";
     let ended = json!({"exitCode": code, "message": message, "reason": "Error", "startedAt": now, "finishedAt": now});
-    spoke
-        .merge_status(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name(pod), "namespace": ASKED},
-            "status": {"phase": phase, "containerStatuses": [{"name": "check", "image": "i", "imageID": "", "ready": false,
-                "restartCount": 0, "state": {"terminated": ended}}]}}))
-        .await?;
+    let status = json!({"phase": phase, "containerStatuses": [{"name": "check", "image": "i", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"terminated": ended}}]});
+    spoke.object("Pod", ASKED, &name(pod)).merge_status(&status).await?;
     Ok(name(pod))
 }
 
@@ -188,7 +186,7 @@ fn job_that_fails_stops_the_rollout_with_its_last_words() {
     run(async {
         let releases = releases::small();
         let (hub, [a, _b], mut product, _plugins) = two_spokes(&releases, "kfleet-jobs").await?;
-        hub.kubectl(&["label", "clusterprofile", "a", "-n", FLEET, "tier=canary"], "").await?;
+        hub.object("clusterprofile", FLEET, "a").label(&json!({"tier": "canary"})).await?;
         namespace(&a, ASKED).await?;
         // No node runs it: the test does.
         let pod = json!({"restartPolicy": "Never", "nodeSelector": {"runs": "nowhere"},

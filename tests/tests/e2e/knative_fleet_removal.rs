@@ -34,8 +34,8 @@ async fn uids(hub: &Cluster) -> Result<BTreeMap<String, String>> {
     Ok(uids)
 }
 
-async fn label(hub: &Cluster, label: &str) -> Result<()> {
-    hub.kubectl(&["label", "--overwrite", "clusterprofile", "a", "-n", FLEET, label], "").await.map(drop)
+async fn label(hub: &Cluster, env: Option<&str>) -> Result<()> {
+    hub.object("clusterprofile", FLEET, "a").label(&json!({"env": env})).await
 }
 
 #[test]
@@ -52,22 +52,22 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         assert_eq!(before.len(), 2);
 
         // A label is gone for ten seconds.
-        label(&hub, "env-").await?;
+        label(&hub, None).await?;
         let pending = status(&hub, "pending", |s| has(s, "RemovalPending", "GracePeriod") && s.clusters == 1).await?;
         let message = pending.conditions.iter().find(|c| c.type_ == "RemovalPending").and_then(|c| c.message.clone());
         assert!(message.is_some_and(|message| message.contains("fleet-system/a")), "{pending:?}");
         tokio::time::sleep(Duration::from_secs(10)).await;
-        label(&hub, "env=prod").await?;
+        label(&hub, Some("prod")).await?;
         status(&hub, "back", |s| has(s, "RemovalPending", "NotPending") && s.updated == 2).await?;
         assert_eq!(uids(&hub).await?, before);
 
         // A ClusterProfile vanishes for longer than the grace period.
-        hub.kubectl(&["delete", "clusterprofile", "a", "-n", FLEET], "").await?;
+        hub.object("clusterprofile", FLEET, "a").delete().await?;
         status(&hub, "vanished", |s| attention(s, "a", "ProfileMissing", "does not exist any more")).await?;
         tokio::time::sleep(Duration::from_secs(GRACE + 5)).await;
         assert_eq!(uids(&hub).await?, before);
         product::profile(&hub, "a", &product::access(&a, "a")).await?;
-        label(&hub, "env=prod").await?;
+        label(&hub, Some("prod")).await?;
         status(&hub, "back", |s| has(s, "Ready", "Ready") && s.updated == 2).await?;
         assert_eq!(uids(&hub).await?, before);
 
@@ -90,7 +90,7 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         // A paused fleet removes nothing; a resumed one does, after the grace period.
         object["spec"]["rollout"]["paused"] = json!(true);
         apply(&hub, &object).await?;
-        label(&hub, "env-").await?;
+        label(&hub, None).await?;
         status(&hub, "paused", |s| has(s, "RemovalPending", "Paused") && s.clusters == 1).await?;
         tokio::time::sleep(Duration::from_secs(GRACE + 5)).await;
         assert_eq!(uids(&hub).await?, before);
@@ -143,12 +143,12 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         assert!(owners.iter().any(|owner| owner.kind == "KnativeFleet"), "{owners:?}");
         let place = Component::Serving.canonical();
         let before = state(&b, place).await?;
-        hub.kubectl(&["delete", "validatingwebhookconfiguration", "validation.operator.knative.dev"], "").await?;
+        hub.object("validatingwebhookconfiguration", "", "validation.operator.knative.dev").delete().await?;
         hub.kubectl(&["delete", "kfleet", "prod", "-n", PLACE, "--wait=false", "--cascade=foreground"], "").await?;
         status(&hub, "protected", |s| has(s, "Ready", "Protected")).await?;
         let child = json!({"kind": "KnativeServing", "metadata": {"name": name, "namespace": PLACE}});
         has_condition(&hub, &child, "InstallSucceeded", "DeletionNotConfirmed", "protects it").await?;
-        hub.kubectl(&["annotate", "kfleet", "prod", "-n", PLACE, "operator.knative.dev/protected-"], "").await?;
+        hub.object("knativefleet", PLACE, "prod").annotate(&json!({"operator.knative.dev/protected": null})).await?;
         // Nobody has confirmed it either.
         let part = "would uninstall from 1 cluster,";
         let blocked = status(&hub, "not confirmed", |s| has(s, "RemovalBlocked", "DeletionNotConfirmed")).await?;

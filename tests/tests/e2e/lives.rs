@@ -97,7 +97,7 @@ fn arm(trap: &Trap, death: Option<(usize, When)>) -> bool {
 async fn revive(hub: &Cluster, product: &mut Product, trap: &Trap, death: Option<(usize, When)>) -> Result<bool> {
     product.operator.process.wait()?;
     // The Lease of a killed process is free only after it expires.
-    hub.kubectl(&["delete", "lease", "knative-operator", "-n", NAMESPACE, "--ignore-not-found"], "").await?;
+    hub.object("lease", NAMESPACE, "knative-operator").delete_if_there().await?;
     let is_armed = arm(trap, death);
     product.start_operator(hub).await?;
     trap.set_process(product.operator.process.pid()?);

@@ -211,7 +211,7 @@ fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
                 assert!(!left.contains("operator.knative.dev"), "{left}");
             }
             apply(&hub, &broken).await?;
-            hub.kubectl(&["delete", "-f", "-", "--wait=false"], &broken.to_string()).await?;
+            hub.stored(&broken).start_deletion().await?;
             // Again to this operator, whose webhook starts late.
             let mut product = None;
             let start = async || {

@@ -230,7 +230,7 @@ async fn fleet_deletion(site: &mut Site, schema: &Value) -> Result<()> {
     let newer = newer(&original, schema).into_iter().find(|newer| newer.field == REMOVAL).ok_or("no removal")?;
     set(&site.hub, PROD.path, REMOVAL, newer.value.pointer(REMOVAL)).await?;
     confirm(&site.hub, PLACE, "prod").await?;
-    site.hub.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+    site.hub.object("knativefleet", PLACE, "prod").start_deletion().await?;
     let is_kept = |status: &Value| status["conditions"].to_string().contains("nothing is deleted");
     PROD.until(&site.hub, "left as it is", is_kept).await?;
     site.is_unchanged(&[], &newer.to_string()).await?;
@@ -249,7 +249,7 @@ async fn deletion(site: &mut Site, schema: &Value) -> Result<()> {
     let (owner, inventory) = (anchored(site, OWNER).await?, anchored(site, INVENTORY).await?);
     let newer = newer(&original, schema).into_iter().find(|newer| newer.field == TARGET).ok_or("no target")?;
     set(&site.hub, SINGLE.path, TARGET, newer.value.pointer(TARGET)).await?;
-    site.hub.kubectl(&["delete", "knativeserving", "single", "-n", PLACE, "--wait=false"], "").await?;
+    site.hub.object("knativeserving", PLACE, "single").start_deletion().await?;
     let part = "doesn't know from which cluster to uninstall";
     has_condition(&site.hub, &resource, "InstallSucceeded", "Unreadable", part).await?;
     site.is_unchanged(&[], &newer.to_string()).await?;

@@ -162,8 +162,7 @@ impl Site {
         schemas.insert("clusterprofiles", open(&hub, "clusterprofiles.multicluster.x-k8s.io").await?);
         for (name, spoke, tier) in [("a", &a, "canary"), ("b", &b, "rest")] {
             product::register(&hub, spoke, name).await?;
-            let labels = [format!("tier={tier}"), "env=prod".to_owned()];
-            hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, &labels[0], &labels[1]], "").await?;
+            hub.object("clusterprofile", FLEET, name).label(&json!({"tier": tier, "env": "prod"})).await?;
         }
         product::profile(&hub, "marker", &product::access(&a, "a")).await?;
         product::status(&hub, "marker", "Unseen", &product::access(&a, "a")).await?;

@@ -131,7 +131,7 @@ fn resources_without_spec_stored_before_webhook_are_installed() {
         let serving = bare(Component::Serving, None);
         has_condition(&hub, &serving, "InstallSucceeded", "Error", LACKS_ISTIO).await?;
         has_condition(&hub, &serving, "InstallSucceeded", "Error", FIX).await?;
-        hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
+        hub.apply(&istio()).await?;
         for component in Component::ALL {
             ready(&hub, &bare(component, None)).await?;
         }
@@ -155,7 +155,7 @@ async fn definition(hub: &Cluster, component: Component, lax: bool) -> Result<()
         *schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     }
     let name = format!("{}.operator.knative.dev", component.plural());
-    let live: Value = serde_json::from_str(&hub.kubectl(&["get", "crd", &name, "-o", "json"], "").await?)?;
+    let live: Value = hub.object("CustomResourceDefinition", "", &name).read().await?;
     definition["metadata"] = live["metadata"].clone();
     hub.kubectl(&["replace", "-f", "-"], &definition.to_string()).await.map(drop)
 }
@@ -230,7 +230,7 @@ fn resources_without_spec_take_over_go_operator_objects() {
     run(async {
         // Without admission webhooks: Knative's own have no Pods here.
         let hub = Cluster::spoke("bare-takeover").await?;
-        hub.kubectl(&["apply", "-f", "-"], &istio().to_string()).await?;
+        hub.apply(&istio()).await?;
         let mut go = GoOperator::install(&hub, &[]).await?;
         let places = Component::ALL.map(Component::canonical);
         for component in Component::ALL {

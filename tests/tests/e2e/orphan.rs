@@ -27,7 +27,7 @@ async fn orphan(hub: &Cluster, kind: &str, resource: &Value) -> Result<()> {
     let line = ["delete", kind, name, "-n", place, "--wait=false", "--cascade=foreground"];
     let (is_deleted, output) = hub.kubectl_output(&line, "").await;
     assert!(!is_deleted && output.contains("delete it with --cascade=background"), "{output}");
-    hub.kubectl(&["delete", kind, name, "-n", place, "--wait=false"], "").await?;
+    hub.object(kind, place, name).start_deletion().await?;
     gone(hub, resource).await?;
     let is_orphaned = |event: &Event| event.reason.as_deref() == Some("Orphaned");
     let events: Api<Event> = Api::namespaced(hub.client(), place);
@@ -51,7 +51,7 @@ async fn left_by_a_forged_owner(hub: &Cluster, spoke: &Cluster, resource: &Value
     };
     write(&forged).await?;
     has_condition(hub, resource, "InstallSucceeded", "Occupied", "/somebody").await?;
-    hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", place, "--wait=false"], "").await?;
+    hub.object("knativeserving", place, "knative-serving").start_deletion().await?;
     gone(hub, resource).await?;
     has_event(hub, place, "Orphaned", "not as the installed objects show").await?;
     write(&record).await?;

@@ -30,7 +30,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
 
         // The webhook stops: requests that it validates are refused, others are admitted.
         product.webhook = None;
-        hub.kubectl(&["label", "knativeserving", "ks", "-n", "outage", "a=b"], "").await?;
+        hub.object("knativeserving", "outage", "ks").label(&json!({"a": "b"})).await?;
         let patch = r#"{"spec":{"config":{"network":{"a":"b"}}}}"#;
         let output = hub
             .kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", patch], "")
@@ -65,7 +65,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
 
         // A deletion waits for it, and reports how to continue without it.
         spoke.stop_apiserver();
-        hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
+        hub.object("knativeserving", "outage", "ks").start_deletion().await?;
         has_condition(
             &hub,
             &wanted,
@@ -83,7 +83,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
         apply(&hub, &wanted).await?;
         ready(&hub, &wanted).await?;
         spoke.stop_apiserver();
-        hub.kubectl(&["delete", "knativeserving", "ks", "-n", "outage", "--wait=false"], "").await?;
+        hub.object("knativeserving", "outage", "ks").start_deletion().await?;
         has_condition(&hub, &wanted, "TargetClusterResolved", "RemoteClusterUnreachable", "on-unreachable=orphan")
             .await?;
         let annotate = |value: &str| format!("operator.knative.dev/on-unreachable={value}");
@@ -111,7 +111,7 @@ async fn revoked(hub: &Cluster, spoke: &Cluster, wanted: &Value) -> Result<()> {
         let patch = format!(r#"{{"spec":{{"config":{{"defaults":{{"rotated":"{value}"}}}}}}}}"#);
         hub.kubectl(&["patch", "knativeserving", "ks", "-n", "outage", "--type=merge", "-p", &patch], "").await
     };
-    spoke.kubectl(&["delete", "serviceaccount", "knative-hub", "-n", "kube-system"], "").await?;
+    spoke.object("serviceaccount", "kube-system", "knative-hub").delete().await?;
     // The API server caches a valid token for a while.
     let mut times = 0;
     let refused = "refused the credential of the access provider secretreader";

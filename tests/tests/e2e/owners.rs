@@ -278,7 +278,7 @@ fn forged_inventories_delete_nothing() {
         apply(&hub, &forged).await?;
         apply(&hub, &finalized).await?;
         has_condition(&hub, &finalized, "InstallSucceeded", "Occupied", "knativeserving-x-inventory").await?;
-        hub.kubectl(&["delete", "knativeserving", "x", "-n", "tenant", "--wait=false"], "").await?;
+        hub.object("knativeserving", "tenant", "x").start_deletion().await?;
         gone(&hub, &finalized).await?;
         nothing_lost(&hub, &everything).await?;
         hub.kubectl(&["get", "configmap", "knativeserving-x-inventory", "-n", "tenant"], "").await?;
@@ -287,7 +287,7 @@ fn forged_inventories_delete_nothing() {
         forged["metadata"]["annotations"]["operator.knative.dev/owner"] = json!(record.to_string());
         apply(&hub, &forged).await?;
         apply(&hub, &finalized).await?;
-        hub.kubectl(&["delete", "knativeserving", "x", "-n", "tenant", "--wait=false"], "").await?;
+        hub.object("knativeserving", "tenant", "x").start_deletion().await?;
         gone(&hub, &finalized).await?;
         has_event(&hub, "tenant", "ObjectsLeft", "").await?;
         nothing_lost(&hub, &everything).await?;
@@ -310,7 +310,7 @@ fn forged_inventories_delete_nothing() {
 
         // Pruning: the record says that it is the owner, as after an installation.
         let again = serving("tenant", "y", Some("tenant"), &releases);
-        spoke.kubectl(&["delete", "configmap", "knativeserving-x-root-owner", "-n", PLACE], "").await?;
+        spoke.object("configmap", PLACE, "knativeserving-x-root-owner").delete().await?;
         apply(&hub, &again).await?;
         let used = ready(&hub, &again).await?.annotations.remove("operator.knative.dev/namespace-contents");
         assert_eq!(used.as_deref(), Some("RoleBinding readers"));
@@ -344,7 +344,7 @@ fn unreadable_fleet_uninstalls_nothing() {
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         let _product = Product::install(&hub, &releases, values, plugins.path()).await?;
         product::register(&hub, &spoke, "one").await?;
-        hub.kubectl(&["label", "clusterprofile", "one", "-n", product::FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", product::FLEET, "one").label(&json!({"env": "prod"})).await?;
         namespace(&hub, "platform").await?;
         let mut fleet =
             crate::knative_fleet::fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
@@ -384,7 +384,7 @@ fn unreadable_fleet_uninstalls_nothing() {
         };
         says("spec.removal.policy").await?;
         confirm(&hub, "platform", "prod").await?;
-        hub.kubectl(&["delete", "knativefleet", "prod", "-n", "platform", "--wait=false"], "").await?;
+        hub.object("knativefleet", "platform", "prod").start_deletion().await?;
         says("nothing is deleted").await?;
         assert_eq!((children(&hub).await?.len(), state(&spoke, PLACE).await?), (1, installed.clone()));
 
@@ -392,7 +392,7 @@ fn unreadable_fleet_uninstalls_nothing() {
         patch(&policy("Orphan")).await;
         gone(&hub, &fleet).await?;
         assert_eq!((children(&hub).await?.len(), state(&spoke, PLACE).await?), (1, installed));
-        hub.kubectl(&["delete", "knativeserving", "--all", "-n", "platform"], "").await?;
+        hub.delete_all("knativeserving", "platform").await?;
         assert!(Api::<Namespace>::all(spoke.client()).get_opt(Component::Serving.canonical()).await?.is_none());
         Ok(())
     });

@@ -196,7 +196,7 @@ fn api_server_has_the_rendered_objects() {
         for place in ["knative-serving", "knative-eventing"] {
             namespace(&spoke, place).await?;
         }
-        spoke.kubectl(&["apply", "-f", "-"], &no_spec::istio().to_string()).await?;
+        spoke.apply(&no_spec::istio()).await?;
         wait::established(spoke.client()).await?;
         let (mut defined, mut objects, mut by_server) = (HashSet::new(), 0, 0);
         for case in std::fs::read_dir(cases)? {

@@ -249,7 +249,7 @@ fn patched_objects_are_repaired_and_failed_patch_changes_nothing() {
         hub.kubectl(&["patch", "configmap", "config-network", "-n", PLACE, "--type=merge", "-p", edit], "").await?;
         let repaired = |map: Option<&ConfigMap>| map.is_some_and(|m| json!(m.data) == json!({"only": "this"}));
         until(&maps, "config-network", "repaired", repaired).await?;
-        hub.kubectl(&["delete", "configmap", "config-defaults", "-n", PLACE], "").await?;
+        hub.object("configmap", PLACE, "config-defaults").delete().await?;
         until(&maps, "config-defaults", "back", |map| map.is_some()).await?;
 
         // The API server set `rollingUpdate`, which it refuses for another strategy.

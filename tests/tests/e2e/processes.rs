@@ -63,7 +63,7 @@ fn one_of_two_operators_leads_and_other_takes_over() {
         let cluster = Cluster::spoke("lease").await?;
         for component in knative_operator_shared::api::Component::ALL {
             let crd = knative_operator_shared::crd::definition(component);
-            cluster.kubectl(&["apply", "-f", "-"], &crd.to_string()).await?;
+            cluster.apply(&crd).await?;
         }
         let leases = Api::<Lease>::namespaced(cluster.client(), "default");
         let holder =

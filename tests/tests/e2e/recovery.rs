@@ -43,7 +43,7 @@ async fn hub(name: &str, releases: &Releases, spokes: &[&Cluster]) -> Result<(Cl
     for (spoke, name) in spokes.iter().zip(["single", "fleet"]) {
         product::register(&hub, spoke, name).await?;
     }
-    hub.kubectl(&["label", "clusterprofile", "fleet", "-n", FLEET, "env=prod"], "").await?;
+    hub.object("clusterprofile", FLEET, "fleet").label(&json!({"env": "prod"})).await?;
     for place in NAMESPACES.into_iter().chain([knative_fleet::PLACE]) {
         namespace(&hub, place).await?;
     }

@@ -103,7 +103,7 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
         // A stopped operator exits cleanly; started again, it can uninstall immediately.
         product.operator.process.signal(Signal::TERM)?;
         assert_eq!(product.operator.process.wait()?, 0, "{}", product.operator.process.log());
-        hub.kubectl(&["delete", "knativeserving", "ks", "-n", "restart", "--wait=false"], "").await?;
+        hub.object("knativeserving", "restart", "ks").start_deletion().await?;
         let deleted = hub
             .kubectl(
                 &["get", "knativeserving", "ks", "-n", "restart", "-o", "jsonpath={.metadata.deletionTimestamp}"],

@@ -8,6 +8,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::Terms;
 use knative_operator_tests::kubelet::Pod;
 use knative_operator_tests::pki::Authority;
 use knative_operator_tests::product::{self, NAMESPACE, Product, webhook_addresses};
@@ -188,14 +189,14 @@ pub async fn provide(hub: &Cluster) -> Result<()> {
     let issued = authority.issue("operator-webhook", None, &[], &names.each_ref().map(String::as_str))?;
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": {"name": "own", "namespace": NAMESPACE},
         "stringData": {"tls.crt": issued.certificate, "tls.key": issued.key, "ca.crt": authority.pem()}});
-    hub.kubectl(&["apply", "-f", "-"], &secret.to_string()).await.map(drop)
+    hub.apply(&secret).await
 }
 
 #[test]
 fn provided_certificates_are_served_and_followed() {
     run(async {
         let (hub, plugins) = (Cluster::hub("provided").await?, tempfile::tempdir()?);
-        hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
+        namespace(&hub, NAMESPACE).await?;
         provide(&hub).await?;
         let mut values = product::values(&[]);
         values["knative_operator"]["operator_webhook"] =
@@ -208,9 +209,8 @@ fn provided_certificates_are_served_and_followed() {
             "bad",
             Some("nowhere"),
             json!({"high-availability": {"replicas": 0}}),
-        )
-        .to_string();
-        let (_, output) = hub.kubectl_output(&["apply", "-f", "-"], &bad).await;
+        );
+        let (_, output) = hub.try_apply(&bad, Terms::default()).await;
         assert!(output.contains("spec.high-availability.replicas: 0 is less than 1"), "{output}");
         // Another certificate is served without a restart, and its authority injected.
         let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
@@ -224,7 +224,8 @@ fn provided_certificates_are_served_and_followed() {
         let mut output = String::new();
         while !output.contains("spec.high-availability.replicas") {
             assert!(started.elapsed() < wait::LIMIT, "{output}");
-            output = hub.kubectl_output(&["apply", "-f", "-"], &bad).await.1;
+            output = hub.try_apply(&bad, Terms::default()).await.1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
     });

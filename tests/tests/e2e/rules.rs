@@ -1,12 +1,13 @@
 //! Every rule with `kubectl apply` of its valid and its invalid example, and the output.
 
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_shared::label::RELEASES_CONFIG_MAP;
 use knative_operator_shared::rules::{ALL, Example, Severity};
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::DRY_RUN;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::releases::Releases;
 use knative_operator_tests::{Result, wait};
@@ -63,23 +64,17 @@ async fn try_example(hub: &Cluster, example: &Example, owner: &str) -> Result<(b
         return Ok(hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &text(&new)).await);
     };
     let old = example.object(before);
-    hub.kubectl(&["apply", "-f", "-"], &text(&old)).await?;
+    hub.apply(&serde_json::from_str(&text(&old))?).await?;
+    let stored = hub.object(example.kind.plural(), "rules", "example");
     if !old["status"].is_null() {
-        let patch = json!({"status": old["status"]}).to_string();
-        let kind = example.kind.plural();
-        hub.kubectl(
-            &["patch", kind, "example", "-n", "rules", "--subresource=status", "--type=merge", "-p", &patch],
-            "",
-        )
-        .await?;
+        stored.merge_status(&old["status"]).await?;
     }
     let output = match example.after {
         Some(after) => hub.kubectl_output(&["apply", "-f", "-"], &text(&example.object(after))).await,
         None => hub.kubectl_output(&["delete", "-f", "-", "--wait=false"], &text(&old)).await,
     };
-    let unprotect = ["annotate", example.kind.plural(), "example", "-n", "rules", "operator.knative.dev/protected-"];
-    let _ = hub.kubectl(&unprotect, "").await;
-    hub.kubectl(&["delete", example.kind.plural(), "example", "-n", "rules", "--ignore-not-found"], "").await?;
+    let _ = stored.annotate(&json!({"operator.knative.dev/protected": null})).await;
+    stored.delete_if_there().await?;
     Ok(output)
 }
 
@@ -104,49 +99,36 @@ fn every_rule_is_enforced_at_apply() {
         for (name, healthy) in [("healthy", "True"), ("other", "True"), ("unhealthy", "False"), ("taken", "True")] {
             let profile = json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "metadata": {"name": name, "namespace": FLEET},
                 "spec": {"displayName": name, "clusterManager": {"name": "tests"}}});
-            hub.kubectl(&["apply", "-f", "-"], &profile.to_string()).await?;
-            let status = json!({"status": {"conditions": [{"type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-            hub.kubectl(
-                &[
-                    "patch",
-                    "clusterprofile",
-                    name,
-                    "-n",
-                    FLEET,
-                    "--subresource=status",
-                    "--type=merge",
-                    "-p",
-                    &status.to_string(),
-                ],
-                "",
-            )
-            .await?;
+            hub.apply(&profile).await?;
+            let status = json!({"conditions": [{"type": "ControlPlaneHealthy", "status": healthy, "reason": "Tests", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+            hub.stored(&profile).merge_status(&status).await?;
         }
         let resident = Example::serving("")
             .object(r#"{"metadata": {"name": "first"}, "spec": {"clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}}"#);
-        hub.kubectl(&["apply", "-f", "-"], &resident.to_string()).await?;
+        hub.apply(&resident).await?;
 
         // The webhook observes it a moment later.
         let mut asked = String::new();
         let absent = Example::serving("")
-            .object(r#"{"version": "0.1.0", "clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}"#)
-            .to_string();
+            .object(r#"{"version": "0.1.0", "clusterProfileRef": {"name": "taken", "namespace": "rules-fleet"}}"#);
         let started = Instant::now();
         while !["spec.version", "rules/first"].iter().all(|part| asked.contains(part)) {
             assert!(started.elapsed() < INSTALL, "{asked}");
-            asked = hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &absent).await.1;
+            asked = hub.try_apply(&absent, DRY_RUN).await.1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
 
         // The owner in an example.
         let fleet = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": "rules"},
             "spec": {"placement": {"clusterSelector": {}, "namespaces": [FLEET]}, "serving": {"spec": {"version": "1.22"}}}});
-        hub.kubectl(&["apply", "-f", "-"], &fleet.to_string()).await?;
-        let uid = hub.kubectl(&["get", "kfleet", "prod", "-n", "rules", "-o", "jsonpath={.metadata.uid}"], "").await?;
+        hub.apply(&fleet).await?;
+        let stored = hub.stored(&fleet).read().await?;
+        let uid = stored["metadata"]["uid"].as_str().ok_or("no uid")?;
 
         let mut book = String::new();
         for rule in ALL {
             let ((valid_accepted, valid_output), (invalid_accepted, output)) =
-                (try_example(&hub, &rule.valid, &uid).await?, try_example(&hub, &rule.invalid, &uid).await?);
+                (try_example(&hub, &rule.valid, uid).await?, try_example(&hub, &rule.invalid, uid).await?);
             assert!(valid_accepted, "{}: the valid example is refused: {valid_output}", rule.id);
             assert_eq!(invalid_accepted, rule.severity == Severity::Warning, "{}: {output}", rule.id);
             if rule.severity == Severity::Warning {

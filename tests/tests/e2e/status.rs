@@ -111,7 +111,7 @@ fn status_and_wait_show_progress_problems_and_remedies() {
         let (code, _, error) = command(&file, &["status"]).await?;
         assert_eq!((code, error.contains("onnection refused")), (Some(2), true), "{error}");
         assert!(!error.contains(&token));
-        fleet.hub.kubectl(&["delete", "namespace", place, "--wait=false"], "").await?;
+        fleet.hub.object("namespace", "", place).start_deletion().await?;
         opener::arguments_have_no_token(&fleet.hub).await
     });
 }

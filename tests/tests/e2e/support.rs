@@ -127,12 +127,11 @@ pub fn eventing(namespace: &str, name: &str, profile: Option<&str>, releases: &R
 }
 
 pub async fn namespace(cluster: &Cluster, name: &str) -> Result<()> {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    cluster.put(&namespace).await
+    cluster.namespace(name).await
 }
 
 pub async fn apply(cluster: &Cluster, object: &Value) -> Result<()> {
-    cluster.kubectl(&["apply", "-f", "-"], &object.to_string()).await.map(drop)
+    cluster.apply(object).await
 }
 
 /// Messages of the API server in the words of its newest version: before 1.34, null has quotes.
@@ -142,8 +141,7 @@ pub fn current_words(text: &str) -> String {
 
 /// Confirms that the deletion of the fleet `name` uninstalls from all its clusters.
 pub async fn confirm(hub: &Cluster, namespace: &str, name: &str) -> Result<()> {
-    let confirm = format!("{CONFIRM_REMOVAL}=9");
-    hub.kubectl(&["annotate", "kfleet", name, "-n", namespace, "--overwrite", &confirm], "").await.map(drop)
+    hub.object("knativefleet", namespace, name).annotate(&json!({CONFIRM_REMOVAL: "9"})).await
 }
 
 /// Deletes `resource` and waits until it is gone.
@@ -171,8 +169,7 @@ pub async fn forbid(cluster: &Cluster, policy: &str, plural: &str, example: &Val
     apply(cluster, &both).await?;
     let started = Instant::now();
     // Polled: nothing reports when the policy takes effect.
-    while !matches!(cluster.kubectl(&["create", "-f", "-", "--dry-run=server"], &example.to_string()).await, Err(e) if e.to_string().contains(policy))
-    {
+    while !matches!(cluster.create(example, true).await, Err(error) if error.to_string().contains(policy)) {
         assert!(started.elapsed() < wait::LIMIT, "the policy {policy} has no effect yet");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -17,7 +17,7 @@ const LIMIT: Duration = knative_operator_tests::wait::LIMIT;
 
 /// Path and expression of the condition that suspends the configuration `name`.
 async fn condition(hub: &Cluster, kind: &str, name: &str) -> Result<(String, String)> {
-    let found: Value = serde_json::from_str(&hub.kubectl(&["get", kind, name, "-o", "json"], "").await?)?;
+    let found: Value = hub.object(kind, "", name).read().await?;
     let conditions = found["webhooks"][0]["matchConditions"].as_array().ok_or("no conditions")?;
     let index = conditions.iter().position(|c| c["name"] == "rolled-out").ok_or("not suspended")?;
     let expression = conditions[index]["expression"].as_str().ok_or("no expression")?.to_owned();

@@ -38,7 +38,7 @@ fn deleted_namespace_is_reported_and_restored() {
         let retained = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "retained", "namespace": PLACE, "finalizers": ["example.com/hold"]}});
         apply(&spoke, &retained).await?;
         let (old, deleted) = (uid(&spoke).await?, Instant::now());
-        spoke.kubectl(&["delete", "namespace", PLACE, "--wait=false"], "").await?;
+        spoke.object("namespace", "", PLACE).start_deletion().await?;
         let unready =
             |s: &knative_operator_shared::api::KnativeStatus| condition(s, "Ready").is_some_and(|c| c.status != "True");
         status(&hub, &serving, Duration::from_secs(30), "not Ready", unready).await?;

@@ -172,7 +172,7 @@ async fn elsewhere(hub: &Cluster, spoke: &Cluster, resource: &mut Value, product
     apply(hub, resource).await?;
     wait::until(&services, gateway, INSTALL, "gone", |s| s.is_none()).await?;
     ready(hub, resource).await?;
-    spoke.kubectl(&["delete", "namespace", "istio-system", "--timeout=60s"], "").await.map(drop)
+    spoke.object("namespace", "", "istio-system").delete_within(Duration::from_secs(60)).await
 }
 
 /// The existing ConfigMap is adopted, the additions of its owner stay, and this is reported once.

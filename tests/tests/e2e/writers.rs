@@ -20,7 +20,7 @@ const ADAPTER: [&str; 2] = ["deployment", "pingsource-mt-adapter"];
 
 /// Object `name` of `kind`.
 async fn get(spoke: &Cluster, [kind, name]: [&str; 2]) -> Result<Value> {
-    Ok(serde_json::from_str(&spoke.kubectl(&["get", kind, name, "-n", PLACE, "-o", "json"], "").await?)?)
+    spoke.object(kind, PLACE, name).read().await
 }
 
 /// Replaces the whole object as `manager`, changed by `change`, regardless of its resource version.

@@ -60,7 +60,7 @@ async fn fleet(hub: &Cluster) -> Result<()> {
     let object = json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "metadata": {"name": "prod", "namespace": PLACE}, "spec": {
         "placement": {"clusterSelector": {}, "namespaces": [FLEET]}, "serving": {"spec": {"version": "1.22.1"}},
         "rollout": {"stages": [stage("canary", "0"), stage("europe", "1"), stage("world", "2")]}}});
-    hub.kubectl(&["apply", "-f", "-"], &object.to_string()).await?;
+    hub.apply(&object).await?;
     let stage = |name: &str, state: &str, clusters: usize, updated: usize| {
         json!({"name": name, "state": state, "clusters": clusters, "updated": updated, "startedAt": "2026-01-01T00:00:00Z",
             "finishedAt": if state == "Complete" { json!("2026-01-01T00:09:00Z") } else { Value::Null }})
@@ -101,7 +101,7 @@ fn thousand_clusters_are_live_and_smooth() {
             .await?;
         wait::established(hub.client()).await?;
         for namespace in [FLEET, PLACE] {
-            hub.kubectl(&["create", "namespace", namespace], "").await?;
+            hub.namespace(namespace).await?;
         }
         let all: Vec<usize> = (0..CLUSTERS).collect();
         let access = json!([{"name": "secretreader", "cluster": {"server": "https://spoke.example:6443"}}]);

@@ -31,17 +31,17 @@ impl Scene {
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
-        hub.kubectl(&["create", "namespace", PLACE], "").await?;
+        hub.namespace(PLACE).await?;
         Ok(Self { hub, spoke, _product: product, _plugins: plugins })
     }
 
     async fn apply(&self, object: &Value) -> Result<()> {
-        self.hub.kubectl(&["apply", "-f", "-"], &object.to_string()).await.map(drop)
+        self.hub.apply(object).await
     }
 
     async fn register(&self, name: &str) -> Result<()> {
         product::register(&self.hub, &self.spoke, name).await?;
-        self.hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod"], "").await.map(drop)
+        self.hub.object("clusterprofile", FLEET, name).label(&json!({"env": "prod"})).await
     }
 
     /// A kubeconfig with the contexts of hub and spoke.

@@ -122,7 +122,7 @@ pub async fn outlive_fleet(site: &Site, replicas: i32) -> Result<Outcome> {
     site.start_rollout(replicas).await?;
     site.finish_rollout(&prod(replicas)).await?;
     confirm(hub, PLACE, "prod").await?;
-    hub.kubectl(&["delete", "knativefleet", "prod", "-n", PLACE, "--wait=false"], "").await?;
+    hub.object("knativefleet", PLACE, "prod").start_deletion().await?;
     gone(hub, &fleet).await?;
     let attempt = editor.apply(&fleet).await?;
     if attempt.is_err() {

@@ -2,6 +2,7 @@
 
 use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::Terms;
 use serde_json::{Value, json};
 
 use crate::authorization::binding;
@@ -45,20 +46,24 @@ impl<'a> Attacker<'a> {
     /// Runs kubectl as the user. An error is a failure that has nothing to do with permissions: it
     /// would look like a prevented attack.
     pub async fn kubectl(&self, arguments: &[&str], stdin: &str) -> Result<Attempt> {
-        let (is_admitted, output) = self.output(arguments, stdin).await;
+        self.attempt(self.output(arguments, stdin).await, &arguments.join(" "))
+    }
+
+    /// Applies `object` as the user.
+    pub async fn apply(&self, object: &Value) -> Result<Attempt> {
+        let terms = Terms { is_dry_run: false, user: Some((self.user, &[])) };
+        self.attempt(self.cluster.try_apply(object, terms).await, "apply")
+    }
+
+    fn attempt(&self, (is_admitted, output): (bool, String), what: &str) -> Result<Attempt> {
         if is_admitted {
             return Ok(Ok(output));
         }
         let refusal = output.lines().find(|line| REFUSALS.iter().any(|word| line.contains(word)));
         match refusal {
             Some(refusal) => Ok(Err(refusal.to_owned())),
-            None => Err(format!("{}: kubectl {}: {output}", self.user, arguments.join(" ")).into()),
+            None => Err(format!("{}: kubectl {what}: {output}", self.user).into()),
         }
-    }
-
-    /// Applies `object` as the user.
-    pub async fn apply(&self, object: &Value) -> Result<Attempt> {
-        self.kubectl(&["apply", "-f", "-"], &object.to_string()).await
     }
 }
 

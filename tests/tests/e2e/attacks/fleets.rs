@@ -66,18 +66,16 @@ pub fn eventing(name: &str, placement: &Value, spec: &Value) -> Value {
 
 /// The fleets' resource of `component` for `cluster`.
 pub async fn child(hub: &Cluster, component: Component, cluster: &str) -> Result<Option<Value>> {
-    let list = hub.kubectl(&["get", component.plural(), "-n", PLACE, "-o", "json"], "").await?;
-    let list: Value = serde_json::from_str(&list)?;
-    let is_of_cluster = |item: &&Value| item["spec"]["clusterProfileRef"]["name"] == cluster;
-    Ok(list["items"].as_array().into_iter().flatten().find(is_of_cluster).cloned())
+    let is_of_cluster = |item: &Value| item["spec"]["clusterProfileRef"]["name"] == cluster;
+    Ok(hub.list(component.plural(), PLACE).await?.into_iter().find(is_of_cluster))
 }
 
 /// Changes what has no effect in the fleet `name`, and waits until the operator has made a pass
 /// over it since, with all writes.
 pub async fn settle(hub: &Cluster, name: &str) -> Result<()> {
     static LIMIT: AtomicU32 = AtomicU32::new(20);
-    let patch = json!({"spec": {"revisionHistoryLimit": LIMIT.fetch_add(1, Ordering::Relaxed)}}).to_string();
-    hub.kubectl(&["patch", "knativefleet", name, "-n", PLACE, "--type=merge", "-p", &patch], "").await?;
+    let patch = json!({"spec": {"revisionHistoryLimit": LIMIT.fetch_add(1, Ordering::Relaxed)}});
+    hub.object("knativefleet", PLACE, name).merge(&patch).await?;
     status_of(hub, name, "observed again", |_| true).await.map(drop)
 }
 
@@ -114,7 +112,7 @@ impl Site {
         let status = status_of(&site.hub, "prod", "waiting", is_waiting).await?;
         approve(&site.hub, &status.update_revision.unwrap_or_default(), "prod").await?;
         status_of(&site.hub, "prod", "Ready", |s| has(s, "Ready", "Ready")).await?;
-        site.hub.kubectl(&["delete", "knativefleetapprovals", "--all", "-n", PLACE], "").await?;
+        site.hub.delete_all("knativefleetapprovals", PLACE).await?;
         Ok(site)
     }
 
@@ -127,8 +125,8 @@ impl Site {
     pub async fn register(&self, name: &str, tier: &str) -> Result<()> {
         let spoke = if name == "a" { &self.a } else { &self.b };
         product::register(&self.hub, spoke, name).await?;
-        let (tier, site) = (format!("tier={tier}"), format!("site={name}"));
-        self.hub.kubectl(&["label", "clusterprofile", name, "-n", FLEET, "env=prod", &tier, &site], "").await.map(drop)
+        let labels = json!({"env": "prod", "tier": tier, "site": name});
+        self.hub.object("clusterprofile", FLEET, name).label(&labels).await
     }
 
     /// Rolls `replicas` out to the first stage; the next one then waits for an approval.
@@ -156,9 +154,8 @@ impl Site {
 
     /// Sets the spec to that of `fleet`.
     pub async fn set(&self, fleet: &Value) -> Result<()> {
-        let patch = json!([{"op": "replace", "path": "/spec", "value": fleet["spec"]}]).to_string();
-        let line = ["patch", "knativefleet", "prod", "-n", PLACE, "--type=json", "-p", &patch];
-        self.hub.kubectl(&line, "").await.map(drop)
+        let patch = json!([{"op": "replace", "path": "/spec", "value": fleet["spec"]}]);
+        self.hub.object("knativefleet", PLACE, "prod").operate(&patch, "kubectl-patch").await
     }
 
     /// Whether `replicas` have reached cluster `b`.
@@ -178,8 +175,8 @@ impl Site {
     pub async fn settle_children(&self) -> Result<()> {
         let child = child(&self.hub, Component::Serving, "a").await?.ok_or("cluster a has no resource")?;
         let name = child["metadata"]["name"].as_str().unwrap_or_default();
-        let edit = r#"{"spec":{"config":{"network":{"by":"hand"}}}}"#;
-        self.hub.kubectl(&["patch", "knativeserving", name, "-n", PLACE, "--type=merge", "-p", edit], "").await?;
+        let edit = json!({"spec": {"config": {"network": {"by": "hand"}}}});
+        self.hub.object("knativeserving", PLACE, name).merge(&edit).await?;
         let api = Api::<KnativeServing>::namespaced(self.hub.client(), PLACE);
         let is_repaired = |serving: Option<&KnativeServing>| serving.is_some_and(|s| s.spec.common.config.is_empty());
         wait::until(&api, name, INSTALL, "repaired", is_repaired).await?;

@@ -47,7 +47,7 @@ pub async fn gets_later_cluster(site: &Site) -> Result<Outcome> {
     remove(hub, &uses).await?;
 
     product::register(hub, &site.b, "later").await?;
-    hub.kubectl(&["label", "clusterprofile", "later", "-n", FLEET, "site=later"], "").await?;
+    hub.object("clusterprofile", FLEET, "later").label(&json!({"site": "later"})).await?;
     // The other cluster still gets changes.
     fleet["spec"]["eventing"]["spec"] = spec(2);
     former.apply(&fleet).await??;
@@ -65,7 +65,7 @@ pub async fn gets_later_cluster(site: &Site) -> Result<Outcome> {
     for object in [&fleet, &edits, &uses] {
         remove(hub, object).await?;
     }
-    hub.kubectl(&["delete", "clusterprofile", "later", "-n", FLEET], "").await?;
+    hub.object("clusterprofile", FLEET, "later").delete().await?;
     Ok(match why {
         Some(why) if !is_there => Outcome::Prevented(why),
         _ => Outcome::of(is_there, "Knative is installed on a cluster that joined later", &attempt),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::DRY_RUN;
 use knative_operator_tests::product::FLEET;
 use knative_operator_tests::{Result, wait};
 use kube::Api;
@@ -31,9 +32,8 @@ async fn is_on_b(site: &Site) -> Result<bool> {
 /// Waits until the webhook knows the clusters that `fleet` selects.
 async fn known_to_webhook(hub: &Cluster, fleet: &Value) -> Result<()> {
     let started = Instant::now();
-    let arguments = ["apply", "--dry-run=server", "-f", "-"];
     // Polled: nothing reports what the webhook knows.
-    while hub.kubectl_output(&arguments, &fleet.to_string()).await.1.contains("selects no ClusterProfile") {
+    while hub.try_apply(fleet, DRY_RUN).await.1.contains("selects no ClusterProfile") {
         if started.elapsed() > wait::LIMIT {
             return Err("the webhook doesn't know the ClusterProfiles".into());
         }

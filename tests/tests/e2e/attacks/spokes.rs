@@ -50,7 +50,7 @@ pub async fn prepares_namespace(site: &Site, refuses: bool) -> Result<Outcome> {
     }
     let is_there = insider.output(&["create", "token", "controller", "-n", PLACE], "").await.0;
     remove(hub, &own(site)).await?;
-    spoke.kubectl(&["delete", "namespace", PLACE, "--ignore-not-found"], "").await?;
+    spoke.object("namespace", "", PLACE).delete_if_there().await?;
     Ok(match (is_there, attempt, reported) {
         (false, Ok(_), _) => Outcome::Prevented(reason),
         (true, Ok(_), Some(contents)) if !refuses => Outcome::Reported(format!("{CONTENTS}: {contents}")),

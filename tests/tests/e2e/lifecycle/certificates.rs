@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use knative_operator_shared::api::Component;
 use knative_operator_tests::cluster::Cluster;
+use knative_operator_tests::cluster::apply::Terms;
 use knative_operator_tests::kubelet::Pod;
 use knative_operator_tests::product::{self, NAMESPACE, Product};
 use knative_operator_tests::{Result, releases, tools};
@@ -28,13 +29,14 @@ const SOON: Duration = knative_operator_tests::wait::LIMIT;
 /// Waits until the webhook answers the API server; returns the duration.
 async fn answered(hub: &Cluster) -> Result<Duration> {
     let spec = json!({"high-availability": {"replicas": 0}});
-    let refused = resource(Component::Serving, TEAM, "bad", Some("nowhere"), spec).to_string();
+    let refused = resource(Component::Serving, TEAM, "bad", Some("nowhere"), spec);
     let (begun, mut output) = (Instant::now(), String::new());
     while !output.contains("spec.high-availability.replicas: 0 is less than 1") {
         if begun.elapsed() > SOON {
             return Err(format!("not answered: {output}").into());
         }
-        output = hub.kubectl_output(&["apply", "-f", "-"], &refused).await.1;
+        output = hub.try_apply(&refused, Terms::default()).await.1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(begun.elapsed())
 }

@@ -25,7 +25,7 @@ fn chart_is_uninstalled_and_another_release_continues() {
         for (name, spoke) in [("single", &single), ("member", &member)] {
             product::register(&hub, spoke, name).await?;
         }
-        hub.kubectl(&["label", "clusterprofile", "member", "-n", product::FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", product::FLEET, "member").label(&json!({"env": "prod"})).await?;
         for place in [TEAM, knative_fleet::PLACE] {
             namespace(&hub, place).await?;
         }
@@ -88,7 +88,7 @@ fn chart_is_uninstalled_and_another_release_continues() {
         hub.kubectl(&[&line[..], &[&version]].concat(), "").await?;
         let upgraded = hub.helm(&[&dry[..], &own_bundle, &allowed].concat()).await?;
         assert!(upgraded.contains("KnativeServing team/local: 1.22.0 to 1.23.0"), "{upgraded}");
-        hub.kubectl(&["delete", "knativeserving", "local", "-n", TEAM], "").await?;
+        hub.object("knativeserving", TEAM, "local").delete().await?;
 
         let line = ["delete", "crd", "knativefleets.operator.knative.dev", "--wait=false"];
         let (is_deleted, output) = hub.kubectl_output(&line, "").await;

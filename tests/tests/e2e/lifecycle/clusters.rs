@@ -1,5 +1,7 @@
 //! A ClusterProfile whose server becomes another cluster.
 
+use std::time::Duration;
+
 use knative_operator_shared::api::KnativeStatus;
 use knative_operator_shared::label::TRIGGER;
 use knative_operator_tests::cluster::Cluster;
@@ -63,7 +65,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         has_event(&hub, TEAM, "ClusterChanged", &uid).await?;
         has_condition(&hub, &resource, "InstallSucceeded", "Occupied", "Deployment theirs").await?;
         assert!(new.kubectl(&["get", "deployment", "controller", "-n", PLACE], "").await.is_err());
-        new.kubectl(&["delete", "namespace", PLACE, "--timeout=60s"], "").await?;
+        new.object("namespace", "", PLACE).delete_within(Duration::from_secs(60)).await?;
         let trigger = format!("{TRIGGER}=1");
         hub.kubectl(&["annotate", "knativeserving", "knative-serving", "-n", TEAM, &trigger], "").await?;
         let is_moved = |s: &KnativeStatus| {
@@ -89,7 +91,7 @@ fn installation_on_a_former_cluster_is_not_forgotten() {
         // Without the operator's namespace, nothing blocks requests, also if no webhook runs when
         // it is deleted.
         product.webhook = None;
-        hub.kubectl(&["delete", "namespace", product::NAMESPACE, "--wait=false"], "").await?;
+        hub.object("namespace", "", product::NAMESPACE).start_deletion().await?;
         for configuration in CONFIGURATIONS {
             hub.kubectl(&["wait", "--for=delete", configuration, "--timeout=60s"], "").await?;
         }

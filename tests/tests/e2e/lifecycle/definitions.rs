@@ -39,7 +39,7 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         let resource = serving(TEAM, "knative-serving", Some("spoke"), &releases);
         let before = objects(&spoke.client()).await?;
         // Without resources, a definition may be deleted, and Helm or kubectl creates it again.
-        hub.kubectl(&["delete", "crd", "knativeeventings.operator.knative.dev"], "").await?;
+        hub.object("CustomResourceDefinition", "", "knativeeventings.operator.knative.dev").delete().await?;
         apply(&hub, &resource).await?;
         ready(&hub, &resource).await?;
         let installed = state(&spoke, PLACE).await?;
@@ -64,7 +64,7 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         // Somebody deletes the webhook's configuration first.
         let protect = ["annotate", "knativeserving", "knative-serving", "-n", TEAM];
         hub.kubectl(&[&protect[..], &[&format!("{PROTECTED}=true")]].concat(), "").await?;
-        hub.kubectl(&["delete", "validatingwebhookconfiguration", "validation.operator.knative.dev"], "").await?;
+        hub.object("validatingwebhookconfiguration", "", "validation.operator.knative.dev").delete().await?;
         hub.kubectl(&delete, "").await?;
         has_condition(&hub, &resource, "InstallSucceeded", "Protected", "nothing is uninstalled").await?;
         assert_eq!(state(&spoke, PLACE).await?, installed);
@@ -73,7 +73,7 @@ fn deleted_definition_uninstalls_nothing_that_is_protected() {
         nothing_left(&spoke, &before).await?;
 
         // A running webhook leaves nothing that blocks requests.
-        hub.kubectl(&["delete", "namespace", product::NAMESPACE, "--wait=false"], "").await?;
+        hub.object("namespace", "", product::NAMESPACE).start_deletion().await?;
         let left = ["wait", "--for=delete", "mutatingwebhookconfiguration/defaulting.operator.knative.dev"];
         hub.kubectl(&[&left[..], &["--timeout=60s"]].concat(), "").await.map(drop)
     });

@@ -39,7 +39,7 @@ fn removed_api_version_leaves_nothing_behind() {
         let versions = json!({"spec": {"versions": [version("v1alpha1", false), version("v1beta1", true)]}});
         let line = ["patch", "crd", "images.caching.internal.knative.dev", "--type=merge", "-p", &versions.to_string()];
         spoke.kubectl(&line, "").await?;
-        hub.kubectl(&["delete", "-f", "-", "--wait=false"], &resource.to_string()).await?;
+        hub.stored(&resource).start_deletion().await?;
         product.start_operator(&hub).await?;
         gone(&hub, &resource).await?;
         nothing_left(&spoke, &before).await

@@ -75,7 +75,7 @@ fn last_release_is_upgraded_rolled_back_and_upgraded_again() {
         for (name, spoke) in [("single", &single), ("member", &member)] {
             product::register(&hub, spoke, name).await?;
         }
-        hub.kubectl(&["label", "clusterprofile", "member", "-n", product::FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", product::FLEET, "member").label(&json!({"env": "prod"})).await?;
         let mut resource = serving(TEAM, "knative-serving", Some("single"), &releases);
         let mut fleet =
             knative_fleet::fleet(&json!({"version": releases.serving, "ingress": {"kourier": {"enabled": true}}}));

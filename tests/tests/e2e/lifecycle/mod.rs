@@ -18,10 +18,12 @@ mod versions;
 
 use std::path::Path;
 
+use knative_operator_shared::label::CLUSTER_PROFILE;
 use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::Releases;
+use serde_json::json;
 
 use crate::support::namespace;
 
@@ -46,7 +48,6 @@ async fn hub(
 
 /// Lets the Secret of ClusterProfile `name` be used for ClusterProfile `other` as well.
 async fn share_secret(hub: &Cluster, name: &str, other: &str) -> Result<()> {
-    let both = format!("operator.knative.dev/cluster-profile={FLEET}/{name},{FLEET}/{other}");
-    let line = ["annotate", "--overwrite", "secret", name, "-n", product::NAMESPACE, &both];
-    hub.kubectl(&line, "").await.map(drop)
+    let both = format!("{FLEET}/{name},{FLEET}/{other}");
+    hub.object("secret", product::NAMESPACE, name).annotate(&json!({CLUSTER_PROFILE: both})).await
 }

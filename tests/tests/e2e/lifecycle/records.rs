@@ -14,7 +14,7 @@ use crate::support::{apply, delete, eventing, gone, has_event, namespace, nothin
 /// Deletes `resource` while the operator is away, after `lose` was run on `cluster`.
 async fn delete_without_record(hub: &Cluster, resource: &Value, cluster: &Cluster, lose: &[&str]) -> Result<()> {
     cluster.kubectl(lose, "").await?;
-    hub.kubectl(&["delete", "-f", "-", "--wait=false"], &resource.to_string()).await.map(drop)
+    hub.stored(resource).start_deletion().await
 }
 
 #[test]

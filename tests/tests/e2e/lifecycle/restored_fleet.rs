@@ -49,7 +49,7 @@ async fn empty(hub: &Cluster) -> Result<()> {
             hub.kubectl(&["patch", name, "-n", PLACE, "--type=merge", "-p", bare], "").await?;
         }
     }
-    hub.kubectl(&["delete", "controllerrevisions", "--all", "-n", PLACE], "").await.map(drop)
+    hub.delete_all("controllerrevisions", PLACE).await
 }
 
 #[test]

@@ -102,7 +102,7 @@ async fn planned(hub: &Cluster, folder: &Path, status: i32, part: &str) -> Resul
 async fn restore(hub: &Cluster, asked: &Value, status: Option<&str>) -> Result<()> {
     let line = ["patch", "knativeserving", "knative-serving", "-n", TEAM, "--type=merge", "-p"];
     hub.kubectl(&[&line[..], &[r#"{"metadata":{"finalizers":null}}"#]].concat(), "").await?;
-    hub.kubectl(&["delete", "knativeserving", "knative-serving", "-n", TEAM], "").await?;
+    hub.object("knativeserving", TEAM, "knative-serving").delete().await?;
     apply(hub, asked).await?;
     if let Some(version) = status {
         let patch = json!({"status": {"version": version}}).to_string();

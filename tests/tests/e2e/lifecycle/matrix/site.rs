@@ -16,7 +16,7 @@ use knative_operator_tests::{Result, project, wait};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::parts::{ask, asking, bundle, has_failed, is_owned, is_ready, nothing_lost, nothing_restarted, place};
 use super::{ASKED, AT_FIRST, DELETED, Event, NEW, OLD, RELEASE, ROLLED_BACK, Running, State, UPGRADED};
@@ -47,7 +47,7 @@ impl Site {
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         let product = Product::install(&hub, &releases, values, &plugins).await?;
         product::register(&hub, &spoke, "spoke").await?;
-        hub.kubectl(&["label", "clusterprofile", "spoke", "-n", FLEET, "env=prod"], "").await?;
+        hub.object("clusterprofile", FLEET, "spoke").label(&json!({"env": "prod"})).await?;
         for place in [TEAM, knative_fleet::PLACE] {
             namespace(&hub, place).await?;
         }
@@ -87,7 +87,7 @@ impl Site {
             self.restart(AT_FIRST).await?;
         }
         // Those of other cells would be taken for those of this one.
-        self.hub.kubectl(&["delete", "events", "--all", "-n", TEAM], "").await?;
+        self.hub.delete_all("events", TEAM).await?;
         let before = [objects(&self.hub.client()).await?, objects(&self.spoke.client()).await?];
         let running = self.begin(state).await?;
         self.fire(state, event).await?;
@@ -128,7 +128,7 @@ impl Site {
         match state {
             State::Upgrading | State::RollingOut => ask(&self.hub, &after).await?,
             State::Uninstalling => {
-                self.hub.kubectl(&["delete", "-f", "-", "--wait=false"], &after.to_string()).await?;
+                self.hub.stored(&after).start_deletion().await?;
             }
             State::Installing | State::Ready => {}
         }
@@ -176,7 +176,7 @@ impl Site {
             }
             Event::Recreated => self.recreate(state).await,
             Event::DeploymentDeleted => {
-                self.spoke.kubectl(&["delete", "deployment", DELETED, "-n", PLACE, "--ignore-not-found"], "").await?;
+                self.spoke.object("deployment", PLACE, DELETED).delete_if_there().await?;
                 if is_uninstalled {
                     return Ok(());
                 }
@@ -241,25 +241,20 @@ impl Site {
     /// Recreates the resources as a backup tool does, while no operator runs.
     async fn recreate(&mut self, state: State) -> Result<()> {
         self.kill_operator()?;
-        let own = ["-n", place(state)];
-        let stored = self.hub.kubectl(&[&["get", "knativeserving", "-o", "json"], &own[..]].concat(), "").await?;
-        for one in serde_json::from_str::<Value>(&stored)?["items"].as_array().into_iter().flatten() {
+        for one in self.hub.list("knativeserving", place(state)).await? {
             let (meta, name) = (&one["metadata"], one["metadata"]["name"].as_str().unwrap_or_default());
             self.without_finalizers("knativeserving", place(state), name).await?;
-            self.hub
-                .kubectl(&[&["delete", "knativeserving", name, "--ignore-not-found"], &own[..]].concat(), "")
-                .await?;
+            self.hub.stored(&one).delete_if_there().await?;
             let copy = json!({"apiVersion": one["apiVersion"], "kind": one["kind"], "spec": one["spec"], "metadata": {
                 "name": name, "namespace": place(state), "labels": meta["labels"], "annotations": meta["annotations"],
                 "ownerReferences": meta["ownerReferences"]}});
-            self.hub.kubectl(&["create", "-f", "-"], &copy.to_string()).await?;
+            self.hub.create(&copy, false).await?;
         }
         self.start_operator().await
     }
 
     async fn without_finalizers(&self, kind: &str, place: &str, name: &str) -> Result<()> {
-        let patch = r#"{"metadata":{"finalizers":null}}"#;
-        self.hub.kubectl(&["patch", kind, name, "-n", place, "--type=merge", "-p", patch], "").await.map(drop)
+        self.hub.object(kind, place, name).merge(&json!({"metadata": {"finalizers": null}})).await
     }
 
     /// Waits until the anchor exists again and owns all Deployments.
@@ -323,10 +318,11 @@ impl Site {
         for (kind, place) in
             [("knativefleet", knative_fleet::PLACE), ("knativeserving", knative_fleet::PLACE), ("knativeserving", TEAM)]
         {
-            self.hub.kubectl(&["delete", kind, "--all", "-n", place, "--wait=false"], "").await?;
-            let names = ["get", kind, "-n", place, "-o", "jsonpath={.items[*].metadata.name}"];
-            for name in self.hub.kubectl(&names, "").await?.split_whitespace() {
-                self.without_finalizers(kind, place, name).await?;
+            for one in self.hub.list(kind, place).await? {
+                self.hub.stored(&one).start_deletion().await?;
+            }
+            for one in self.hub.list(kind, place).await? {
+                self.without_finalizers(kind, place, one["metadata"]["name"].as_str().unwrap_or_default()).await?;
             }
         }
         self.spoke.replace().await?;
