@@ -11,7 +11,8 @@ pub enum Reason {
     ClusterProfileNotPermitted,
     /// The ClusterProfile does not exist.
     ClusterProfileNotFound,
-    /// The ClusterProfile has no `ControlPlaneHealthy=True`.
+    /// The ClusterProfile has `ControlPlaneHealthy` False or Unknown, or says nothing about the
+    /// cluster.
     ClusterProfileNotReady,
     /// The ClusterProfile has no provider that the file lists, or can't be read.
     ClusterProfileUnavailable,

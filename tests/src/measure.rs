@@ -27,6 +27,8 @@ pub struct Request {
     /// Resource, with group and subresource where there are some, and name:
     /// `deployments.apps/activator`.
     pub target: String,
+    /// Version of the API of the resource, such as `v1`.
+    pub version: String,
     /// Whether it is a server-side apply that takes fields over.
     pub forces: bool,
     /// Status code of the response.
@@ -134,6 +136,7 @@ fn request(event: &Value) -> Request {
     Request {
         times: (time("requestReceivedTimestamp"), time("stageTimestamp")),
         verb: event["verb"].as_str().unwrap_or_default().to_owned(),
+        version: part("apiVersion").to_owned(),
         target,
         forces: event["requestURI"].as_str().is_some_and(|uri| uri.contains("force=true")),
         code: event["responseStatus"]["code"].as_i64().unwrap_or_default(),

@@ -7,8 +7,9 @@ use std::future::ready;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_runtime::watch::watch;
+use knative_operator_runtime::watch::{BACKOFF, watch};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP};
@@ -62,19 +63,24 @@ async fn resources(client: &Client, component: Component, facts: &ClusterFacts) 
 }
 
 async fn profiles(client: &Client, facts: &ClusterFacts) {
-    let name = |p: &ClusterProfile| ClusterProfileReference {
-        name: p.name_any(),
-        namespace: p.namespace().unwrap_or_default(),
+    // Untyped: one that can't be read must not fail the whole list.
+    let read = |profile: &DynamicObject| {
+        let profile = ClusterProfile::read(profile);
+        (profile.reference(), facts_of(&profile))
     };
     let mut listed = HashMap::new();
-    watch(Api::<ClusterProfile>::all(client.clone()), Config::default())
+    InventoryKind::ClusterProfile
+        .watch(client, Config::default(), BACKOFF)
         .for_each(|event| {
             match event {
                 Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(profile)) => drop(listed.insert(name(&profile), facts_of(&profile))),
+                Ok(Event::InitApply(profile)) => listed.extend([read(&profile)]),
                 Ok(Event::InitDone) => facts.set_profiles(std::mem::take(&mut listed)),
-                Ok(Event::Apply(profile)) => facts.set_profile(name(&profile), Some(facts_of(&profile))),
-                Ok(Event::Delete(profile)) => facts.set_profile(name(&profile), None),
+                Ok(Event::Apply(profile)) => {
+                    let (reference, profile) = read(&profile);
+                    facts.set_profile(reference, Some(profile));
+                }
+                Ok(Event::Delete(profile)) => facts.set_profile(read(&profile).0, None),
                 Err(error) => match &error {
                     // The kind does not exist, so there are no ClusterProfiles.
                     Error::InitialListFailed(kube::Error::Api(status))

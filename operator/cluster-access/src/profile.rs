@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::Uri;
-use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider};
+use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider, HEALTHY};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use knative_operator_shared::reason::Reason;
 use knative_operator_shared::rules::name_violation;
@@ -16,8 +16,18 @@ use super::provider::{ArgsPolicy, Builtin, EnvPolicy, ExecConfig, Provider, Prov
 use super::unresolved::Unresolved;
 
 const EXEC_EXTENSION: &str = "client.authentication.k8s.io/exec";
-const ARGS_EXTENSION: &str = "clusterprofiles.multicluster.x-k8s.io/exec/additional-args";
-const ENV_EXTENSION: &str = "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs";
+/// Names of an extension in KEP-5339: the current one, and the one before cluster-inventory-api
+/// v0.1.0, which some producers still write. The first one that a profile has counts.
+const ARGS_EXTENSIONS: [&str; 2] = [
+    "clusterprofiles.multicluster.x-k8s.io/exec/additional-args",
+    "multicluster.x-k8s.io/clusterprofiles/auth/exec/additional-args",
+];
+const ENV_EXTENSIONS: [&str; 2] = [
+    "clusterprofiles.multicluster.x-k8s.io/exec/additional-envs",
+    "multicluster.x-k8s.io/clusterprofiles/auth/exec/additional-envs",
+];
+/// Start of a PEM block, which base64 doesn't have.
+const PEM: &str = "-----BEGIN ";
 
 /// Everything that a connection to a spoke depends on: equal values may share a connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,18 +94,22 @@ pub fn access(
     profile: &ClusterProfile,
     providers: &Providers,
 ) -> Result<Access, Unresolved> {
-    let status = profile.status.as_ref();
-    let healthy = status.and_then(|s| s.conditions.iter().find(|c| c.type_ == "ControlPlaneHealthy"));
-    if healthy.is_none_or(|c| c.status != "True") {
-        let why = match healthy {
-            None => "has no condition ControlPlaneHealthy".to_owned(),
-            Some(c) if c.message.is_empty() => format!("has ControlPlaneHealthy={}", c.status),
-            Some(c) => format!("has ControlPlaneHealthy={}: {}", c.status, c.message),
-        };
-        return Err(Unresolved::new(
-            Reason::ClusterProfileNotReady,
-            format!("ClusterProfile {reference} {why}; its cluster manager has to set it to True"),
-        ));
+    let not_ready =
+        |why: String| Unresolved::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}"));
+    match profile.health() {
+        Some(healthy) if healthy.status == "True" => {}
+        Some(healthy) => {
+            let message = if healthy.message.is_empty() { String::new() } else { format!(": {}", healthy.message) };
+            let why = format!("has {HEALTHY}={}{message}; its cluster manager has to set it to True", healthy.status);
+            return Err(not_ready(why));
+        }
+        // Nobody vouches for the cluster, so the connection decides.
+        None if profile.has_access() => {}
+        None => {
+            return Err(not_ready(format!(
+                "has neither status.accessProviders nor the condition {HEALTHY}; its cluster manager has to publish them"
+            )));
+        }
     }
     if providers.providers.is_empty() {
         return Err(Unresolved::new(
@@ -107,7 +121,10 @@ pub fn access(
     if offered.is_empty() {
         return Err(Unresolved::new(
             Reason::ClusterProfileUnavailable,
-            format!("ClusterProfile {reference} has no status.accessProviders; its cluster manager has to publish one"),
+            format!(
+                "ClusterProfile {reference} has no status.accessProviders; its cluster manager has to publish one \
+                 (v1alpha2 of ClusterProfile has no credentialProviders)"
+            ),
         ));
     }
     let chosen = providers.providers.iter().find_map(|p| offered.get(p.name.as_str()).map(|o| (p, *o)));
@@ -127,25 +144,40 @@ pub fn access(
         Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
     };
     let cluster = &accessor.cluster;
+    if cluster.server.is_empty() {
+        return Err(Unresolved::new(
+            Reason::ClusterProfileUnavailable,
+            format!(
+                "ClusterProfile {reference}: access provider {} has no server; its cluster manager has to publish the URL of the API server",
+                accessor.name
+            ),
+        ));
+    }
     let server = address::server(&cluster.server).map_err(|why| invalid("server", why))?;
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
     let proxy = proxy.map_err(|why| invalid("proxy-url", why))?;
-    let authority = match cluster.certificate_authority_data.as_deref().filter(|d| !d.is_empty()) {
-        None => None,
-        Some(data) => Some(
-            BASE64_STANDARD
-                .decode(data)
-                .map_err(|e| invalid("certificate-authority-data", format!("is not base64: {e}")))?,
-        ),
-    };
+    let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());
+    let authority = data.map(authority).transpose().map_err(|why| invalid("certificate-authority-data", why))?;
+    let source = source(reference, provider, cluster, authority.as_deref())?;
     Ok(Access {
         server,
         authority,
         server_name: cluster.tls_server_name.clone().filter(|n| !n.is_empty()),
         insecure: cluster.insecure_skip_tls_verify,
         proxy,
-        source: source(reference, provider, cluster)?,
+        source,
     })
+}
+
+/// The certificates in `data`, which is base64 of PEM, as in a kubeconfig, or the PEM itself, which
+/// some producers write.
+fn authority(data: &str) -> Result<Vec<u8>, String> {
+    if data.contains(PEM) {
+        return Ok(data.as_bytes().to_vec());
+    }
+    // As Go does, which ignores the line breaks of `base64`.
+    let data: String = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    BASE64_STANDARD.decode(data).map_err(|e| format!("is neither base64 nor PEM: {e}"))
 }
 
 /// The access providers of a profile by name; the deprecated field counts for names that the new
@@ -159,9 +191,10 @@ fn source(
     reference: &ClusterProfileReference,
     provider: &Provider,
     cluster: &AccessCluster,
+    authority: Option<&[u8]>,
 ) -> Result<CredentialSource, Unresolved> {
     let Some(Builtin::SecretReader) = provider.builtin else {
-        return plugin(reference, provider, cluster).map(CredentialSource::Plugin);
+        return plugin(reference, provider, cluster, authority).map(CredentialSource::Plugin);
     };
     let failed = |why: &str| {
         let subject = format!("ClusterProfile {reference}: extension {EXEC_EXTENSION}");
@@ -181,6 +214,7 @@ fn plugin(
     reference: &ClusterProfileReference,
     provider: &Provider,
     cluster: &AccessCluster,
+    authority: Option<&[u8]>,
 ) -> Result<Plugin, Unresolved> {
     let failed = |why: String| {
         Unresolved::new(Reason::AccessProviderFailed, format!("access provider {}: {why}", provider.name))
@@ -196,18 +230,19 @@ fn plugin(
         )));
     }
     let extension = |name: &str| cluster.extensions.iter().find(|e| e.name == name).map(|e| &e.extension);
+    let named = |names: [&'static str; 2]| names.into_iter().find_map(|name| Some((name, extension(name)?)));
     let mut args = exec.args.clone().unwrap_or_default();
-    if let Some(additional) = extension(ARGS_EXTENSION).filter(|_| provider.args_policy == ArgsPolicy::Append) {
+    if let Some((name, additional)) = named(ARGS_EXTENSIONS).filter(|_| provider.args_policy == ArgsPolicy::Append) {
         let additional: Vec<String> = serde_json::from_value(additional.clone()).map_err(|e| {
-            failed(format!("ClusterProfile {reference}: extension {ARGS_EXTENSION} is not a list of strings: {e}"))
+            failed(format!("ClusterProfile {reference}: extension {name} is not a list of strings: {e}"))
         })?;
         args.extend(additional);
     }
     let mut env: BTreeMap<String, String> =
         exec.env.iter().flatten().map(|v| (v.name.clone(), v.value.clone())).collect();
-    if let Some(additional) = extension(ENV_EXTENSION).filter(|_| provider.env_policy != EnvPolicy::Ignore) {
+    if let Some((name, additional)) = named(ENV_EXTENSIONS).filter(|_| provider.env_policy != EnvPolicy::Ignore) {
         let additional: BTreeMap<String, String> = serde_json::from_value(additional.clone()).map_err(|e| {
-            failed(format!("ClusterProfile {reference}: extension {ENV_EXTENSION} is not a map of strings: {e}"))
+            failed(format!("ClusterProfile {reference}: extension {name} is not a map of strings: {e}"))
         })?;
         for (name, value) in additional {
             match provider.env_policy {
@@ -216,7 +251,7 @@ fn plugin(
             }
         }
     }
-    let info = info(exec, cluster, extension(EXEC_EXTENSION));
+    let info = info(exec, cluster, authority, extension(EXEC_EXTENSION));
     Ok(Plugin {
         provider: provider.name.clone(),
         command: exec.command.clone(),
@@ -228,14 +263,14 @@ fn plugin(
 }
 
 /// `KUBERNETES_EXEC_INFO` as `client.authentication.k8s.io` defines it.
-fn info(exec: &ExecConfig, cluster: &AccessCluster, config: Option<&Value>) -> Value {
+fn info(exec: &ExecConfig, cluster: &AccessCluster, authority: Option<&[u8]>, config: Option<&Value>) -> Value {
     let mut spec = json!({"interactive": false});
     if exec.provide_cluster_info {
         let mut described = json!({"server": cluster.server});
         let optional = [
             ("tls-server-name", cluster.tls_server_name.as_ref().map(|v| json!(v))),
             ("insecure-skip-tls-verify", cluster.insecure_skip_tls_verify.then_some(json!(true))),
-            ("certificate-authority-data", cluster.certificate_authority_data.as_ref().map(|v| json!(v))),
+            ("certificate-authority-data", authority.map(|v| json!(BASE64_STANDARD.encode(v)))),
             ("proxy-url", cluster.proxy_url.as_ref().map(|v| json!(v))),
             ("config", config.cloned()),
         ];
@@ -250,116 +285,4 @@ fn info(exec: &ExecConfig, cluster: &AccessCluster, config: Option<&Value>) -> V
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reference() -> ClusterProfileReference {
-        ClusterProfileReference { name: "spoke".into(), namespace: "fleet".into() }
-    }
-
-    fn profile(status: &Value) -> ClusterProfile {
-        serde_json::from_value(json!({"apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ClusterProfile", "metadata": {"name": "spoke"}, "spec": {}, "status": status})).unwrap()
-    }
-
-    fn providers(file: &Value) -> Providers {
-        serde_json::from_value(file.clone()).unwrap()
-    }
-
-    fn file(extra: &Value) -> Providers {
-        let mut provider = json!({"name": "b", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/p", "args": ["own"], "env": [{"name": "A", "value": "own"}], "provideClusterInfo": true}});
-        provider.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
-        providers(
-            &json!({"providers": [{"name": "a", "execConfig": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/a"}}, provider]}),
-        )
-    }
-
-    fn healthy(access: &Value) -> Value {
-        json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "True"}], "accessProviders": access})
-    }
-
-    fn accessor(name: &str) -> Value {
-        json!([{"name": name, "cluster": {"server": "https://h:1", "certificate-authority-data": "QQ==", "extensions": [
-            {"name": EXEC_EXTENSION, "extension": {"clusterName": "c"}},
-            {"name": ARGS_EXTENSION, "extension": ["more"]},
-            {"name": ENV_EXTENSION, "extension": {"A": "theirs", "B": "theirs"}},
-        ]}}])
-    }
-
-    #[test]
-    fn each_failure_has_its_reason() {
-        let unhealthy =
-            json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "False", "message": "on fire"}]});
-        let two = file(&json!({}));
-        for (status, providers, reason, part) in [
-            (json!({}), &two, Reason::ClusterProfileNotReady, "no condition ControlPlaneHealthy"),
-            (unhealthy, &two, Reason::ClusterProfileNotReady, "on fire"),
-            (healthy(&accessor("a")), &Providers::default(), Reason::AccessProviderNotConfigured, "names no provider"),
-            (healthy(&json!([])), &two, Reason::ClusterProfileUnavailable, "no status.accessProviders"),
-            (healthy(&accessor("z")), &two, Reason::ClusterProfileUnavailable, "knows a, b"),
-            (
-                healthy(&json!([{"name": "a", "cluster": {"server": "nonsense"}}])),
-                &two,
-                Reason::RemoteClientCreationFailed,
-                "is not a URL",
-            ),
-            (
-                healthy(&json!([{"name": "a", "cluster": {"server": "https://h", "certificate-authority-data": "!"}}])),
-                &two,
-                Reason::RemoteClientCreationFailed,
-                "base64",
-            ),
-        ] {
-            let error = access(&reference(), &profile(&status), providers).unwrap_err();
-            assert_eq!(error.reason, reason, "{error}");
-            assert!(error.message.contains(part), "{error}");
-        }
-    }
-
-    #[test]
-    fn builtin_provider_reads_secret_named_by_profile() {
-        let own = providers(&json!({"providers": [{"name": "b", "builtin": "secretreader"}]}));
-        let source = access(&reference(), &profile(&healthy(&accessor("b"))), &own).unwrap().source;
-        assert_eq!(source, CredentialSource::Secret { provider: "b".to_owned(), name: "c".to_owned() });
-        let nameless = json!([{"name": "b", "cluster": {"server": "https://h"}}]);
-        let error = access(&reference(), &profile(&healthy(&nameless)), &own).unwrap_err();
-        assert!(error.reason == Reason::AccessProviderFailed && error.message.contains("clusterName"), "{error}");
-        for path in ["../../kube-system/secrets/c", "c/status", "c?watch=1", "c%2F", "C"] {
-            let mut invalid = accessor("b");
-            invalid[0]["cluster"]["extensions"][0]["extension"]["clusterName"] = json!(path);
-            let error = access(&reference(), &profile(&healthy(&invalid)), &own).unwrap_err();
-            assert!(error.message.contains("that names no Secret"), "{path}: {error}");
-        }
-    }
-
-    #[test]
-    fn provider_file_decides_order_and_deprecated_field_is_read() {
-        let mut both = accessor("b");
-        both.as_array_mut().unwrap().extend(accessor("a").as_array().unwrap().clone());
-        assert_eq!(access(&reference(), &profile(&healthy(&both)), &file(&json!({}))).unwrap().source.provider(), "a");
-        let old = json!({"conditions": [{"type": "ControlPlaneHealthy", "status": "True"}], "credentialProviders": accessor("b")});
-        assert_eq!(access(&reference(), &profile(&old), &file(&json!({}))).unwrap().source.provider(), "b");
-    }
-
-    #[test]
-    fn profile_additions_follow_policies() {
-        let plugin = |extra: &Value| match access(&reference(), &profile(&healthy(&accessor("b"))), &file(extra))
-            .unwrap()
-            .source
-        {
-            CredentialSource::Plugin(plugin) => plugin,
-            CredentialSource::Secret { .. } => unreachable!("a plugin is configured"),
-        };
-        let env = |plugin: &Plugin| plugin.env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>();
-        let ignored = plugin(&json!({}));
-        assert_eq!((ignored.args.clone(), env(&ignored)), (vec!["own".to_owned()], vec!["A=own".to_owned()]));
-        let appended = plugin(
-            &json!({"profileSourcedCLIArgsPolicy": "Append", "profileSourcedEnvVarsPolicy": "AppendIfNotExists"}),
-        );
-        assert_eq!(
-            (appended.args.clone(), env(&appended)),
-            (vec!["own".to_owned(), "more".to_owned()], vec!["A=own".to_owned(), "B=theirs".to_owned()])
-        );
-        assert_eq!(env(&plugin(&json!({"profileSourcedEnvVarsPolicy": "Replace"}))), ["A=theirs", "B=theirs"]);
-        assert_eq!(ignored.info["spec"]["cluster"]["config"]["clusterName"], "c");
-    }
-}
+mod tests;

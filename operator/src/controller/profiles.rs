@@ -3,12 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use knative_operator_shared::api::cluster_profile::{ClusterProfileSpec, ClusterProfileStatus, ProfileCondition};
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
-use knative_operator_shared::fleet::placement::HEALTHY;
 use knative_operator_shared::reason::Reason;
-use knative_operator_shared::strict;
-use kube::core::DynamicObject;
 
 use knative_operator_cluster_access::Unresolved;
 
@@ -43,38 +40,6 @@ struct Watched {
 #[derive(Debug, Default)]
 pub struct ClusterProfiles(RwLock<Watched>);
 
-/// The reference to `profile`.
-pub fn reference(profile: &ClusterProfile) -> ClusterProfileReference {
-    ClusterProfileReference {
-        name: profile.metadata.name.clone().unwrap_or_default(),
-        namespace: profile.metadata.namespace.clone().unwrap_or_default(),
-    }
-}
-
-/// Annotation of a ClusterProfile in memory that this version can't read: the reason.
-const UNREADABLE: &str = "unreadable";
-
-/// Parses `object`. One that this version can't read has its metadata and the reason only, so that
-/// it keeps no other from being read.
-pub fn parse(object: &DynamicObject) -> ClusterProfile {
-    let mut value = object.data.clone();
-    // Metadata has string keys only, so it always serializes.
-    value["metadata"] = serde_json::to_value(&object.metadata).unwrap_or_default();
-    strict::read(&value).unwrap_or_else(|error| {
-        let name = object.metadata.name.as_deref().unwrap_or_default();
-        let mut profile = ClusterProfile::new(name, ClusterProfileSpec::default());
-        profile.metadata = object.metadata.clone();
-        let condition = ProfileCondition {
-            type_: HEALTHY.to_owned(),
-            status: "Unknown".to_owned(),
-            message: format!("this version can't read the ClusterProfile: {error}"),
-        };
-        profile.metadata.annotations.get_or_insert_default().insert(UNREADABLE.to_owned(), error.to_string());
-        profile.status = Some(ClusterProfileStatus { conditions: vec![condition], ..ClusterProfileStatus::default() });
-        profile
-    })
-}
-
 impl ClusterProfiles {
     fn write(&self) -> RwLockWriteGuard<'_, Watched> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
@@ -88,14 +53,14 @@ impl ClusterProfiles {
     pub fn reset(&self, all: Vec<ClusterProfile>) {
         let mut watched = self.write();
         watched.state = WatchState::Listed;
-        watched.profiles = Arc::new(all.into_iter().map(|p| (reference(&p), Arc::new(p))).collect());
+        watched.profiles = Arc::new(all.into_iter().map(|p| (p.reference(), Arc::new(p))).collect());
         watched.labels_version += 1;
     }
 
     /// Adds or replaces `profile`, and returns the former one.
     pub fn set(&self, profile: &Arc<ClusterProfile>) -> Option<Arc<ClusterProfile>> {
         let mut watched = self.write();
-        let former = Arc::make_mut(&mut watched.profiles).insert(reference(profile), Arc::clone(profile));
+        let former = Arc::make_mut(&mut watched.profiles).insert(profile.reference(), Arc::clone(profile));
         let has_labels = |former: &Arc<ClusterProfile>| former.metadata.labels == profile.metadata.labels;
         watched.labels_version += u64::from(!former.as_ref().is_some_and(has_labels));
         former
@@ -139,9 +104,7 @@ impl ClusterProfiles {
         let watched = self.read();
         match &watched.state {
             WatchState::Listed => Ok((watched.labels_version, Arc::clone(&watched.profiles))),
-            WatchState::KindMissing => {
-                Err("the CRD clusterprofiles.multicluster.x-k8s.io is not installed on this cluster".to_owned())
-            }
+            WatchState::KindMissing => Err(InventoryKind::ClusterProfile.not_served()),
             WatchState::Unreadable(why) => Err(format!("cannot read ClusterProfiles: {why}")),
             WatchState::Unlisted => Err("ClusterProfiles have not been read yet".to_owned()),
         }
@@ -151,7 +114,7 @@ impl ClusterProfiles {
     pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
         let watched = self.read();
         if let Some(profile) = watched.profiles.get(reference) {
-            return match profile.metadata.annotations.as_ref().and_then(|all| all.get(UNREADABLE)) {
+            return match profile.unreadable() {
                 None => Ok(Arc::clone(profile)),
                 Some(why) => Err(Unresolved::new(
                     Reason::ClusterProfileUnavailable,
@@ -166,9 +129,7 @@ impl ClusterProfiles {
             ),
             WatchState::KindMissing => Unresolved::new(
                 Reason::ClusterProfileNotFound,
-                format!(
-                    "ClusterProfile {reference} does not exist: the CRD clusterprofiles.multicluster.x-k8s.io is not installed on this cluster"
-                ),
+                format!("ClusterProfile {reference} does not exist: {}", InventoryKind::ClusterProfile.not_served()),
             ),
             WatchState::Unreadable(why) => Unresolved::new(
                 Reason::ClusterProfileUnavailable,

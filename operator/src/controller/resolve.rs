@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use knative_operator_shared::api::cluster_profile::HEALTHY;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Knative};
 use knative_operator_shared::reason::Reason;
 
@@ -123,6 +124,20 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
             let Connection { client, serial, cluster_uid, .. } = connection;
             Ok(Cluster { client, serial, uid: cluster_uid })
         }
-        Err(Failure { unresolved, due, .. }) => Err(ResolveFailure { unresolved, due: Some(due) }),
+        Err(Failure { unresolved, due, .. }) => {
+            Err(ResolveFailure { unresolved: noted(cx, reference, unresolved), due: Some(due) })
+        }
     }
+}
+
+/// `unresolved`, with a note if nobody vouches for the cluster of `reference`.
+fn noted(cx: &Context, reference: &ClusterProfileReference, unresolved: Unresolved) -> Unresolved {
+    if cx.profiles.get(reference).is_ok_and(|profile| profile.health().is_none()) {
+        let note = format!(
+            "{}; its ClusterProfile has no condition {HEALTHY}, so only the connection shows whether the cluster works",
+            unresolved.message
+        );
+        return Unresolved::new(unresolved.reason, note);
+    }
+    unresolved
 }

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
+use knative_operator_runtime::backoff::Backoff;
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::untyped::api_resource;
 use knative_operator_shared::api::{ClusterProfile, Component};
-use kube::core::{ApiResource, DynamicObject};
+use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -21,13 +23,14 @@ use super::actors::Actors;
 use super::context::Context;
 use super::desired::Desired;
 use super::fleets;
-use super::profiles::{self, reference};
-use crate::backoff::ConstantBackoff;
 use crate::leader::{self, ShardEvent};
 use knative_operator_objects::ResourceKey;
 
 /// Delay before the task of all fleets is started again.
 const RESTART: Duration = Duration::from_secs(5);
+/// Delay before a failed watch of ClusterProfiles is retried, so that a CRD that is installed later
+/// is noticed.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
 
 /// An event from the watches on the hub.
 enum HubEvent {
@@ -146,13 +149,13 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                     actors.trigger(actors.referring(None).iter());
                 }
                 Event::Apply(profile) => {
-                    let (reference, profile) = (reference(&profile), Arc::new(profile));
+                    let (reference, profile) = (profile.reference(), Arc::new(profile));
                     let before = cx.profiles.set(&profile);
                     cx.hub_changes.record_profile(&reference, before.as_deref(), &profile);
                     actors.trigger(actors.referring(Some(&reference)).iter());
                 }
                 Event::Delete(profile) => {
-                    let reference = reference(&profile);
+                    let reference = profile.reference();
                     cx.profiles.remove(&reference);
                     cx.hub_changes.record_any();
                     cx.connections.remove(&reference);
@@ -233,10 +236,9 @@ fn end(cx: &Context, actors: &mut Actors, key: &ResourceKey) {
 /// Watches the hub. Each watch backs off by itself.
 fn watch_hub(client: &Client) -> BoxStream<'static, HubEvent> {
     // Untyped: one that can't be read must not fail the whole list.
-    let kind = ApiResource::erase::<ClusterProfile>(&());
-    let profiles = watcher(Api::<DynamicObject>::all_with(client.clone(), &kind), watcher::Config::default())
+    let profiles = InventoryKind::ClusterProfile
+        .watch(client, watcher::Config::default(), RETRY)
         .modify(|profile| profile.metadata.managed_fields = None)
-        .backoff(ConstantBackoff(Duration::from_secs(1)))
         .map(|event| event.map_or_else(HubEvent::ProfileWatchFailed, |event| HubEvent::Profile(parsed(event))));
     select_all([resources(client, Component::Serving), resources(client, Component::Eventing), profiles.boxed()])
         .boxed()
@@ -245,10 +247,10 @@ fn watch_hub(client: &Client) -> BoxStream<'static, HubEvent> {
 fn parsed(event: Event<DynamicObject>) -> Event<ClusterProfile> {
     match event {
         Event::Init => Event::Init,
-        Event::InitApply(profile) => Event::InitApply(profiles::parse(&profile)),
+        Event::InitApply(profile) => Event::InitApply(ClusterProfile::read(&profile)),
         Event::InitDone => Event::InitDone,
-        Event::Apply(profile) => Event::Apply(profiles::parse(&profile)),
-        Event::Delete(profile) => Event::Delete(profiles::parse(&profile)),
+        Event::Apply(profile) => Event::Apply(ClusterProfile::read(&profile)),
+        Event::Delete(profile) => Event::Delete(ClusterProfile::read(&profile)),
     }
 }
 

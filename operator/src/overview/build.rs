@@ -216,7 +216,7 @@ fn members(
     let placement = &fleet.spec.placement;
     let selected = if let Some(decision) = &placement.decision {
         let slices = snapshot.all(Watched::Decisions).map(|(_, slice)| slice.as_ref());
-        decided(&decision.key, decision.namespace.as_deref().unwrap_or(namespace), slices).unwrap_or_default()
+        decided(decision, decision.namespace.as_deref().unwrap_or(namespace), slices).unwrap_or_default()
     } else {
         let all = labels.iter().map(|(reference, labels)| (reference, Some(labels)));
         selected(placement, namespace, all).unwrap_or_default()

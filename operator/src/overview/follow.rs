@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
+use knative_operator_runtime::backoff::Backoff;
 use kube::core::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -34,18 +35,19 @@ impl Follower {
     /// Watches the resources in `namespace`, or in all of them.
     pub fn start(client: &Client, namespace: Option<&str>) -> Self {
         let watch = |kind: Watched| {
-            let resource = kind.resource();
-            let api: Api<DynamicObject> = match namespace {
-                Some(namespace) if !kind.is_global() => Api::namespaced_with(client.clone(), namespace, &resource),
-                _ => Api::all_with(client.clone(), &resource),
-            };
             let config = watcher::Config::default().timeout(240);
             let config = if kind == Watched::Events { config.fields(OPERATOR_EVENTS) } else { config };
-            watcher(api, config)
-                .modify(|object| object.metadata.managed_fields = None)
-                .backoff(ConstantBackoff(RETRY))
-                .map(move |event| (kind, event))
-                .boxed()
+            let events = if let Some(inventory) = kind.inventory() {
+                inventory.watch(client, config, Backoff::new(RETRY, RETRY))
+            } else {
+                let resource = kind.resource();
+                let api: Api<DynamicObject> = match namespace {
+                    Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+                    None => Api::all_with(client.clone(), &resource),
+                };
+                watcher(api, config).backoff(ConstantBackoff(RETRY)).boxed()
+            };
+            events.modify(|object| object.metadata.managed_fields = None).map(move |event| (kind, event)).boxed()
         };
         Self {
             watches: select_all(Watched::ALL.map(watch)),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
@@ -31,14 +32,15 @@ impl Watched {
     pub const ALL: [Self; 6] =
         [Self::Servings, Self::Eventings, Self::Fleets, Self::Profiles, Self::Decisions, Self::Events];
 
-    /// Kind and resource name.
+    /// Kind and resource name. ClusterProfiles and PlacementDecisions may be served in another
+    /// version: see [`Self::inventory`].
     pub fn resource(self) -> ApiResource {
         let (group, version, kind, plural) = match self {
             Self::Servings => (GROUP, VERSION, "KnativeServing", "knativeservings"),
             Self::Eventings => (GROUP, VERSION, "KnativeEventing", "knativeeventings"),
             Self::Fleets => (GROUP, FLEET_VERSION, "KnativeFleet", "knativefleets"),
-            Self::Profiles => ("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile", "clusterprofiles"),
-            Self::Decisions => ("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision", "placementdecisions"),
+            Self::Profiles => return InventoryKind::ClusterProfile.newest(),
+            Self::Decisions => return InventoryKind::PlacementDecision.newest(),
             Self::Events => ("", "v1", "Event", "events"),
         };
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
@@ -49,10 +51,14 @@ impl Watched {
         matches!(self, Self::Fleets | Self::Profiles | Self::Decisions)
     }
 
-    /// Whether the kind is looked at in all namespaces: other namespaces than those of the
-    /// resources have it.
-    pub fn is_global(self) -> bool {
-        matches!(self, Self::Profiles | Self::Decisions)
+    /// The kind of the Cluster Inventory API that it is. It is looked at in all namespaces: other
+    /// namespaces than those of the resources have it.
+    pub fn inventory(self) -> Option<InventoryKind> {
+        match self {
+            Self::Profiles => Some(InventoryKind::ClusterProfile),
+            Self::Decisions => Some(InventoryKind::PlacementDecision),
+            _ => None,
+        }
     }
 }
 

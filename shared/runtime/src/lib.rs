@@ -3,8 +3,9 @@
 //! [`process`], [`log`], [`trace`] and [`signal`] set up a process, [`hub`] builds the client of
 //! the hub ([`gate`]: what it sends on a condition, [`fence`]: on that of a Lease) and [`user`]
 //! that of a user, [`identity`] has user agent and field manager, [`untyped`] and [`watch`] read
-//! objects, [`body`] limits responses, [`backoff`] says when to try again, [`error_text`] formats
-//! errors, [`json_response`] answers in JSON.
+//! objects, [`inventory`] those of the Cluster Inventory API, [`body`] limits responses,
+//! [`backoff`] says when to try again, [`error_text`] formats errors, [`json_response`] answers in
+//! JSON.
 
 pub mod access;
 pub mod admin;
@@ -16,6 +17,7 @@ pub mod fence;
 pub mod gate;
 pub mod hub;
 pub mod identity;
+pub mod inventory;
 mod json_lines;
 pub mod json_response;
 pub mod log;

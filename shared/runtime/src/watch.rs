@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::backoff::Backoff;
 
 /// Limits of the delay after a failure, doubled each time; those of client-go.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
+pub const BACKOFF: Backoff = Backoff::new(Duration::from_millis(800), Duration::from_secs(30));
 /// Time after which a failure doesn't count any more.
 const RARE: Duration = Duration::from_secs(120);
 
@@ -22,12 +22,20 @@ pub fn watch<K>(api: Api<K>, config: Config) -> BoxStream<'static, Result<Event<
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let start = move || watcher(api.clone(), config.clone()).boxed();
+    restarting(BACKOFF, move || watcher(api.clone(), config.clone()).boxed())
+}
+
+/// Events of the stream that `start` returns. After each failure, it is started again, after a
+/// delay of `backoff`.
+pub(crate) fn restarting<K: Send + 'static>(
+    backoff: Backoff,
+    start: impl Fn() -> BoxStream<'static, Result<Event<K>, Error>> + Clone + Send + 'static,
+) -> BoxStream<'static, Result<Event<K>, Error>> {
     let first = start();
     let next = move |(mut events, mut failures): (BoxStream<'static, Result<Event<K>, Error>>, Failures)| {
         let start = start.clone();
         async move {
-            failures.wait().await;
+            failures.wait(backoff).await;
             let event = events.next().await?;
             if event.is_err() {
                 failures.record(Instant::now());
@@ -55,9 +63,9 @@ impl Failures {
         (self.last, self.is_pending) = (Some(now), true);
     }
 
-    async fn wait(&mut self) {
+    async fn wait(&mut self, backoff: Backoff) {
         if std::mem::take(&mut self.is_pending) {
-            tokio::time::sleep(BACKOFF.after(self.count)).await;
+            tokio::time::sleep(backoff.after(self.count)).await;
         }
     }
 }

@@ -1,9 +1,19 @@
-//! `ClusterProfile` (KEP-4322, KEP-5339), as far as the operator reads it.
+//! `ClusterProfile` (KEP-4322, KEP-5339), as far as the operator reads it: the same fields in all
+//! versions, apart from `credentialProviders`, which v1alpha2 lacks.
 
 use kube::CustomResource;
+use kube::core::DynamicObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::common::ClusterProfileReference;
+use crate::strict;
+
+/// Condition of a ClusterProfile: its control plane is healthy.
+pub const HEALTHY: &str = "ControlPlaneHealthy";
+/// Annotation of a ClusterProfile in memory that this version can't read: the reason.
+const UNREADABLE: &str = "unreadable";
 
 /// Spec of a cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +31,54 @@ pub struct ClusterProfileSpec {
     /// Human-readable name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
+}
+
+impl ClusterProfile {
+    /// Reads `object`, which may be of any version. One that this version can't read has its
+    /// metadata and the reason only, so that it keeps no other from being read.
+    pub fn read(object: &DynamicObject) -> Self {
+        let mut value = object.data.clone();
+        // Metadata has string keys only, so it always serializes.
+        value["metadata"] = serde_json::to_value(&object.metadata).unwrap_or_default();
+        strict::read(&value).unwrap_or_else(|error| {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            let mut profile = Self::new(name, ClusterProfileSpec::default());
+            profile.metadata = object.metadata.clone();
+            let condition = ProfileCondition {
+                type_: HEALTHY.to_owned(),
+                status: "Unknown".to_owned(),
+                message: format!("this version can't read the ClusterProfile: {error}"),
+            };
+            profile.metadata.annotations.get_or_insert_default().insert(UNREADABLE.to_owned(), error.to_string());
+            profile.status =
+                Some(ClusterProfileStatus { conditions: vec![condition], ..ClusterProfileStatus::default() });
+            profile
+        })
+    }
+
+    /// Why this version can't read it.
+    pub fn unreadable(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(UNREADABLE).map(String::as_str)
+    }
+
+    /// The reference to it.
+    pub fn reference(&self) -> ClusterProfileReference {
+        ClusterProfileReference {
+            name: self.metadata.name.clone().unwrap_or_default(),
+            namespace: self.metadata.namespace.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The condition with which its cluster manager vouches for the health of the cluster. Without
+    /// it, nobody does.
+    pub fn health(&self) -> Option<&ProfileCondition> {
+        self.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == HEALTHY)
+    }
+
+    /// Whether it names a way to access the cluster.
+    pub fn has_access(&self) -> bool {
+        self.status.iter().any(|status| status.access_providers.len() + status.credential_providers.len() > 0)
+    }
 }
 
 /// Status of a cluster.

@@ -69,12 +69,18 @@ pub struct Placement {
     pub decision: Option<DecisionReference>,
 }
 
-/// Refers to all slices of a PlacementDecision.
+/// Refers to all slices of a PlacementDecision by their key, or to one PlacementDecision by its
+/// name. Exactly one of both is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionReference {
     /// Value of the label `multicluster.x-k8s.io/decision-key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
-    pub key: String,
+    pub key: Option<String>,
+    /// Name of the PlacementDecision, if it has no such label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub name: Option<String>,
     /// Namespace of the PlacementDecisions. Defaults to the fleet's own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,

@@ -1,5 +1,5 @@
 //! The custom resources `KnativeServing` and `KnativeEventing` (`operator.knative.dev/v1beta1`),
-//! and the part of `ClusterProfile` (`multicluster.x-k8s.io/v1alpha1`) that the operator reads.
+//! and the part of `ClusterProfile` (`multicluster.x-k8s.io`) that the operator reads.
 
 pub mod cluster_profile;
 pub mod common;

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::selector::selector;
-use crate::api::fleet::Placement;
+use crate::api::cluster_profile::HEALTHY;
+use crate::api::fleet::{DecisionReference, Placement};
 use crate::api::{ClusterProfile, ClusterProfileReference};
 use crate::strict;
 
@@ -17,8 +18,6 @@ const ALL: &str = "*";
 const DECISION_KEY: &str = "multicluster.x-k8s.io/decision-key";
 /// Label of a PlacementDecision: number of the slice.
 const DECISION_INDEX: &str = "multicluster.x-k8s.io/decision-index";
-/// Condition of a ClusterProfile: its control plane is healthy.
-pub const HEALTHY: &str = "ControlPlaneHealthy";
 
 /// Namespaces of the ClusterProfiles that `placement` of a fleet in `namespace` selects; `None` for
 /// all.
@@ -57,22 +56,33 @@ pub fn selected<'p>(
     Ok(selected)
 }
 
-/// The clusters of decision `key` in `namespace`, in the order of its slices; `slices` are
+/// The clusters of `decision` in `namespace`, in the order of its slices; `slices` are
 /// PlacementDecisions. A cluster that is named twice is there once.
 ///
 /// # Errors
 ///
-/// Which decision can't be read. A cluster that is not read would leave its fleet.
+/// Which decision can't be read, or that the named one doesn't exist. A cluster that is not read
+/// would leave its fleet.
 pub fn decided<'s>(
-    key: &str,
+    decision: &DecisionReference,
     namespace: &str,
     slices: impl Iterator<Item = &'s Value>,
 ) -> Result<Vec<ClusterProfileReference>, String> {
     let text = |value: &'s Value, path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let label = |slice: &'s Value, name: &str| slice["metadata"]["labels"][name].as_str().unwrap_or_default();
-    let is_own =
-        |slice: &&'s Value| text(slice, "/metadata/namespace") == namespace && label(slice, DECISION_KEY) == key;
-    let mut own: Vec<&Value> = slices.filter(is_own).collect();
+    let is_there = |slice: &&'s Value| text(slice, "/metadata/namespace") == namespace;
+    let mut own: Vec<&'s Value> = slices.filter(is_there).collect();
+    match (&decision.key, &decision.name) {
+        (Some(key), None) => own.retain(|slice| label(slice, DECISION_KEY) == key),
+        (None, Some(name)) => {
+            own.retain(|slice| text(slice, "/metadata/name") == name);
+            if own.is_empty() {
+                return Err(format!("PlacementDecision {namespace}/{name} does not exist"));
+            }
+        }
+        // A rule refuses it.
+        _ => return Err("spec.placement.decision needs either key or name".to_owned()),
+    }
     let index = |slice: &'s Value| label(slice, DECISION_INDEX).parse::<u32>().unwrap_or(u32::MAX);
     own.sort_by_key(|slice| (index(slice), text(slice, "/metadata/name")));
     let (mut clusters, mut seen) = (Vec::new(), HashSet::new());
@@ -106,16 +116,17 @@ struct DecidedReference {
     namespace: Option<String>,
 }
 
-/// Why a cluster with `profile` can't be updated; `None` if it is healthy.
+/// Why a cluster with `profile` can't be updated; `None` if it is healthy, or if its manager
+/// publishes how to access it, and nothing about its health.
 pub fn unhealthy(profile: Option<&ClusterProfile>) -> Option<String> {
     let Some(profile) = profile else { return Some("the ClusterProfile does not exist".to_owned()) };
-    let conditions = profile.status.iter().flat_map(|status| &status.conditions);
-    let condition = conditions.into_iter().find(|condition| condition.type_ == HEALTHY);
-    match condition {
+    match profile.health() {
         Some(condition) if condition.status == "True" => None,
         Some(condition) if condition.message.is_empty() => Some(format!("{HEALTHY} is {}", condition.status)),
         Some(condition) => Some(format!("{HEALTHY} is {}: {}", condition.status, condition.message)),
-        None => Some(format!("the ClusterProfile has no condition {HEALTHY}")),
+        // Nobody vouches for the cluster, so the connection decides.
+        None if profile.has_access() => None,
+        None => Some(format!("the ClusterProfile has neither access providers nor the condition {HEALTHY}")),
     }
 }
 
@@ -170,22 +181,31 @@ mod tests {
             slice("n", "x", "other", "0", json!([named("d")])),
             slice("other", "w", "k", "0", json!([named("e")])),
         ];
-        let clusters = decided("k", "n", slices.iter()).unwrap();
-        assert_eq!(clusters.iter().map(ToString::to_string).collect::<Vec<_>>(), ["n/a", "m/b", "n/c"]);
+        let decision = |patch: Value| serde_json::from_value::<DecisionReference>(patch).unwrap();
+        let (key, name) = (decision(json!({"key": "k"})), decision(json!({"name": "x"})));
+        let texts =
+            |clusters: Vec<ClusterProfileReference>| clusters.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(decided(&key, "n", slices.iter()).unwrap()), ["n/a", "m/b", "n/c"]);
+        // One without slices, by its name. One that is missing is not one without clusters.
+        assert_eq!(texts(decided(&name, "n", slices.iter()).unwrap()), ["n/d"]);
+        assert_eq!(decided(&key, "m", slices.iter()), Ok(Vec::new()));
+        assert_eq!(decided(&name, "m", slices.iter()).unwrap_err(), "PlacementDecision m/x does not exist");
+        for unclear in [json!({}), json!({"key": "k", "name": "x"})] {
+            assert!(decided(&decision(unclear), "n", slices.iter()).unwrap_err().contains("either key or name"));
+        }
         for unreadable in [json!([{}]), json!({"a": 1}), json!([{"clusterProfileRef": "a"}]), json!(["a"])] {
             let slices = [slice("n", "y", "k", "0", unreadable)];
-            assert!(decided("k", "n", slices.iter()).is_err(), "{slices:?}");
+            assert!(decided(&key, "n", slices.iter()).is_err(), "{slices:?}");
         }
     }
 
     #[test]
     fn cluster_is_healthy_if_its_control_plane_is() {
-        let with = |conditions: Value| {
-            serde_json::from_value::<ClusterProfile>(
-                json!({"metadata": {"name": "a"}, "spec": {}, "status": {"conditions": conditions}}),
-            )
-            .unwrap()
+        let of = |status: Value| {
+            serde_json::from_value::<ClusterProfile>(json!({"metadata": {"name": "a"}, "spec": {}, "status": status}))
+                .unwrap()
         };
+        let with = |conditions: Value| of(json!({"conditions": conditions}));
         assert_eq!(unhealthy(Some(&with(json!([{"type": HEALTHY, "status": "True"}])))), None);
         for (profile, expected) in [
             (
@@ -193,10 +213,19 @@ mod tests {
                 "ControlPlaneHealthy is False: no lease",
             ),
             (Some(with(json!([{"type": HEALTHY, "status": "Unknown"}]))), "ControlPlaneHealthy is Unknown"),
-            (Some(with(json!([]))), "has no condition"),
+            (Some(with(json!([]))), "neither access providers nor the condition"),
             (None, "does not exist"),
         ] {
             assert!(unhealthy(profile.as_ref()).is_some_and(|why| why.contains(expected)));
         }
+        // Nobody vouches for it, and there is a way to access it.
+        let access = json!([{"name": "p", "cluster": {"server": "https://h"}}]);
+        let joined = json!([{"type": "Joined", "status": "False"}]);
+        for field in ["accessProviders", "credentialProviders"] {
+            assert_eq!(unhealthy(Some(&of(json!({field: access})))), None);
+            assert_eq!(unhealthy(Some(&of(json!({field: access, "conditions": joined})))), None);
+        }
+        let unknown = json!([{"type": HEALTHY, "status": "Unknown"}]);
+        assert!(unhealthy(Some(&of(json!({"accessProviders": access, "conditions": unknown})))).is_some());
     }
 }

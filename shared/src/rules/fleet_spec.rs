@@ -16,7 +16,7 @@ use crate::fleet::stage::{REMOVAL, REST};
 pub static PLACEMENT: Rule = Rule {
     id: "fleet-placement",
     severity: Severity::Error,
-    requirement: "`spec.placement` of a KnativeFleet has either `clusterSelector` or `decision`.",
+    requirement: "`spec.placement` of a KnativeFleet has either `clusterSelector` or `decision`, and a decision has either `key` or `name`.",
     valid: Example::fleet(
         r#"{"placement": {"decision": {"key": "knative"}}, "serving": {"spec": {"version": "1.22"}}}"#,
     ),
@@ -66,11 +66,18 @@ pub static LIMIT: Rule = Rule {
 
 pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
     let placement = &spec.placement;
-    let mut fault = |message, fix| violations.push(PLACEMENT.at("spec.placement", message, fix));
+    let mut fault = |field, message, fix| violations.push(PLACEMENT.at(field, message, fix));
     match (&placement.cluster_selector, &placement.decision) {
-        (Some(_), Some(_)) => fault("both clusterSelector and decision are set", "remove one"),
-        (None, None) => fault("neither clusterSelector nor decision is set", "set one"),
+        (Some(_), Some(_)) => fault("spec.placement", "both clusterSelector and decision are set", "remove one"),
+        (None, None) => fault("spec.placement", "neither clusterSelector nor decision is set", "set one"),
         _ => {}
+    }
+    if let Some(decision) = &placement.decision {
+        match (&decision.key, &decision.name) {
+            (Some(_), Some(_)) => fault("spec.placement.decision", "both key and name are set", "remove one"),
+            (None, None) => fault("spec.placement.decision", "neither key nor name is set", "set one"),
+            _ => {}
+        }
     }
     check_selector("spec.placement", placement.cluster_selector.as_ref(), violations);
     for (index, change) in spec.overrides.iter().enumerate() {
@@ -205,6 +212,14 @@ mod tests {
         for (patch, expected) in [
             (json!({"placement": {"decision": {"key": "k"}}}), "spec.placement: both"),
             (json!({"placement": {"clusterSelector": null}}), "spec.placement: neither"),
+            (
+                json!({"placement": {"clusterSelector": null, "decision": {"key": "k", "name": "n"}}}),
+                "spec.placement.decision: both key and name",
+            ),
+            (
+                json!({"placement": {"clusterSelector": null, "decision": {"namespace": "n"}}}),
+                "spec.placement.decision: neither key nor name",
+            ),
             (json!({"serving": null}), "spec: neither serving nor eventing"),
             (json!({"serving": {"spec": {"clusterProfileRef": {}}}}), "spec.serving.spec.clusterProfileRef"),
             (

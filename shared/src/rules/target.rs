@@ -18,7 +18,7 @@ pub static PROFILE: Rule = Rule {
 pub static HEALTHY: Rule = Rule {
     id: "cluster-profile-unhealthy",
     severity: Severity::Warning,
-    requirement: "The ClusterProfile that `spec.clusterProfileRef` names has `ControlPlaneHealthy=True`.",
+    requirement: "The ClusterProfile that `spec.clusterProfileRef` names has `ControlPlaneHealthy=True`, or access providers and no such condition.",
     valid: Example::serving(r#"{"clusterProfileRef": {"name": "healthy", "namespace": "rules-fleet"}}"#),
     invalid: Example::serving(r#"{"clusterProfileRef": {"name": "unhealthy", "namespace": "rules-fleet"}}"#),
 };

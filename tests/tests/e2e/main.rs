@@ -30,6 +30,7 @@ mod go_takeover;
 mod guide;
 mod helm;
 mod hostile;
+mod inventory_versions;
 mod knative_fleet;
 mod knative_fleet_clusters;
 mod knative_fleet_crash;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::deletion;
@@ -13,8 +14,6 @@ use knative_operator_shared::fleet::placement::{Labels, decided, selected};
 use knative_operator_shared::label::CONFIRM_REMOVAL;
 use knative_operator_shared::rules::{self, FleetContext, Violation};
 use kube::Api;
-use kube::api::ListParams;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::{Hub, update_revision};
@@ -202,15 +201,9 @@ fn violations(fleet: &KnativeFleet, profiles: &HashMap<ClusterProfileReference, 
 }
 
 async fn profiles(hub: &Hub) -> Result<HashMap<ClusterProfileReference, ClusterProfile>, String> {
-    let all = Api::<ClusterProfile>::all(hub.client.clone()).list(&ListParams::default()).await;
+    let all = InventoryKind::ClusterProfile.list(&hub.client, None).await;
     let all = all.map_err(|error| format!("cannot list ClusterProfiles: {}", error_text(&error)))?;
-    let named = all.into_iter().map(|profile| {
-        let (name, namespace) = (profile.metadata.name.clone(), profile.metadata.namespace.clone());
-        let reference =
-            ClusterProfileReference { name: name.unwrap_or_default(), namespace: namespace.unwrap_or_default() };
-        (reference, profile)
-    });
-    Ok(named.collect())
+    Ok(all.iter().map(ClusterProfile::read).map(|profile| (profile.reference(), profile)).collect())
 }
 
 async fn resources(hub: &Hub) -> Result<Vec<Knative>, String> {
@@ -235,11 +228,8 @@ async fn clusters(
             .map_err(|error| format!("spec.placement.clusterSelector: {error}"));
     };
     let of = decision.namespace.as_deref().unwrap_or(namespace);
-    let gvk = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
-    let resource = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
-    let decisions = Api::<DynamicObject>::namespaced_with(hub.client.clone(), of, &resource);
-    let slices = decisions.list(&ListParams::default()).await;
+    let slices = InventoryKind::PlacementDecision.list(&hub.client, Some(of)).await;
     let slices = slices.map_err(|error| format!("cannot list PlacementDecisions: {}", error_text(&error)))?;
     let slices: Vec<Value> = slices.into_iter().map(|slice| json!(slice)).collect();
-    decided(&decision.key, of, slices.iter())
+    decided(decision, of, slices.iter())
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::Placement;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::fleet::placement;
@@ -127,8 +128,8 @@ fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<
             .map_err(|e| format!("spec.placement.clusterSelector: {e}"));
     };
     if !store.has_decisions() {
-        return Err("the CRD placementdecisions.multicluster.x-k8s.io is not installed on this cluster".to_owned());
+        return Err(InventoryKind::PlacementDecision.not_served());
     }
     let of = decision.namespace.as_deref().unwrap_or(namespace);
-    placement::decided(&decision.key, of, store.decisions.values())
+    placement::decided(decision, of, store.decisions.values())
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use knative_operator_shared::api::fleet::RemovalPolicy;
+use knative_operator_shared::api::fleet::{DecisionReference, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative};
 use knative_operator_shared::fleet::placement::decided;
 use knative_operator_shared::label::CLUSTER_UID;
@@ -305,6 +305,7 @@ fn decision_is_not_guessed() {
         "decisions": decisions(json!({"name": "one", "namespace": "fleet-system"}))});
     let least = json!({"decisions": decisions(json!({"name": ""}))});
     // A cluster that isn't read leaves its fleet.
-    let read = |value: &Value| decided("k", "b", [value].into_iter()).ok().map(|clusters| json!(clusters));
+    let decision = DecisionReference { key: Some("k".to_owned()), ..DecisionReference::default() };
+    let read = |value: &Value| decided(&decision, "b", [value].into_iter()).ok().map(|clusters| json!(clusters));
     check(&value, &within(newer(&value, &schema_of(&value, &least)), "/decisions"), read);
 }

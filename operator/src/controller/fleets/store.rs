@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use knative_operator_runtime::backoff::Backoff;
 use knative_operator_runtime::error_text;
+use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::{Placement, Removal, RemovalPolicy};
 use knative_operator_shared::api::{Component, KnativeFleet, KnativeFleetSpec};
 use knative_operator_shared::label::{FLEET, FLEET_VERSION, GROUP};
@@ -24,7 +26,7 @@ use knative_operator_fleet::revision::{Revision, Revisions};
 /// Delay before a failed watch is retried.
 const RETRY: Duration = Duration::from_secs(1);
 /// Delay before a watch whose definition may be missing is retried.
-const RETRY_MISSING: Duration = Duration::from_secs(10);
+const RETRY_MISSING: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10));
 
 /// Namespace and name.
 pub type FleetKey = (String, String);
@@ -264,30 +266,32 @@ type Watch = BoxStream<'static, StoreEvent>;
 pub fn watch(client: &Client) -> SelectAll<Watch> {
     let own = |kind, name, plural| {
         let gvk = GroupVersionKind::gvk(GROUP, FLEET_VERSION, name);
-        watch_kind(client, kind, &ApiResource::from_gvk_with_plural(&gvk, plural), RETRY)
+        watch_kind(client, kind, &ApiResource::from_gvk_with_plural(&gvk, plural))
     };
     let revisions = ApiResource::erase::<ControllerRevision>(&());
     select_all([
         own(Watched::Fleets, "KnativeFleet", "knativefleets"),
         own(Watched::Approvals, "KnativeFleetApproval", "knativefleetapprovals"),
-        watch_kind(client, Watched::Revisions, &revisions, RETRY),
+        watch_kind(client, Watched::Revisions, &revisions),
     ])
 }
 
 /// Watches PlacementDecisions. Their definition may be missing, come later, and go.
 pub fn watch_decisions(client: &Client) -> Watch {
-    let gvk = GroupVersionKind::gvk("multicluster.x-k8s.io", "v1alpha1", "PlacementDecision");
-    let resource = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
-    watch_kind(client, Watched::Decisions, &resource, RETRY_MISSING)
+    InventoryKind::PlacementDecision
+        .watch(client, watcher::Config::default(), RETRY_MISSING)
+        .modify(|object| object.metadata.managed_fields = None)
+        .map(|event| StoreEvent(Watched::Decisions, event))
+        .boxed()
 }
 
-fn watch_kind(client: &Client, kind: Watched, resource: &ApiResource, retry: Duration) -> Watch {
+fn watch_kind(client: &Client, kind: Watched, resource: &ApiResource) -> Watch {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let config = watcher::Config::default();
     let config = if kind == Watched::Revisions { config.labels(FLEET) } else { config };
     watcher(api, config)
         .modify(|object| object.metadata.managed_fields = None)
-        .backoff(ConstantBackoff(retry))
+        .backoff(ConstantBackoff(RETRY))
         .map(move |event| StoreEvent(kind, event))
         .boxed()
 }
