@@ -173,7 +173,7 @@ tools: prerequisites ## Provides the control-plane binaries and Knative's releas
 
 .PHONY: tools-of-tests
 tools-of-tests: tools
-	$(call step,the Go operator,tests/tools/install.sh go-operator go-operator-module kubernetes-module)
+	$(call step,the Go operator and what GitOps tools see,tests/tools/install.sh go-operator go-operator-module kubernetes-module gitops)
 
 .PHONY: prerequisites
 prerequisites:

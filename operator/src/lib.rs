@@ -10,3 +10,5 @@ mod metrics;
 pub mod overview;
 mod spoke_role;
 mod startup;
+
+pub use controller::conditions;

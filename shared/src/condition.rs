@@ -28,6 +28,10 @@ pub const DEPENDENCIES_INSTALLED: &str = "DependenciesInstalled";
 /// Condition type: every Deployment is available.
 pub const DEPLOYMENTS_AVAILABLE: &str = "DeploymentsAvailable";
 
+/// Condition type, True or absent: nothing goes on until somebody acts (kstatus' convention).
+/// `Ready` does not depend on it.
+pub const STALLED: &str = "Stalled";
+
 /// State of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {

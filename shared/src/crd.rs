@@ -62,6 +62,7 @@ pub fn definition(component: Component) -> Value {
     }]);
     normalize(&mut root["properties"]["spec"], "spec", false);
     normalize(&mut root["properties"]["status"], "status", false);
+    root["properties"]["status"]["default"] = unobserved();
     let spec = &mut root["properties"]["spec"];
     spec["x-kubernetes-validations"] = json!([
         {"rule": "has(self.clusterProfileRef) == has(oldSelf.clusterProfileRef)", "message": "spec.clusterProfileRef cannot be added or removed after creation"},
@@ -69,6 +70,12 @@ pub fn definition(component: Component) -> Value {
     ]);
     add_required(spec);
     crd
+}
+
+/// The status that a resource has until the operator writes one: no generation is observed. Without
+/// it, kstatus takes a new resource for one that is up to date.
+pub(crate) fn unobserved() -> Value {
+    json!({"observedGeneration": -1})
 }
 
 /// Adds what each object has. The API server refuses a description of `metadata`, and adds one

@@ -5,7 +5,7 @@ use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
 use crate::api::{KnativeFleet, KnativeFleetApproval};
-use crate::crd::{add_type, normalize};
+use crate::crd::{add_type, normalize, unobserved};
 
 /// Fields with content that the definition does not know: templates, and patches of some.
 const OPAQUE: [&str; 7] = [
@@ -47,6 +47,7 @@ pub fn definitions() -> [Value; 2] {
     }
     // The operator, which alone writes them, names each stage once.
     let status = &mut fleet["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+    status["default"] = unobserved();
     let stages = &mut status["properties"]["stages"];
     stages["x-kubernetes-list-type"] = json!("map");
     stages["x-kubernetes-list-map-keys"] = json!(["name"]);

@@ -152,7 +152,7 @@ build() {
     ldflags+=" -X $v.gitVersion=$K8S -X $v.gitMajor=1 -X $v.gitMinor=$minor"
     ;;
   *secretreader-plugin) packages=("sigs.k8s.io/cluster-inventory-api/plugins/${name%-plugin}/cmd/plugin") ;;
-  coredns) packages=(.) ;; # a main of ours, without most plugins
+  coredns | gitops) packages=(.) ;; # a main of ours; coredns without most plugins
   containerd*) packages=("${@/#/github.com/containerd/containerd/v2/cmd/}") out=$folder/ tags="no_btrfs no_devmapper no_zfs no_erofs no_tracing" ;;
   hello | pause) packages=("${@/#/./}") out=$folder/ ;;
   cni) # a folder with its plugins

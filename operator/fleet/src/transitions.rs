@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use knative_operator_shared::api::Condition;
 use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, StageState};
+use knative_operator_shared::condition::STALLED;
 
 use super::gates::{GATE_FAILED, GATE_UNKNOWN};
 use super::progress::{HUB_FAULT, SKIPPED};
@@ -132,7 +133,8 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
         }
     }
     let reason = |condition: &Condition| condition.reason.clone().unwrap_or_default();
-    for condition in &new.conditions {
+    // It repeats another condition.
+    for condition in new.conditions.iter().filter(|condition| condition.type_ != STALLED) {
         let before = old.conditions.iter().find(|before| before.type_ == condition.type_).map(reason);
         let reason = reason(condition);
         if before.as_ref() != Some(&reason) && !SILENT.contains(&reason.as_str()) {

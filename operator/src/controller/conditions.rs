@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use knative_operator_shared::api::{Component, Condition};
-use knative_operator_shared::condition::{DEPENDENTS, State, States};
+use knative_operator_shared::condition::{self, DEPENDENTS, State, States};
 
 use super::rejections;
+use crate::overview::stalled;
 use knative_operator_cluster_access::Unresolved;
 use knative_operator_objects::health::Wait;
 use knative_operator_objects::{Digest, ObjectId};
@@ -94,6 +96,11 @@ pub fn stored(conditions: &[Condition]) -> States {
             _ => State::unknown_because(reason, message),
         }
     })
+}
+
+/// The conditions for `states` after `old`.
+pub fn update(old: &[Condition], states: &States, now: Timestamp) -> Vec<Condition> {
+    stalled::of_component(old, condition::update(old, states, now), now)
 }
 
 /// States after `result`, given the states `before`.

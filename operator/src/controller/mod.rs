@@ -26,7 +26,7 @@ mod apply_events;
 pub mod author;
 mod causes;
 pub mod concurrency;
-mod conditions;
+pub mod conditions;
 pub mod context;
 mod desired;
 mod draining;

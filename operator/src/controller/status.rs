@@ -185,7 +185,7 @@ fn without_messages(status: &KnativeStatus) -> KnativeStatus {
 fn status(before: &KnativeStatus, generation: Option<i64>, update: &StatusUpdate, now: Timestamp) -> KnativeStatus {
     KnativeStatus {
         observed_generation: generation,
-        conditions: condition::update(&before.conditions, &update.states, now),
+        conditions: conditions::update(&before.conditions, &update.states, now),
         annotations: before.annotations.clone(),
         version: update.version.clone().or_else(|| before.version.clone()),
         manifests: update.manifests.clone().unwrap_or_else(|| before.manifests.clone()),

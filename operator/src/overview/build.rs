@@ -16,6 +16,7 @@ use super::events::Events;
 use super::model::{AttentionView, ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
 use super::names::Names;
 use super::remedy;
+use super::remedy_row::Remedy;
 use super::snapshot::{Key, Snapshot, Watched};
 use knative_operator_objects::text;
 
@@ -128,13 +129,11 @@ fn fleet_view(
     let conditions = conditions(object);
     let is_true = |type_: &str| conditions.iter().any(|c| c.type_ == type_ && c.status == "True");
     let is_current = object.pointer("/status/observedGeneration") == object.pointer("/metadata/generation");
-    let headline = headline(&conditions);
+    let (headline, found) = problem(&conditions).unzip();
+    let found = found.flatten();
     let field = |name: &str| headline.and_then(|c| if name == "reason" { c.reason.clone() } else { c.message.clone() });
     let (reason, message) = (field("reason").unwrap_or_default(), field("message").unwrap_or_default());
     let names = Names { kind: "knativefleets", name, namespace, ..Names::default() };
-    let found = headline.and_then(|c| remedy::find(&c.type_, &reason, &message));
-    // A Ready fleet needs nothing, unless clusters leave it.
-    let found = found.filter(|found| !is_true("Ready") || found.condition.starts_with("Removal"));
     let fleet = rules::parse_fleet(object).ok();
     let status = fleet.as_ref().and_then(|fleet| fleet.status.clone()).unwrap_or_default();
     let mut members = fleet.as_ref().map(|fleet| members(snapshot, fleet, clusters)).unwrap_or_default();
@@ -170,6 +169,17 @@ fn fleet_view(
         events: events.about(("KnativeFleet", namespace, name)),
         conditions,
     }
+}
+
+/// The most important one of the `conditions` of a fleet, and what to do about it.
+pub fn problem(conditions: &[Condition]) -> Option<(&Condition, Option<&'static Remedy>)> {
+    let headline = headline(conditions)?;
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let (reason, message) = (text(headline.reason.as_ref()), text(headline.message.as_ref()));
+    let found = remedy::find(&headline.type_, &reason, &message);
+    let is_ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    // A Ready fleet needs nothing, unless clusters leave it.
+    Some((headline, found.filter(|found| !is_ready || found.condition.starts_with("Removal"))))
 }
 
 /// The most important condition: what stops the fleet, else `Ready`.

@@ -60,7 +60,7 @@ pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Ti
 
 /// The first condition that is not True, in the order in which a reconcile reaches them, of the
 /// resource with `names`.
-fn problem(conditions: &[Condition], names: &Names<'_>) -> Option<Problem> {
+pub fn problem(conditions: &[Condition], names: &Names<'_>) -> Option<Problem> {
     let find = |type_: &&str| conditions.iter().find(|c| c.type_ == **type_ && c.status != "True");
     let is_known = |c: &&Condition| c.reason.is_some() || c.message.is_some() || c.status == "False";
     let first = DEPENDENTS.iter().filter_map(find).find(is_known);

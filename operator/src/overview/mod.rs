@@ -13,6 +13,7 @@ pub mod names;
 pub mod remedy;
 pub mod remedy_row;
 pub mod snapshot;
+pub mod stalled;
 pub mod workload_remedy;
 
 pub use advice::Advice;

@@ -13,7 +13,8 @@ pub struct KnativeFleetStatus {
     /// Generation of the spec that the status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions: `Ready`, `Progressing`, `Paused`, `RemovalPending` and `RemovalBlocked`.
+    /// Conditions: `Ready`, `Progressing`, `Paused`, `RemovalPending` and `RemovalBlocked`; and
+    /// `Stalled`, while nothing goes on until somebody acts.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The revision that was rolled out completely last.

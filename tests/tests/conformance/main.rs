@@ -6,6 +6,8 @@ mod crds;
 mod differential;
 mod downloads;
 mod examples;
+mod gitops;
+mod gitops_fleets;
 mod golden;
 mod identifiers;
 mod instances;

@@ -24,6 +24,7 @@ mod duplicates;
 mod failures;
 mod fleet;
 mod flood;
+mod gitops;
 mod go_site;
 mod go_state;
 mod go_takeover;

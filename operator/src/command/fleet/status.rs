@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use futures::StreamExt;
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{StageState, StageStatus};
-use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::{ClusterProfileReference, Condition, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::condition::STALLED;
 use knative_operator_shared::text::one_line;
 use kube::Api;
 use kube::runtime::WatchStreamExt;
@@ -103,7 +104,9 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
     if let Some(user) = &status.requested_by {
         let _ = writeln!(text, "requested by {user}");
     }
-    for condition in status.conditions.iter().filter(|c| c.type_ == "Ready" || c.status == "True") {
+    // Stalled repeats another one.
+    let is_shown = |c: &&Condition| c.type_ == "Ready" || c.status == "True" && c.type_ != STALLED;
+    for condition in status.conditions.iter().filter(is_shown) {
         let _ = writeln!(
             text,
             "{:<12} {} {}: {}",

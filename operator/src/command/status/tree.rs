@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
-use knative_operator_shared::condition::READY;
+use knative_operator_shared::condition::DEPENDENTS;
 use knative_operator_shared::text::one_line;
 
 use super::line::Style;
@@ -201,7 +201,8 @@ impl Printer<'_> {
         let word = self.style.state(*state, state.as_str());
         let mut line = format!("{} {kind} {namespace}/{name}  {version}  {word}{since}", self.style.symbol(*state));
         if *state == State::Progressing {
-            let met = component.conditions.iter().filter(|c| c.type_ != READY && c.status == "True").count();
+            let is_dependent = |type_: &str| DEPENDENTS.contains(&type_);
+            let met = component.conditions.iter().filter(|c| is_dependent(&c.type_) && c.status == "True").count();
             let met = i32::try_from(met).unwrap_or_default();
             // Writing to a String can't fail.
             let _ = write!(line, "  {} {met}/{CONDITIONS} conditions", bar(met, CONDITIONS, self.style.unicode));

@@ -8,6 +8,7 @@ use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
 use super::state::{FleetState, Next};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
+use crate::overview::stalled;
 use knative_operator_fleet::transitions::{Transition, rollout_end, transitions};
 
 /// Minimum interval of status writes.
@@ -20,8 +21,9 @@ pub async fn publish(
     state: &mut FleetState,
     new: KnativeFleetStatus,
 ) -> Result<Next, WriteError> {
-    cx.metrics.fleets.set(fleet, &new);
     let old = state.stored_status(fleet);
+    let new = stalled::of_fleet(&old, new, Timestamp::now());
+    cx.metrics.fleets.set(fleet, &new);
     if old == new {
         return Ok(Next::AwaitChange);
     }

@@ -1,0 +1,117 @@
+//! The condition `Stalled`, by which kstatus (Flux, Helm) and health scripts see that only a person
+//! helps: the remedy is one without which the problem does not end. Pure.
+
+use jiff::Timestamp;
+use knative_operator_shared::api::{Condition, KnativeFleetStatus};
+use knative_operator_shared::condition::STALLED;
+use knative_operator_shared::time::truncate;
+
+use super::names::Names;
+use super::{build, component};
+
+/// Reasons for which a fleet waits for a person as planned: it is not stalled.
+const PLANNED: [&str; 2] = ["AwaitingApproval", "Paused"];
+
+/// `conditions` of a KnativeServing or KnativeEventing after `old`, with `Stalled` if it is.
+pub fn of_component(old: &[Condition], mut conditions: Vec<Condition>, now: Timestamp) -> Vec<Condition> {
+    let problem = component::problem(&conditions, &Names::default()).filter(|problem| {
+        let is_known = |c: &Condition| c.type_ == problem.condition && c.status == "False";
+        let is_permanent = problem.remedy.as_ref().is_some_and(|remedy| !remedy.can_recover);
+        is_permanent && conditions.iter().any(is_known)
+    });
+    set(old, &mut conditions, problem.map(|problem| (problem.reason, problem.message)), now);
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    conditions
+}
+
+/// `status` of a fleet after `old`, with `Stalled` if it is.
+pub fn of_fleet(old: &KnativeFleetStatus, mut status: KnativeFleetStatus, now: Timestamp) -> KnativeFleetStatus {
+    let problem = build::problem(&status.conditions).and_then(|(condition, remedy)| {
+        let reason = condition.reason.clone().unwrap_or_default();
+        let is_permanent = remedy.is_some_and(|remedy| !remedy.can_recover) && !PLANNED.contains(&reason.as_str());
+        is_permanent.then(|| (reason, condition.message.clone().unwrap_or_default()))
+    });
+    set(&old.conditions, &mut status.conditions, problem, now);
+    status
+}
+
+/// Sets `Stalled` among `conditions`, which follow `old`, to `problem` (reason and message).
+fn set(old: &[Condition], conditions: &mut Vec<Condition>, problem: Option<(String, String)>, now: Timestamp) {
+    conditions.retain(|condition| condition.type_ != STALLED);
+    let before = old.iter().find(|condition| condition.type_ == STALLED && condition.status == "True");
+    let since = before.and_then(|condition| condition.last_transition_time.clone());
+    conditions.extend(problem.map(|(reason, message)| Condition {
+        type_: STALLED.to_owned(),
+        status: "True".to_owned(),
+        severity: None,
+        last_transition_time: Some(since.unwrap_or_else(|| truncate(now).to_string())),
+        reason: Some(reason),
+        message: Some(message),
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::condition::{State, States, update};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn after(old: &[Condition], resolved: State, now: Timestamp) -> Vec<Condition> {
+        let states: States = [State::True, resolved, State::True, State::True, State::True];
+        of_component(old, update(old, &states, now), now)
+    }
+
+    fn stalled(conditions: &[Condition]) -> Option<&Condition> {
+        conditions.iter().find(|condition| condition.type_ == STALLED)
+    }
+
+    #[test]
+    fn component_is_stalled_only_while_a_person_must_act() {
+        let missing = || State::not_met("ClusterProfileNotFound", "no");
+        let first = after(&[], missing(), at(100));
+        let found = stalled(&first).unwrap();
+        assert_eq!((found.status.as_str(), found.reason.as_deref()), ("True", Some("ClusterProfileNotFound")));
+        let second = after(&first, missing(), at(200));
+        assert_eq!(stalled(&second).unwrap().since(), Some(at(100)));
+        assert!(second.is_sorted_by(|a, b| a.type_ < b.type_));
+        for state in [State::True, State::not_met("RemoteClusterUnreachable", "no"), State::unknown()] {
+            let conditions = after(&second, state, at(300));
+            assert_eq!((stalled(&conditions), conditions.len()), (None, 6));
+        }
+        // Nothing is known of a new resource.
+        let unknown: States = std::array::from_fn(|_| State::unknown());
+        assert_eq!(stalled(&of_component(&[], update(&[], &unknown, at(0)), at(0))), None);
+    }
+
+    #[test]
+    fn fleet_that_waits_as_planned_is_not_stalled() {
+        let fleet = |type_: &str, status: &str, reason: &str| {
+            let condition = Condition {
+                type_: type_.to_owned(),
+                status: status.to_owned(),
+                reason: Some(reason.to_owned()),
+                ..Condition::default()
+            };
+            let status = KnativeFleetStatus { conditions: vec![condition], ..KnativeFleetStatus::default() };
+            let status = of_fleet(&KnativeFleetStatus::default(), status, at(0));
+            stalled(&status.conditions).and_then(|condition| condition.reason.clone())
+        };
+        for (type_, status, reason) in
+            [("Paused", "True", "Paused"), ("Progressing", "False", "AwaitingApproval"), ("Ready", "True", "Ready")]
+        {
+            assert_eq!(fleet(type_, status, reason), None);
+        }
+        for (type_, status, reason) in [
+            ("Paused", "True", "TooManyFailures"),
+            ("Progressing", "False", "RolledBack"),
+            ("Ready", "False", "InvalidSpec"),
+            ("RemovalBlocked", "True", "TooManyClusters"),
+        ] {
+            assert_eq!(fleet(type_, status, reason).as_deref(), Some(reason));
+        }
+    }
+}
