@@ -127,8 +127,8 @@ fn actions(clusters: usize) -> Vec<Action> {
 
 #[test]
 fn invariants_hold_in_the_first_states_of_small_fleets() {
-    // A canary that must be Ready for a minute, with its place or without, then a stage that needs an
-    // approval or not.
+    // A canary that must be Ready for a minute, with its place or without, then a stage that needs
+    // an approval or not.
     for (min_ready, approval, on_failure) in [
         (60, false, OnFailure::Pause),
         (60, true, OnFailure::Pause),

@@ -40,6 +40,7 @@ pub mod member;
 mod missed_turns;
 #[cfg(test)]
 mod model;
+mod next_writes;
 pub mod outcome;
 pub mod plan;
 pub mod plan_steps;

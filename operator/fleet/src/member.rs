@@ -10,7 +10,6 @@ use super::absence::Gone;
 use super::gates::Gates;
 use super::outcome::Outcome;
 use super::timer::{Elapsed, Phase};
-use super::walk;
 
 /// A cluster of a fleet.
 #[derive(Clone, Debug)]
@@ -176,7 +175,7 @@ impl Applied {
     }
 
     /// The last revision before `revision` that was installed successfully.
-    fn before(&self, revision: &str) -> Option<String> {
+    pub(super) fn before(&self, revision: &str) -> Option<String> {
         match self.outcome {
             Some(Outcome::Succeeded) | None if self.revision != revision => Some(self.revision.clone()),
             _ => self.previous.clone(),
@@ -186,7 +185,7 @@ impl Applied {
 
 impl Child {
     /// Whether it has the content of `wanted`, in its final version.
-    fn has(&self, wanted: Option<&Wanted>) -> bool {
+    pub(super) fn has(&self, wanted: Option<&Wanted>) -> bool {
         match (&self.applied, wanted) {
             (None, None) => true,
             (Some(applied), Some(wanted)) => {
@@ -208,7 +207,7 @@ impl Member {
         self.children.iter().filter_map(|child| child.applied.as_ref())
     }
 
-    fn wanted(&self, child: &Child, revision: &str, contents: &impl Contents) -> Option<Wanted> {
+    pub(super) fn wanted(&self, child: &Child, revision: &str, contents: &impl Contents) -> Option<Wanted> {
         contents.of(revision, &self.cluster, child.component)
     }
 
@@ -335,75 +334,5 @@ impl Member {
             change: Change::Record(outcome.clone()),
         };
         own.filter(differs).map(write).collect()
-    }
-
-    /// Whether it was Ready before the update to `revision` that is in progress, or is now if none
-    /// is. The operator may have stopped after it wrote one of the resources. If it was Ready
-    /// before another update, which this one replaces before its end, that is what counts.
-    fn was_ready(&self, revision: &str, contents: &impl Contents) -> bool {
-        let started = self.children.iter().filter_map(|child| {
-            let (applied, wanted) = (child.applied.as_ref()?, self.wanted(child, revision, contents));
-            let is_content = wanted.is_some_and(|wanted| wanted.content == applied.content);
-            match applied.outcome {
-                Some(Outcome::Progressing { was_ready }) => {
-                    (was_ready || applied.revision == revision && is_content).then_some(was_ready)
-                }
-                _ => None,
-            }
-        });
-        started.reduce(|all, was_ready| all && was_ready).unwrap_or_else(|| self.is_new() || self.is_ready())
-    }
-
-    /// The next writes toward `revision`. A resource that is on its way between minor versions is
-    /// written again once it is Ready.
-    pub fn writes(&self, revision: &str, contents: &impl Contents) -> Vec<Write> {
-        let mut writes = Vec::new();
-        let begun = Outcome::Progressing { was_ready: self.was_ready(revision, contents) };
-        for child in &self.children {
-            let wanted = self.wanted(child, revision, contents);
-            if child.conflict.is_some() || child.has(wanted.as_ref()) {
-                continue;
-            }
-            let change = match (&child.applied, wanted) {
-                (Some(applied), _) if applied.is_terminating => continue,
-                (Some(_), None) => Change::Delete,
-                (None, None) => continue,
-                (None, Some(wanted)) => {
-                    let outcome = begun.clone();
-                    Change::Apply { revision: revision.to_owned(), previous: None, version: wanted.version, outcome }
-                }
-                (Some(applied), Some(wanted)) => {
-                    let is_step = applied.revision == revision && applied.content == wanted.content;
-                    if is_step && applied.ready.is_err() {
-                        continue;
-                    }
-                    let available = contents.versions(child.component);
-                    let version = walk::next_step(applied.installed.as_ref(), wanted.version.as_deref(), available);
-                    if is_step && applied.version == version {
-                        continue;
-                    }
-                    let previous = applied.before(revision);
-                    // A failure counts until the last step succeeds.
-                    let failed = applied.outcome.clone().filter(|_| is_step && applied.failure().is_some());
-                    let outcome = failed.unwrap_or_else(|| begun.clone());
-                    Change::Apply { revision: revision.to_owned(), previous, version, outcome }
-                }
-            };
-            writes.push(Write { cluster: self.cluster.clone(), component: child.component, change });
-        }
-        writes
-    }
-
-    /// Repairs of resources that somebody else changed.
-    pub fn repairs(&self) -> impl Iterator<Item = Write> {
-        let drifted = self.children.iter().filter_map(|child| Some((child, child.applied.as_ref()?)));
-        drifted.filter(|(_, applied)| applied.has_drifted && !applied.is_terminating).map(|(child, applied)| {
-            let (revision, version) = (applied.revision.clone(), applied.version.clone());
-            Write {
-                cluster: self.cluster.clone(),
-                component: child.component,
-                change: Change::Repair { revision, version },
-            }
-        })
     }
 }

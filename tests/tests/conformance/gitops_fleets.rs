@@ -51,6 +51,7 @@ fn cluster(name: &str) -> ClusterProfileReference {
 /// A cluster on which the installed revision is Ready.
 fn member() -> Member {
     let applied = Applied {
+        skipped: None,
         revision: INSTALLED.to_owned(),
         previous: None,
         stage: None,
@@ -64,6 +65,8 @@ fn member() -> Member {
         is_terminating: false,
     };
     Member {
+        is_skipped: false,
+        place: 0,
         cluster: cluster("a"),
         stage: 0,
         gone: None,

@@ -74,8 +74,8 @@ enum FleetCommand {
         /// Name of the fleet.
         name: String,
     },
-    /// Gives clusters that failed or were skipped another try, without a change of the fleet. Needs the permission
-    /// to approve.
+    /// Gives clusters that failed or were skipped another try, without a change of the fleet. Needs
+    /// the permission to approve.
     Retry(retry::RetryArgs),
     /// Lets the rollout leave clusters as they are: it neither waits for them nor updates them, and
     /// their failures don't count. `fleet retry` ends that, and so does the next change of what the

@@ -75,7 +75,7 @@ mod tests {
         let work = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             let started = of_thread();
-            while of_thread() - started < Duration::from_millis(5) {
+            while of_thread() < started + Duration::from_millis(5) {
                 std::hint::spin_loop();
             }
             tokio::task::yield_now().await;

@@ -244,7 +244,8 @@ fn members<'c>(
     for (cluster, gone) in all {
         let mut member = Member { gone, ..observation.member(cluster, &mut state.observed) };
         member.keep_stage(observation.stages, update, current, contents);
-        member.is_skipped = member.applied().any(|applied| applied.skipped.as_ref() == Some(&skipped));
+        let is_skipped = member.applied().any(|applied| applied.skipped.as_ref() == Some(&skipped));
+        member.is_skipped = is_skipped;
         if gone.is_none() {
             member.elapsed = observe(&member, (update, current, generation), contents, state);
             member.gates = state.gates.state(&member, gates.get(member.stage), generation);
