@@ -21,7 +21,8 @@ pub enum Action {
     Edit(&'static str),
     /// A cluster becomes unavailable, or available.
     Outage(usize, bool),
-    /// The hub can't reach a cluster because of a fault of its own, or can.
+    /// The hub can't reach a cluster because of a fault of its own, or of one for clusters with an
+    /// odd number, or can.
     HubFault(usize, bool),
     /// A revision can't be installed on a cluster, or can.
     Break(usize, bool),
@@ -85,8 +86,8 @@ impl World {
                 self.observe_truth();
             }
             Action::HubFault(index, fault) => {
-                self.members[index % count].hub_fault =
-                    fault.then(|| HubFault { message: "the plugin failed".to_owned(), is_common: true });
+                self.members[index % count].hub_fault = fault
+                    .then(|| HubFault { message: "the plugin failed".to_owned(), is_common: index % count % 2 == 0 });
                 self.observe_truth();
             }
             Action::Break(index, true) => {

@@ -120,7 +120,7 @@ fn actions(clusters: usize) -> Vec<Action> {
         actions.push(Action::Gate(0, gates));
     }
     for is in [true, false] {
-        actions.extend([Action::HubFault(0, is), Action::Skip(0, is)]);
+        actions.extend([Action::HubFault(0, is), Action::HubFault(1, is), Action::Skip(0, is)]);
     }
     actions
 }

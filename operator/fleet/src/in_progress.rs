@@ -35,8 +35,10 @@ impl<C: Contents> Input<'_, C> {
         let left = self.stages.settings()[member.stage].deadline - member.elapsed.in_phase;
         match member.phase(revision, self.contents) {
             Phase::Unknown => Some(OtherInProgress { revision, wake: None }),
-            Phase::NotReady if left.is_positive() => Some(OtherInProgress { revision, wake: Some(left) }),
-            Phase::NotReady | Phase::Ready(_) => None,
+            Phase::NotReady | Phase::Hidden if left.is_positive() => {
+                Some(OtherInProgress { revision, wake: Some(left) })
+            }
+            Phase::NotReady | Phase::Hidden | Phase::Ready(_) => None,
         }
     }
 
@@ -94,7 +96,7 @@ impl<C: Contents> Input<'_, C> {
             let is_measured = !needs_gates || member.gates == Gates::Passed;
             return (self.soak_left(member).is_none() && is_measured).then_some(Outcome::Succeeded);
         }
-        if self.other_in_progress(member).is_some() {
+        if self.other_in_progress(member).is_some() || member.hub_fault.is_some() {
             return None;
         }
         let (reason, _) = member.not_ready().unwrap_or_default();

@@ -38,8 +38,11 @@ impl World {
                 // Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
-                let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.is_done(soak);
-                truth.failed &= !(may_recover && is_fine);
+                let ready = truth.ready.map_or(SignedDuration::ZERO, |since| now - since);
+                let is_fine = ready >= soak && truth.is_done(soak);
+                // Before the end of its soak, it counts as one that is being updated.
+                let soaks = truth.is_forgiven && ready >= min_ready && truth.passed == Some(true);
+                truth.failed &= !(may_recover && is_fine || soaks);
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
                 let is_late = now - since >= SignedDuration::from_secs(DEADLINE);

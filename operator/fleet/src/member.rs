@@ -22,6 +22,8 @@ pub struct Member {
     pub place: u64,
     /// Why it is not part of the fleet any more, if it is not.
     pub gone: Option<Gone>,
+    /// Whether its cluster manager says that it is healthy. Otherwise, the connection decides.
+    pub is_vouched_for: bool,
     /// Whether the rollout leaves it as it is.
     pub is_skipped: bool,
     /// Why it can't be updated now: its ClusterProfile is not healthy, or it is unreachable.
@@ -306,8 +308,10 @@ impl Member {
 
     /// The phase of the update to `revision`.
     pub fn phase(&self, revision: &str, contents: &impl Contents) -> Phase {
-        if self.hub_fault.is_some() {
-            return Phase::Unknown;
+        match &self.hub_fault {
+            Some(fault) if fault.is_common => return Phase::Unknown,
+            Some(_) => return Phase::Hidden,
+            None => {}
         }
         let is_ready = self.unavailable.is_none() && self.is_ready() && self.has(revision, contents);
         let since = self.applied().filter_map(|applied| applied.ready.as_ref().ok()).max().copied();

@@ -167,6 +167,7 @@ impl World {
             refused: None,
             gates: Gates::Passed,
             place: 0,
+            is_vouched_for: true,
             is_skipped: false,
             children: Component::ALL.map(child).to_vec(),
         });
@@ -292,7 +293,7 @@ impl World {
     pub fn advance(&mut self, limit: usize) -> usize {
         let (decision, measured) = self.decide_with_measured();
         self.check(&decision);
-        measured.iter().for_each(|cluster| self.timers.borrow_mut().suspend(cluster, self.elapsed));
+        measured.iter().for_each(|cluster| self.timers.borrow_mut().suspend(cluster));
         let stages = self.stages.settings().iter().zip(&decision.stages);
         let unfinished = stages.filter(|(_, r)| r.state != StageState::Complete && (r.clusters > 0 || r.is_lost));
         self.had_clusters = unfinished.map(|(settings, _)| settings.name.clone()).collect();

@@ -19,7 +19,9 @@ impl Member {
                 _ => None,
             }
         });
-        started.reduce(|all, was_ready| all && was_ready).unwrap_or_else(|| self.is_new() || self.is_ready())
+        started
+            .reduce(|all, was_ready| all && was_ready)
+            .unwrap_or_else(|| self.is_new() && self.is_vouched_for || self.is_ready())
     }
 
     /// The next writes toward `revision`. A resource that is on its way between minor versions is

@@ -130,7 +130,7 @@ impl Member {
     /// Progress toward `target`.
     pub fn progress(&self, target: &Target<'_, impl Contents>) -> Progress {
         let progress = self.progress_of_all(target);
-        let is_open = self.gone.is_none() && !matches!(progress, Progress::Updated | Progress::Conflict(_));
+        let is_open = !matches!(progress, Progress::Updated | Progress::Conflict(_));
         if self.is_skipped && is_open { Progress::Skipped } else { progress }
     }
 
@@ -197,6 +197,12 @@ impl Member {
             }
             // It ends, even if the soak is longer than what is left.
             Phase::Ready(_) => return Progress::Updating(Some(min_ready - self.elapsed.in_phase)),
+            // It holds its place no longer than one that is not Ready, and has not failed.
+            Phase::Hidden if self.elapsed.in_phase >= deadline => {
+                let why = self.hub_fault.as_ref().map(|fault| fault.message.clone());
+                return Progress::Deferred(why.unwrap_or_default());
+            }
+            Phase::Hidden => return Progress::Updating(Some(deadline - self.elapsed.in_phase)),
             Phase::NotReady => (deadline - self.elapsed.in_phase).min(end),
         };
         if let Some(refused) = refused {

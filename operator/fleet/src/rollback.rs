@@ -53,11 +53,12 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
                 writes.extend(member.writes(revision, input.contents));
             }
         }
-        let new = own().filter(|member| member.is_new() && member.unavailable.is_none());
+        let mut new: Vec<_> = own().filter(|member| member.is_new() && member.unavailable.is_none()).collect();
+        new.sort_by_key(|member| member.place);
         let current = input.current.filter(|current| !input.is_paused && input.may_install(index, current));
         if let Some(current) = current {
             let free = stage.concurrency(decision.stages[index].clusters).saturating_sub(returning);
-            writes.extend(new.take(free).flat_map(|member| member.writes(current, input.contents)));
+            writes.extend(new.into_iter().take(free).flat_map(|member| member.writes(current, input.contents)));
         }
         decision.stages[index].state = match left + returning {
             0 => StageState::Complete,

@@ -203,11 +203,7 @@ fn attention<C: Contents>(
                 Some((reason, message)) => (5, reason, message),
                 None => continue,
             },
-            Progress::Soaking(_) => match member.former_failure(&input.target(member)) {
-                Some(reason) => (0, reason.to_owned(), observed_again(member)),
-                None => continue,
-            },
-            Progress::Pending => continue,
+            Progress::Soaking(_) | Progress::Pending => continue,
         };
         let message = clip(&message, MAX_CLUSTER_MESSAGE);
         attention.push((order, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
@@ -265,6 +261,7 @@ mod tests {
             cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
             stage: number % 64,
             place: 0,
+            is_vouched_for: true,
             is_skipped: false,
             gone: None,
             unavailable: None,

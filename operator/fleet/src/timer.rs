@@ -14,8 +14,10 @@ pub enum Phase {
     Ready(jiff::Timestamp),
     /// Something is missing or not Ready, or the cluster is not reachable.
     NotReady,
-    /// A fault of the hub hides the state: no time passes.
+    /// A fault of the hub hides the state of all clusters: no time passes.
     Unknown,
+    /// The ClusterProfile or the credential of the cluster is wrong, and hides its state.
+    Hidden,
 }
 
 /// How long a cluster has been in its state.
@@ -34,16 +36,11 @@ struct Timer {
     phase: Phase,
     started: SignedDuration,
     phase_started: SignedDuration,
-    /// When its gates were measured last, without another phase since.
-    suspended: Option<SignedDuration>,
-}
-
-impl Timer {
-    /// Leaves out the time since its gates were measured last.
-    fn resume(&mut self, now: SignedDuration) {
-        let before = self.suspended.take();
-        self.started += before.map_or(SignedDuration::ZERO, |before| now - before);
-    }
+    /// The last observation, and the time since the one before.
+    observed: SignedDuration,
+    interval: SignedDuration,
+    /// When it was Ready, and for how long, before a fault hid it.
+    hidden: Option<(Phase, SignedDuration)>,
 }
 
 /// The timers of a fleet.
@@ -60,22 +57,49 @@ impl Timers {
         phase: Phase,
         now: SignedDuration,
     ) -> Elapsed {
-        let new = Timer { update, phase: phase.clone(), started: now, phase_started: now, suspended: None };
-        let timer = self.0.entry(cluster.clone()).or_insert_with(|| new.clone());
-        if timer.update != update || phase == Phase::Unknown || timer.phase == Phase::Unknown {
-            *timer = new;
+        let new = || Timer {
+            update,
+            phase: phase.clone(),
+            started: now,
+            phase_started: now,
+            observed: now,
+            interval: SignedDuration::ZERO,
+            hidden: None,
+        };
+        let timer = self.0.entry(cluster.clone()).or_insert_with(new);
+        (timer.interval, timer.observed) = (now - timer.observed, now);
+        if timer.update != update {
+            *timer = new();
         } else if timer.phase != phase {
-            timer.resume(now);
-            (timer.phase, timer.phase_started) = (phase, now);
+            let before = (timer.phase.clone(), timer.observed - timer.interval - timer.phase_started);
+            let hidden = match &before.0 {
+                Phase::Ready(_) => Some(before),
+                Phase::Unknown | Phase::Hidden => timer.hidden.take(),
+                Phase::NotReady => None,
+            };
+            let was_hidden = matches!(timer.phase, Phase::Unknown | Phase::Hidden);
+            match &phase {
+                Phase::Unknown => *timer = Timer { hidden, ..new() },
+                Phase::Hidden => (timer.phase, timer.phase_started, timer.hidden) = (phase, now, hidden),
+                // While a fault hid it, no time passed.
+                _ if was_hidden => {
+                    let kept = hidden.filter(|(of, _)| *of == phase).map(|(_, elapsed)| elapsed);
+                    *timer = Timer { phase_started: now - kept.unwrap_or_default(), ..new() };
+                }
+                _ => (timer.phase, timer.phase_started) = (phase, now),
+            }
+        } else if phase == Phase::Unknown {
+            (timer.started, timer.phase_started) = (now, now);
         }
         Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
     }
 
-    /// Lets no time pass for the end of the update of `cluster` while its gates are measured.
-    pub fn suspend(&mut self, cluster: &ClusterProfileReference, now: SignedDuration) {
+    /// Leaves the time since the observation before the last one out, because the gates of
+    /// `cluster` are measured: it counts for no end of the update.
+    pub fn suspend(&mut self, cluster: &ClusterProfileReference) {
         if let Some(timer) = self.0.get_mut(cluster) {
-            timer.resume(now);
-            timer.suspended = Some(now);
+            timer.started += timer.interval;
+            timer.interval = SignedDuration::ZERO;
         }
     }
 
@@ -110,6 +134,10 @@ mod tests {
             (1, Phase::Unknown, 160, 0, 0),
             (1, Phase::Unknown, 900, 0, 0),
             (1, Phase::NotReady, 910, 0, 0),
+            // A fault of its own: what was before it does not count after it.
+            (1, Phase::Hidden, 912, 2, 0),
+            (1, Phase::Hidden, 915, 5, 3),
+            (1, Phase::NotReady, 918, 0, 0),
             // The next write.
             (2, Phase::NotReady, 920, 0, 0),
         ] {
@@ -121,12 +149,26 @@ mod tests {
         timers.observe(&cluster, 2, ready(-50), seconds(1000));
         for now in [1100, 1700] {
             timers.observe(&cluster, 2, ready(-50), seconds(now));
-            timers.suspend(&cluster, seconds(now));
+            timers.suspend(&cluster);
         }
         let elapsed = timers.observe(&cluster, 2, Phase::NotReady, seconds(1800));
         assert_eq!((elapsed.total, elapsed.in_phase), (seconds(180), seconds(0)));
         let elapsed = timers.observe(&cluster, 2, Phase::NotReady, seconds(1820));
         assert_eq!((elapsed.total, elapsed.in_phase), (seconds(200), seconds(20)));
+        // After them, a soak counts.
+        timers.observe(&cluster, 2, ready(1900), seconds(1900));
+        let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(2900));
+        assert_eq!((elapsed.total, elapsed.in_phase), (seconds(1280), seconds(1000)));
+        // A fault that hides it lets no time pass, and takes none, if it was Ready all the time.
+        for hidden in [Phase::Unknown, Phase::Hidden] {
+            timers.observe(&cluster, 2, hidden.clone(), seconds(3000));
+            timers.observe(&cluster, 2, hidden, seconds(3500));
+            let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(3600));
+            assert_eq!(elapsed.in_phase, seconds(1000));
+            timers.observe(&cluster, 2, ready(1900), seconds(3600));
+        }
+        timers.observe(&cluster, 2, Phase::Unknown, seconds(3700));
+        assert_eq!(timers.observe(&cluster, 2, ready(3650), seconds(3800)).in_phase, seconds(0));
         timers.retain(std::iter::empty());
         assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
     }

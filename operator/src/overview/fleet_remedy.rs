@@ -22,7 +22,7 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         &[],
         "Decide whether the installations stay, then end the deletion of the fleet, as in [Uninstall, restore and move](../operate/lifecycle.md). To keep them, first: `kubectl patch knativefleets {name} -n {namespace} --type=merge -p '{\"spec\":{\"removal\":{\"policy\":\"Orphan\"}}}'`; then, in any case: `kubectl annotate knativefleets {name} -n {namespace} operator.knative.dev/protected-`",
     ),
-    permanent(
+    temporary(
         "Ready",
         "NoClusters",
         &[],
@@ -58,7 +58,7 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         &[],
         "Correct what the API server says in the message; if another object has the name of the revision, find its owner before you do what the message says: `kubectl get controllerrevisions -n {namespace}`",
     ),
-    permanent(
+    temporary(
         "Progressing",
         "WaitingForClusters",
         &[],

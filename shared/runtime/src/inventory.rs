@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Status};
 use kube::runtime::watcher::{Config, Error, Event, watcher};
@@ -18,13 +19,16 @@ const GROUP: &str = "multicluster.x-k8s.io";
 /// Versions that this operator reads, the newest first. They have the same fields, apart from
 /// `credentialProviders`, which v1alpha2 of ClusterProfile lacks.
 const VERSIONS: [&str; 2] = ["v1alpha2", "v1alpha1"];
-/// Interval at which a watch that is open asks for a newer version. The API server doesn't end the
-/// watches of a version that it still serves.
+/// Interval at which a watch that reports events asks for a newer version: not at rest. A version
+/// that is still served has the same objects.
 const CHECK: Duration = Duration::from_secs(300);
 /// Number of times that discovery is asked for another version after one is gone, and the delay
 /// between them: discovery follows the definition a moment later.
 const LAGS: u32 = 10;
 const LAG: Duration = Duration::from_millis(200);
+
+/// Time limit of a question for a newer version.
+const ANSWER: Duration = Duration::from_secs(2);
 
 type Item = Result<Event<DynamicObject>, Error>;
 
@@ -73,7 +77,9 @@ impl InventoryKind {
     ///
     /// Those of the API server; status 404 if there is no such version.
     pub async fn served(self, client: &Client) -> kube::Result<ApiResource> {
-        for version in VERSIONS {
+        let group: APIGroup = client.request(http::Request::get(format!("/apis/{GROUP}")).body(Vec::new())?).await?;
+        let is_served = |version: &&str| group.versions.iter().any(|served| served.version == **version);
+        for version in VERSIONS.iter().filter(is_served) {
             match client.list_api_group_resources(&format!("{GROUP}/{version}")).await {
                 Ok(list) if list.resources.iter().any(|resource| resource.name == self.plural()) => {
                     return Ok(self.resource(version));
@@ -112,15 +118,23 @@ impl InventoryKind {
     }
 
     /// The resource in another version than `gone`, if the API server serves one now.
-    async fn other(self, client: &Client, gone: &ApiResource) -> Option<ApiResource> {
+    async fn other(self, client: &Client, gone: &ApiResource) -> kube::Result<Option<ApiResource>> {
         for _ in 0..LAGS {
             match self.served(client).await {
-                Ok(other) if other != *gone => return Some(other),
-                Err(error) if !is_not_found(&error) => return None,
+                Ok(other) if other != *gone => return Ok(Some(other)),
+                Err(error) if !is_not_found(&error) => return Err(error),
                 _ => tokio::time::sleep(LAG).await,
             }
         }
-        None
+        Ok(None)
+    }
+
+    /// The resource in a newer version than `known`, if the API server serves one whose objects can
+    /// be listed.
+    async fn newer(self, client: &Client, known: &ApiResource) -> Option<ApiResource> {
+        let newest = self.served(client).await.ok().filter(|newest| newest != known)?;
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &newest);
+        api.list_metadata(&ListParams::default().limit(1)).await.is_ok().then_some(newest)
     }
 }
 
@@ -156,25 +170,23 @@ async fn next(
         },
     };
     loop {
-        let event = tokio::select! {
-            event = watch.events.next() => Some(event?),
-            () = tokio::time::sleep_until(watch.check) => None,
-        };
-        let other = match event {
-            Some(event) if event.as_ref().is_err_and(is_gone) => match kind.other(&client, &watch.resource).await {
-                Some(other) => Some(other),
-                None => return Some((event, Some(watch))),
-            },
-            Some(event) => return Some((event, Some(watch))),
-            None => {
-                watch.check = Instant::now() + CHECK;
-                kind.served(&client).await.ok().filter(|newest| *newest != watch.resource)
+        let event = watch.events.next().await?;
+        let other = if event.as_ref().is_err_and(is_gone) {
+            match kind.other(&client, &watch.resource).await {
+                Ok(other) => other,
+                // It may be served in another version.
+                Err(error) => return Some((Err(Error::InitialListFailed(error)), Some(watch))),
             }
+        } else if event.is_ok() && Instant::now() >= watch.check {
+            watch.check = Instant::now() + CHECK;
+            // The event waits for it.
+            tokio::time::timeout(ANSWER, kind.newer(&client, &watch.resource)).await.ok().flatten()
+        } else {
+            None
         };
-        if let Some(other) = other {
-            tracing::info!(kind = kind.plural(), version = other.version, "reading another version");
-            watch = start(other);
-        }
+        let Some(other) = other else { return Some((event, Some(watch))) };
+        tracing::info!(kind = kind.plural(), version = other.version, "reading another version");
+        watch = start(other);
     }
 }
 
@@ -222,8 +234,14 @@ mod tests {
                     // Err means that the test has ended.
                     let _ = served.wait_for(|all| !all.contains(&version.as_str())).await;
                 }
-                let is_served = served.borrow().contains(&version.as_str());
-                let body = if path.ends_with("/clusterprofiles") {
+                let all: Vec<&str> = served.borrow().to_vec();
+                let is_group = version.is_empty();
+                let is_served = if is_group { !all.is_empty() } else { all.contains(&version.as_str()) };
+                let body = if is_group {
+                    let versions: Vec<_> =
+                        all.iter().map(|v| json!({"groupVersion": format!("{GROUP}/{v}"), "version": v})).collect();
+                    json!({"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions})
+                } else if path.ends_with("/clusterprofiles") {
                     let name = format!("of-{version}");
                     json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "ClusterProfileList",
                         "metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": name, "namespace": "n"}}]})

@@ -37,13 +37,15 @@ impl ClusterProfile {
     /// Reads `object`, which may be of any version. One that this version can't read has its
     /// metadata and the reason only, so that it keeps no other from being read.
     pub fn read(object: &DynamicObject) -> Self {
-        let mut value = object.data.clone();
+        let (mut value, mut metadata) = (object.data.clone(), object.metadata.clone());
+        // One that somebody wrote says nothing.
+        metadata.annotations.iter_mut().for_each(|all| drop(all.remove(UNREADABLE)));
         // Metadata has string keys only, so it always serializes.
-        value["metadata"] = serde_json::to_value(&object.metadata).unwrap_or_default();
+        value["metadata"] = serde_json::to_value(&metadata).unwrap_or_default();
         strict::read(&value).unwrap_or_else(|error| {
             let name = object.metadata.name.as_deref().unwrap_or_default();
             let mut profile = Self::new(name, ClusterProfileSpec::default());
-            profile.metadata = object.metadata.clone();
+            profile.metadata = metadata;
             let condition = ProfileCondition {
                 type_: HEALTHY.to_owned(),
                 status: "Unknown".to_owned(),

@@ -154,7 +154,7 @@ pub struct Stage {
     pub cluster_selector: Option<LabelSelector>,
     /// Key of a label of the ClusterProfiles. Clusters of the stage begin in the order of its
     /// value, an integer from 0; those without such a value come last. Clusters with the same value
-    /// begin in the order of their namespaces and names.
+    /// begin in the order of their namespaces and names, or of the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub sorting_label_key: Option<String>,

@@ -76,8 +76,13 @@ pub fn decided<'s>(
         (Some(key), None) => own.retain(|slice| label(slice, DECISION_KEY) == key),
         (None, Some(name)) => {
             own.retain(|slice| text(slice, "/metadata/name") == name);
-            if own.is_empty() {
-                return Err(format!("PlacementDecision {namespace}/{name} does not exist"));
+            let slice = own.first().ok_or_else(|| format!("PlacementDecision {namespace}/{name} does not exist"))?;
+            // Its scheduler may move clusters to another slice.
+            if !label(slice, DECISION_KEY).is_empty() {
+                return Err(format!(
+                    "PlacementDecision {namespace}/{name} is a slice of a decision; set spec.placement.decision.key to {}",
+                    label(slice, DECISION_KEY)
+                ));
             }
         }
         // A rule refuses it.

@@ -65,6 +65,7 @@ fn member() -> Member {
         is_terminating: false,
     };
     Member {
+        is_vouched_for: true,
         is_skipped: false,
         place: 0,
         cluster: cluster("a"),

@@ -22,7 +22,7 @@ pub struct RetryArgs {
     /// Name of the fleet.
     name: String,
     /// Clusters that failed or are skipped, as NAMESPACE/NAME of their ClusterProfiles. Defaults to
-    /// all that failed.
+    /// all that failed, and are not skipped.
     clusters: Vec<String>,
 }
 
@@ -68,11 +68,13 @@ pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     let is_asked = |change: &Change| args.clusters.is_empty() || args.clusters.contains(&change.cluster);
     let change = |(component, resource): &(Component, DynamicObject)| {
         let mut operations = retried(resource).unwrap_or_default();
-        // Of clusters that are named: the others were skipped on purpose.
-        if !args.clusters.is_empty() {
-            operations.extend(annotation(resource, FLEET_SKIPPED).into_iter().flat_map(|value| {
-                [changes("test", FLEET_SKIPPED, value), json!({"op": "remove", "path": path(FLEET_SKIPPED)})]
-            }));
+        if let Some(rollout) = annotation(resource, FLEET_SKIPPED) {
+            // Clusters that are not named were skipped on purpose.
+            if args.clusters.is_empty() {
+                return None;
+            }
+            operations.push(changes("test", FLEET_SKIPPED, rollout));
+            operations.push(json!({"op": "remove", "path": path(FLEET_SKIPPED)}));
         }
         Change::of((*component, resource), operations)
     };

@@ -1,7 +1,6 @@
 //! The contents of the revisions of a fleet, computed once for each cluster.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use knative_operator_shared::api::fleet::Template;
@@ -13,8 +12,36 @@ use knative_operator_fleet::member::{self, Wanted};
 use knative_operator_fleet::revision::RevisionData;
 use knative_operator_fleet::template::{content_with, wanted};
 
-/// Labels of ClusterProfiles, as a digest, and contents by revision, cluster and component.
-pub type Cache = HashMap<(String, ClusterProfileReference, Component), (u64, Option<Wanted>)>;
+/// What was computed before, by cluster.
+pub type Cache = HashMap<ClusterProfileReference, Known>;
+
+/// Contents for a cluster.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The ClusterProfile that they were computed for.
+    profile: Option<Arc<ClusterProfile>>,
+    /// By revision and component, of which there are few.
+    contents: Vec<(String, Component, Option<Wanted>)>,
+}
+
+impl Known {
+    fn get(&self, revision: &str, component: Component) -> Option<&Option<Wanted>> {
+        let found = self.contents.iter().find(|(of, kind, _)| of == revision && *kind == component);
+        found.map(|(_, _, wanted)| wanted)
+    }
+
+    /// Whether they are those of `profile`: its labels are the same.
+    fn is_of(&self, profile: Option<&Arc<ClusterProfile>>) -> bool {
+        match (&self.profile, profile) {
+            (Some(known), Some(profile)) => Arc::ptr_eq(known, profile) || labels(known) == labels(profile),
+            (known, profile) => known.as_ref().and_then(labels) == profile.and_then(labels),
+        }
+    }
+}
+
+fn labels(profile: &Arc<ClusterProfile>) -> Option<&BTreeMap<String, String>> {
+    profile.metadata.labels.as_ref()
+}
 
 /// The contents of the revisions of a fleet.
 pub struct Contents<'a> {
@@ -36,13 +63,10 @@ impl Contents<'_> {
     /// Forgets what was computed for revisions that are gone, and for others than `clusters`.
     pub fn forget_others(&self, clusters: &[ClusterProfileReference]) {
         let clusters: HashSet<_> = clusters.iter().collect();
-        self.cache().retain(|(revision, cluster, _), _| {
-            self.revisions.contains_key(revision.as_str()) && clusters.contains(cluster)
+        self.cache().retain(|cluster, known| {
+            known.contents.retain(|(revision, ..)| self.revisions.contains_key(revision.as_str()));
+            clusters.contains(cluster)
         });
-    }
-
-    fn labels(&self, cluster: &ClusterProfileReference) -> Option<&BTreeMap<String, String>> {
-        self.profiles.get(cluster)?.metadata.labels.as_ref()
     }
 
     /// The template of `component` for `cluster` in `revision`, with overrides.
@@ -54,7 +78,7 @@ impl Contents<'_> {
     ) -> Option<Template> {
         let data = self.revisions.get(revision)?;
         let no_labels = BTreeMap::new();
-        let labels = self.labels(cluster).unwrap_or(&no_labels);
+        let labels = self.profiles.get(cluster).and_then(labels).unwrap_or(&no_labels);
         // Overrides of a revision were checked before it was stored.
         let mut template = overridden(data.template(component)?, &data.overrides, component, labels).ok()?;
         data.pin(component, &mut template);
@@ -64,18 +88,25 @@ impl Contents<'_> {
 
 impl member::Contents for Contents<'_> {
     fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted> {
-        let mut hasher = DefaultHasher::new();
-        self.labels(cluster).hash(&mut hasher);
-        let labels = hasher.finish();
-        let key = (revision.to_owned(), cluster.clone(), component);
-        if let Some((_, wanted)) = self.cache().get(&key).filter(|(known, _)| *known == labels) {
-            return wanted.clone();
+        let profile = self.profiles.get(cluster);
+        if let Some(known) = self.cache().get_mut(cluster).filter(|known| known.is_of(profile))
+            && let Some(wanted) = known.get(revision, component).cloned()
+        {
+            // The next comparison is that of the pointers.
+            known.profile = profile.cloned();
+            return wanted;
         }
         let mut wanted = self.template(revision, cluster, component).map(|template| wanted(&template));
         if let (Some(wanted), Some(data)) = (&mut wanted, self.revisions.get(revision)) {
             wanted.content = content_with(wanted.content, data.components());
         }
-        self.cache().insert(key, (labels, wanted.clone()));
+        let mut cache = self.cache();
+        let known = cache.entry(cluster.clone()).or_default();
+        if !known.is_of(profile) {
+            known.contents.clear();
+        }
+        known.profile = profile.cloned();
+        known.contents.push((revision.to_owned(), component, wanted.clone()));
         wanted
     }
 

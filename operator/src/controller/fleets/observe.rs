@@ -174,6 +174,7 @@ impl Observation<'_> {
             stage,
             place: self.stages.settings()[stage].place(labels),
             gone: None,
+            is_vouched_for: profile.is_some_and(|profile| profile.health().is_some()),
             is_skipped: false,
             unavailable,
             hub_fault: own().find_map(|child| child::hub_fault(child)),

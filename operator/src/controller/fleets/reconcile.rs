@@ -182,7 +182,7 @@ async fn pass(
     }
     let measuring = Measuring { fleet, children: &children, stages: &stage_gates, input: &input, decision: &decision };
     let (measured, next_gate) = measuring.advance(cx, &mut state.gates);
-    measured.iter().for_each(|cluster| state.timers.suspend(cluster, uptime()));
+    measured.iter().for_each(|cluster| state.timers.suspend(cluster));
     let written = apply::write_all(cx, &observation, &input, &decision, state).await;
     let installed = Installed { children: &children, unselected: &unselected, counting: &input.counting() };
     let approved = |name: &str| approvals.contains_key(&(name.to_owned(), REMOVAL.to_owned()));
