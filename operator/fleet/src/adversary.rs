@@ -86,8 +86,10 @@ impl World {
                 self.observe_truth();
             }
             Action::HubFault(index, fault) => {
-                self.members[index % count].hub_fault = fault
-                    .then(|| HubFault { message: "the plugin failed".to_owned(), is_common: index % count % 2 == 0 });
+                self.members[index % count].hub_fault = fault.then(|| HubFault {
+                    message: "the plugin failed".to_owned(),
+                    is_common: (index % count).is_multiple_of(2),
+                });
                 self.observe_truth();
             }
             Action::Break(index, true) => {

@@ -55,7 +55,7 @@ impl<C: Contents> Input<'_, C> {
                     report.updating += 1;
                     report.failed += usize::from(member.former_failure(&self.target(member)).is_some());
                 }
-                // A former failure does not count any more, and no later stage starts before its end.
+                // A former failure counts no longer, and no later stage starts before its end.
                 Progress::Soaking(_) => report.soaking += 1,
                 Progress::Updated => report.updated += 1,
                 Progress::Failed(..) => {

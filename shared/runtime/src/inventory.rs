@@ -77,9 +77,10 @@ impl InventoryKind {
     ///
     /// Those of the API server; status 404 if there is no such version.
     pub async fn served(self, client: &Client) -> kube::Result<ApiResource> {
-        let group: APIGroup = client.request(http::Request::get(format!("/apis/{GROUP}")).body(Vec::new())?).await?;
-        let is_served = |version: &&str| group.versions.iter().any(|served| served.version == **version);
-        for version in VERSIONS.iter().filter(is_served) {
+        let request = http::Request::get(format!("/apis/{GROUP}")).body(Vec::new());
+        let group: APIGroup = client.request(request.map_err(kube::Error::HttpError)?).await?;
+        let is_served = |version: &&str| group.versions.iter().any(|served| served.version == *version);
+        for version in VERSIONS.into_iter().filter(is_served) {
             match client.list_api_group_resources(&format!("{GROUP}/{version}")).await {
                 Ok(list) if list.resources.iter().any(|resource| resource.name == self.plural()) => {
                     return Ok(self.resource(version));

@@ -1,6 +1,7 @@
 //! `kubectl apply` without starting it, which costs more than its requests: discovery, and schemas
-//! of all kinds. The requests are the same: the annotation of kubectl records what was applied, and
-//! what is not in it any more is removed.
+//! of all kinds. The requests are the same, apart from lists in built-in kinds, which kubectl
+//! merges and this replaces: the annotation of kubectl records what was applied, and what is not in
+//! it any more is removed.
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
@@ -150,16 +151,12 @@ fn recorded(object: &Value, namespace: Option<&str>) -> Value {
 /// The JSON merge patch that makes `stored` what is `wanted`: fields that were applied `last` and
 /// are not wanted are removed, and others stay.
 fn changes(last: &Value, stored: &Value, wanted: &Value) -> Map<String, Value> {
-    let is_removed = |(key, old): &(&String, &Value)| match wanted.get(key.as_str()) {
-        None => true,
-        Some(wanted) => wanted.is_null() && !old.is_null(),
-    };
-    let removed = last.as_object().into_iter().flatten().filter(is_removed);
-    let mut patch: Map<_, _> = removed.map(|(key, _)| (key.clone(), Value::Null)).collect();
+    let removed = last.as_object().into_iter().flat_map(Map::keys).filter(|key| wanted.get(key.as_str()).is_none());
+    let mut patch: Map<_, _> = removed.map(|key| (key.clone(), Value::Null)).collect();
     for (key, new) in wanted.as_object().into_iter().flatten() {
         let now = &stored[key];
         match new {
-            Value::Null => {}
+            Value::Null if now.is_null() => {}
             Value::Object(fields) => {
                 let inner = changes(&last[key], now, new);
                 if !inner.is_empty() || fields.is_empty() && !now.is_object() {

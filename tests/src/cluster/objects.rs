@@ -2,8 +2,9 @@
 //! request.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::{Client, ResourceExt, discovery};
@@ -15,6 +16,13 @@ use crate::{Result, wait};
 
 /// Time limit until a deleted object is gone.
 pub(super) const GONE: Duration = Duration::from_secs(120);
+
+/// Most objects of a list.
+const MOST: u32 = 500;
+/// Time limit until discovery has a kind.
+const ANNOUNCED: Duration = Duration::from_secs(10);
+/// Interval of polls, where nothing can be watched.
+const POLL: Duration = Duration::from_millis(20);
 
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const OPERATOR: &str = "operator.knative.dev/v1beta1";
@@ -70,9 +78,16 @@ pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 /// The resource of `object`, and whether it has a namespace: of a known kind, or by discovery.
 pub(super) async fn resource(client: &Client, object: &Value) -> Result<(ApiResource, bool)> {
     let found = known(text(object, "/kind")).filter(|(kind, _)| kind.api_version == text(object, "/apiVersion"));
-    match found {
-        Some(found) => Ok(found),
-        None => discovered(client, object).await,
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let started = Instant::now();
+    loop {
+        match discovered(client, object).await {
+            // A kind is announced a moment after its definition is established.
+            Err(_) if started.elapsed() < ANNOUNCED => tokio::time::sleep(POLL).await,
+            other => return other,
+        }
     }
 }
 
@@ -140,14 +155,37 @@ impl Cluster {
     /// A dry run stores nothing.
     pub async fn create(&self, object: &Value, is_dry_run: bool) -> Result<()> {
         let (api, _) = self.objects(text(object, "/kind"), text(object, "/metadata/namespace"));
-        let params = PostParams { dry_run: is_dry_run, field_manager: Some("kubectl-create".to_owned()) };
-        api.create(&params, &serde_json::from_value(object.clone())?).await.map(drop).map_err(in_words)
+        let dry_run = if is_dry_run { "&dryRun=All" } else { "" };
+        let url = format!("{}?fieldManager=kubectl-create&fieldValidation=Strict{dry_run}", api.resource_url());
+        let request = http::Request::post(url).header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes())?;
+        self.client().request_text(request).await.map(drop).map_err(in_words)
+    }
+
+    /// Waits until the API server permits `user` what `attributes` say, or not, if not `expected`:
+    /// its authorizer reads roles and bindings a moment after they are stored.
+    pub async fn until_permitted(&self, user: &str, attributes: &Value, expected: bool) -> Result<()> {
+        let review = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": attributes}});
+        let review: SubjectAccessReview = serde_json::from_value(review)?;
+        let (api, started) = (Api::<SubjectAccessReview>::all(self.client()), Instant::now());
+        // Polled: nothing reports what the authorizer knows.
+        while api.create(&PostParams::default(), &review).await?.status.is_none_or(|s| s.allowed != expected) {
+            if started.elapsed() > wait::LIMIT {
+                return Err(format!("{user} is not permitted ({expected}): {attributes}").into());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// All objects of `kind` in `namespace`, or in all if it is empty.
     pub async fn list(&self, kind: &str, namespace: &str) -> Result<Vec<Value>> {
         let (api, resource) = self.objects(kind, namespace);
-        let listed = api.list(&ListParams::default()).await.map_err(in_words)?;
+        // Without a limit, it is refused while the API server fills its cache.
+        let listed = api.list(&ListParams::default().limit(MOST)).await.map_err(in_words)?;
+        if listed.metadata.continue_.is_some_and(|more| !more.is_empty()) {
+            return Err(format!("more than {MOST} {kind}").into());
+        }
         let with_kind = |item: DynamicObject| -> Result<Value> {
             let mut item = shown(item)?;
             (item["apiVersion"], item["kind"]) = (json!(resource.api_version), json!(resource.kind));

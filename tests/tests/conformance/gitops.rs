@@ -143,6 +143,7 @@ fn states(component: Component) -> Vec<(&'static str, Value, [&'static str; 3])>
             of(2, &[ReconcileResult::Ineligible("too far".into(), None), ready()]),
             ["Healthy", "Healthy", "Current"],
         ),
+        // The tools don't ask more about what is being deleted.
         ("deleted", deleted(of(2, &[ready()])), going),
         ("deletion blocked", deleted(of(2, &[ReconcileResult::Blocked("Protected", "why".into())])), going),
     ]

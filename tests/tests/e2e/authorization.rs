@@ -47,7 +47,12 @@ async fn grant(hub: &Cluster) -> Result<()> {
         binding("knative-operator-customizer", TENANT, &["cora"]),
         binding("knative-operator-approver", TENANT, &["pat"]),
     ];
-    apply(hub, &json!({"apiVersion": "v1", "kind": "List", "items": items})).await
+    apply(hub, &json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
+    // The last ones of their kinds.
+    let approve = json!({"group": "operator.knative.dev", "resource": "knativefleetapprovals", "verb": "create", "namespace": TENANT});
+    hub.until_permitted("pat", &approve, true).await?;
+    let use_a = json!({"group": "multicluster.x-k8s.io", "resource": "clusterprofiles", "name": "a", "verb": "use", "namespace": FLEET});
+    hub.until_permitted("ann", &use_a, true).await
 }
 
 fn serving(name: &str, spec: &Value) -> Value {
@@ -285,6 +290,8 @@ fn users_need_permission_for_clusters_and_content() {
 
         // Without an answer of the API server, nothing is admitted but what needs no question.
         hub.object("clusterrolebinding", "", "operator-webhook-admission").delete().await?;
+        let ask = json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews", "verb": "create"});
+        hub.until_permitted("system:serviceaccount:knative-operator:operator-webhook", &ask, false).await?;
         let (_, message) = answer(&hub, ("zoe", &["system:masters"]), &targeting("a")).await;
         println!("{message}");
         assert!(message.contains("cannot check whether user \"zoe\" is allowed to use"), "{message}");

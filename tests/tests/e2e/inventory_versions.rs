@@ -16,7 +16,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::knative_fleet::{self, PLACE};
-use crate::support::{apply, condition, has_condition, namespace, nothing_to_install, resource, run, status};
+use crate::support::{
+    apply, condition, has_condition, has_event, namespace, nothing_to_install, resource, run, status,
+};
 
 const OLD: &str = "v1alpha1";
 const NEW: &str = "v1alpha2";
@@ -130,7 +132,8 @@ fn served_version_is_followed() {
         not_ready(&hub, &asked, NEW).await?;
         warns(&hub).await?;
         read_new_only(&hub, &mut of_new).await?;
-        // The profiles were never gone.
+        // The profiles were never gone: that would have been reported before.
+        has_event(&hub, "versions", "ClusterProfileNotReady", &format!("False by {NEW}")).await?;
         let events = Api::<Event>::namespaced(hub.client(), "versions").list(&ListParams::default()).await?;
         assert!(events.iter().all(|event| event.reason.as_deref() != Some("ClusterProfileNotFound")), "{events:#?}");
 
@@ -145,6 +148,7 @@ fn served_version_is_followed() {
         }
         set_health(&hub, NEW, "False").await?;
         not_ready(&hub, &asked, NEW).await?;
+        warns(&hub).await?;
         read_new_only(&hub, &mut of_both).await?;
 
         // Its cluster manager says nothing about its health.

@@ -1,11 +1,13 @@
 //! A cluster that can't be updated holds its stage, until a person lets the rollout skip it, and is
 //! updated when it is tried again. Clusters begin in the order of a label, and soak.
 
+use std::time::{Duration, Instant};
+
 use knative_operator_shared::api::KnativeServing;
 use knative_operator_shared::api::fleet::StageState;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::FLEET;
-use knative_operator_tests::{Result, releases};
+use knative_operator_tests::{Result, releases, wait};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -13,7 +15,7 @@ use serde_json::{Value, json};
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
 use crate::status::command;
-use crate::support::{apply, forbid, has_event, run};
+use crate::support::{INSTALL, apply, forbid, has_event, run};
 
 /// Clusters whose resource has the setting.
 async fn changed(hub: &Cluster) -> Result<Vec<String>> {
@@ -26,7 +28,7 @@ async fn changed(hub: &Cluster) -> Result<Vec<String>> {
 fn staged(config: &Value) -> Value {
     let mut object = fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}, "config": config}));
     object["spec"]["rollout"] = json!({"stages": [
-        {"name": "all", "sortingLabelKey": "wave", "soakSeconds": 2, "progressDeadlineSeconds": 5},
+        {"name": "all", "sortingLabelKey": "wave", "soakSeconds": 2, "progressDeadlineSeconds": 15},
     ]});
     object
 }
@@ -38,8 +40,11 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         let (hub, [_a, b], _product, _plugins) = two_spokes(&releases, "kfleet-skip").await?;
         // By name, it would be the last.
         hub.kubectl(&["label", "clusterprofile", "b", "-n", FLEET, "wave=1"], "").await?;
+        let begun = Instant::now();
         apply(&hub, &staged(&json!({}))).await?;
         status(&hub, "Ready", |status| has(status, "Ready", "Ready") && status.updated == 2).await?;
+        // The second one begins while the first one soaks.
+        assert!(begun.elapsed() >= Duration::from_secs(2), "nothing soaked");
 
         let policy = "no-features";
         let features = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -70,6 +75,16 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         for kind in both {
             b.kubectl(&["delete", kind, policy], "").await?;
         }
+        // What was refused is tried again after a pause that grows, maybe beyond the deadline.
+        let servings = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
+        let is_ready = |serving: &KnativeServing| {
+            let conditions = serving.status.iter().flat_map(|status| &status.conditions);
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        };
+        let all_ready = |all: &[KnativeServing]| all.len() == 2 && all.iter().all(is_ready);
+        wait::until_all(&servings, "", INSTALL, "Ready", all_ready).await?;
+        let still = status(&hub, "still skipped", |status| attention(status, "b", "Skipped", "")).await?;
+        assert_eq!(still.updated, 1, "{still:?}");
         fleet_command("retry").await?;
         let done = status(&hub, "updated", |status| status.updated == 2 && has(status, "Ready", "Ready")).await?;
         assert_eq!((done.deferred, done.failed, done.attention.len()), (0, 0, 0), "{done:?}");

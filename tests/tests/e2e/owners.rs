@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::knative_fleet::children;
 use crate::support::{
     INSTALL, apply, confirm, delete, eventing, gone, has_condition, has_event, jobs_done, namespace, nothing_left,
-    ready, run, serving,
+    ready, run, serving, status,
 };
 
 /// Time at rest, in which a resource that waits for another one sends nothing.
@@ -287,6 +287,7 @@ fn forged_inventories_delete_nothing() {
         forged["metadata"]["annotations"]["operator.knative.dev/owner"] = json!(record.to_string());
         apply(&hub, &forged).await?;
         apply(&hub, &finalized).await?;
+        status(&hub, &finalized, INSTALL, "observed", |s| s.observed_generation.is_some_and(|of| of > 0)).await?;
         hub.object("knativeserving", "tenant", "x").start_deletion().await?;
         gone(&hub, &finalized).await?;
         has_event(&hub, "tenant", "ObjectsLeft", "").await?;

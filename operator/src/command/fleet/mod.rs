@@ -78,8 +78,8 @@ enum FleetCommand {
     /// skipped must be named. Needs the permission to approve.
     Retry(retry::RetryArgs),
     /// Lets the rollout leave clusters as they are: it neither waits for them nor updates them, and
-    /// their failures don't count. `fleet retry NAME CLUSTER` ends that, and so does the next change
-    /// of what the fleet rolls out, or where. Needs the permission to approve.
+    /// their failures don't count. `fleet retry NAME CLUSTER` ends that, and so does the next
+    /// change of what the fleet rolls out, or where. Needs the permission to approve.
     Skip(retry::SkipArgs),
     /// Sets the templates and overrides to those of an earlier revision, after it showed what that
     /// changes, and asked. Exit status: 0 changed, 1 declined.

@@ -39,12 +39,19 @@ pub async fn gets_later_cluster(site: &Site) -> Result<Outcome> {
     let (edits, uses) = (granted("knative-operator-editor", PLACE), granted("knative-operator-user", FLEET));
     apply(hub, &edits).await?;
     apply(hub, &uses).await?;
+    let edit =
+        json!({"group": "operator.knative.dev", "resource": "knativefleets", "verb": "create", "namespace": PLACE});
+    let use_all =
+        json!({"group": "multicluster.x-k8s.io", "resource": "clusterprofiles", "verb": "use", "namespace": FLEET});
+    hub.until_permitted(FORMER, &edit, true).await?;
+    hub.until_permitted(FORMER, &use_all, true).await?;
     let placement = json!({"clusterSelector": {"matchExpressions": [{"key": "site", "operator": "Exists"}]}, "namespaces": [FLEET]});
     let spec = |replicas: i32| json!({"version": "1.1.0", "high-availability": {"replicas": replicas}});
     let mut fleet = eventing(FORMER, &placement, &spec(1));
     let attempt = former.apply(&fleet).await?;
     status_of(hub, FORMER, "Ready", |s| has(s, "Ready", "Ready") && s.updated == 1).await?;
     remove(hub, &uses).await?;
+    hub.until_permitted(FORMER, &use_all, false).await?;
 
     product::register(hub, &site.b, "later").await?;
     hub.object("clusterprofile", FLEET, "later").label(&json!({"site": "later"})).await?;

@@ -319,7 +319,13 @@ impl Site {
             [("knativefleet", knative_fleet::PLACE), ("knativeserving", knative_fleet::PLACE), ("knativeserving", TEAM)]
         {
             for one in self.hub.list(kind, place).await? {
-                self.hub.stored(&one).start_deletion().await?;
+                let object = self.hub.stored(&one);
+                // The garbage collector may be faster.
+                if let Err(error) = object.start_deletion().await
+                    && object.find().await?.is_some()
+                {
+                    return Err(error);
+                }
             }
             for one in self.hub.list(kind, place).await? {
                 self.without_finalizers(kind, place, one["metadata"]["name"].as_str().unwrap_or_default()).await?;
