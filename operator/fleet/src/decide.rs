@@ -50,7 +50,13 @@ impl<C: Contents> Input<'_, C> {
             report.failed += usize::from(rollback::failure(member, self).is_some());
             match progress {
                 Progress::Pending => report.pending += 1,
-                Progress::Deferred(_) | Progress::Skipped => report.deferred += 1,
+                Progress::Deferred(_) => {
+                    report.deferred += 1;
+                    // What hides it mends nothing.
+                    let has_failed = member.former_failure(&self.target(member)).is_some();
+                    report.failed += usize::from(has_failed && member.hub_fault.is_some());
+                }
+                Progress::Skipped => report.deferred += 1,
                 Progress::Updating(_) => {
                     report.updating += 1;
                     report.failed += usize::from(member.former_failure(&self.target(member)).is_some());

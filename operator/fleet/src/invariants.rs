@@ -38,11 +38,8 @@ impl World {
                 // Ready for as long as an update.
                 let is_complete = self.current.as_deref() == Some(self.update);
                 let may_recover = is_complete || truth.is_forgiven;
-                let ready = truth.ready.map_or(SignedDuration::ZERO, |since| now - since);
-                let is_fine = ready >= soak && truth.is_done(soak);
-                // Before the end of its soak, it counts as one that is being updated.
-                let soaks = truth.is_forgiven && ready >= min_ready && truth.passed == Some(true);
-                truth.failed &= !(may_recover && is_fine || soaks);
+                let is_fine = truth.ready.is_some_and(|since| now - since >= soak) && truth.is_done(soak);
+                truth.failed &= !(may_recover && is_fine);
             } else {
                 let since = *truth.not_ready.get_or_insert(now);
                 let is_late = now - since >= SignedDuration::from_secs(DEADLINE);
@@ -145,7 +142,11 @@ impl World {
             let truth = &self.truth[index];
             // A resource of an earlier update to the same revision may still be there.
             let has_update = truth.revision == self.update && member.is_touched(self.update, None, &self.contents);
-            let has_failed = truth.failed || self.has_failed_gates(index);
+            // Before the end of its soak, one that is observed again counts no longer.
+            let min_ready = self.stages.settings()[stage].min_ready;
+            let is_ready = truth.ready.is_some_and(|since| self.elapsed - since >= min_ready);
+            let soaks = truth.is_forgiven && is_ready && truth.passed == Some(true);
+            let has_failed = truth.failed && !soaks || self.has_failed_gates(index);
             (failed + usize::from(has_update && has_failed && !member.is_skipped), all + 1)
         });
         let limit = self.stages.settings()[stage].failures(all);
@@ -174,8 +175,9 @@ impl World {
                 continue;
             }
             let is_done = truth.proven.is_some() || truth.is_done(soak);
-            let is_settled =
-                is_done || member.is_skipped || truth.failed || truth.passed == Some(false) || !truth.was_ready;
+            // A fault of its own defers it.
+            let is_left = member.is_skipped || member.hub_fault.as_ref().is_some_and(|fault| !fault.is_common);
+            let is_settled = is_done || is_left || truth.failed || truth.passed == Some(false) || !truth.was_ready;
             assert!(
                 is_settled,
                 "the next stage was begun before cluster {index} soaked and passed its gates: {truth:?}"

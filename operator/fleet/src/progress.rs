@@ -189,6 +189,7 @@ impl Member {
     /// The progress of an update that neither succeeded nor failed yet.
     fn observed(&self, target: &Target<'_, impl Contents>, was_ready: bool, refused: Option<Progress>) -> Progress {
         let StageSettings { deadline, min_ready, soak, .. } = *target.stage;
+        let was_ready = was_ready || self.is_first_installation();
         let end = (deadline + soak) * MAX_ATTEMPTS - self.elapsed.total;
         let left = match self.phase(target.revision, target.contents) {
             Phase::Unknown => return Progress::Updating(None),
@@ -197,6 +198,7 @@ impl Member {
             }
             // It ends, even if the soak is longer than what is left.
             Phase::Ready(_) => return Progress::Updating(Some(min_ready - self.elapsed.in_phase)),
+            Phase::Hidden if refused.is_some() => return refused.unwrap_or(Progress::Pending),
             // It holds its place no longer than one that is not Ready, and has not failed.
             Phase::Hidden if self.elapsed.in_phase >= deadline => {
                 let why = self.hub_fault.as_ref().map(|fault| fault.message.clone());
@@ -223,6 +225,13 @@ impl Member {
             return Progress::Failed(reason, message);
         }
         Progress::Deferred(format!("it was not Ready before the update, and is not after it: {reason}: {message}"))
+    }
+
+    /// Whether it is reachable, although nobody vouches for it, and had nothing of the fleet
+    /// before: what is wrong is the update.
+    fn is_first_installation(&self) -> bool {
+        let is_reachable = self.unavailable.is_none() && self.hub_fault.is_none();
+        !self.is_vouched_for && is_reachable && self.applied().all(|applied| applied.previous.is_none())
     }
 
     /// The progress of an update of which only the gates are left, and a soak.

@@ -137,3 +137,48 @@ fn cluster_that_returns_has_a_place_until_a_dropped_component_is_gone() {
     world.settle();
     assert!(!has(&world, 1, "b"));
 }
+
+#[test]
+fn fault_of_its_own_defers_a_cluster_and_forgets_no_failure() {
+    let mut world = World::new(&[(2, 0, 0, false), (1, 0, 0, false)], &[0, 0, 0, 1], OnFailure::Pause);
+    world.settle();
+    // The first one works; the credential of the second one is revoked.
+    world.act(&Action::Break(1, true));
+    world.act(&Action::HubFault(1, true));
+    world.settle();
+    pass(&mut world, DEADLINE / 2);
+    assert!(matches!(world.decide().progress[1], Progress::Updating(Some(_))) && !has(&world, 3, "a"));
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[1], Progress::Deferred(_)));
+    pass(&mut world, 1);
+    assert!(has(&world, 3, "a"), "it has not failed, and holds no stage");
+    // It is not Ready when the fault ends: that counts from then on.
+    world.act(&Action::HubFault(1, false));
+    world.settle();
+    assert!(matches!(world.decide().progress[1], Progress::Updating(Some(_))));
+    pass(&mut world, DEADLINE);
+    assert!(matches!(world.decide().progress[1], Progress::Failed(..)));
+    // A fault hides it, and a person changes the fleet: nothing is mended.
+    world.join(0);
+    world.act(&Action::HubFault(1, true));
+    world.act(&Action::Pause(true));
+    world.act(&Action::Pause(false));
+    world.settle();
+    (0..3).for_each(|_| pass(&mut world, DEADLINE));
+    assert!(!has(&world, 4, "a"), "{:?}", world.decide());
+}
+
+#[test]
+fn first_installation_fails_where_the_operator_reached_the_cluster() {
+    for (outage, expected) in [(false, "Failed"), (true, "Deferred")] {
+        let mut world = World::new(&[(1, 0, 0, false)], &[0], OnFailure::Pause);
+        world.members[0].is_vouched_for = false;
+        world.settle();
+        world.act(&Action::Break(0, true));
+        world.act(&Action::Outage(0, outage));
+        world.settle();
+        world.tick(DEADLINE);
+        let progress = format!("{:?}", world.decide().progress[0]);
+        assert!(progress.starts_with(expected), "{progress}");
+    }
+}

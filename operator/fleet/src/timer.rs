@@ -36,11 +36,10 @@ struct Timer {
     phase: Phase,
     started: SignedDuration,
     phase_started: SignedDuration,
-    /// The last observation, and the time since the one before.
+    /// The last observation.
     observed: SignedDuration,
-    interval: SignedDuration,
-    /// When it was Ready, and for how long, before a fault hid it.
-    hidden: Option<(Phase, SignedDuration)>,
+    /// Whether its gates are measured since the last observation.
+    is_measured: bool,
 }
 
 /// The timers of a fleet.
@@ -63,43 +62,31 @@ impl Timers {
             started: now,
             phase_started: now,
             observed: now,
-            interval: SignedDuration::ZERO,
-            hidden: None,
+            is_measured: false,
         };
         let timer = self.0.entry(cluster.clone()).or_insert_with(new);
-        (timer.interval, timer.observed) = (now - timer.observed, now);
-        if timer.update != update {
+        let interval = now - timer.observed;
+        timer.observed = now;
+        // While gates are measured, no time passes for the end of the update.
+        if std::mem::take(&mut timer.is_measured) {
+            timer.started += interval;
+        }
+        if timer.update != update || phase == Phase::Unknown || timer.phase == Phase::Unknown {
             *timer = new();
         } else if timer.phase != phase {
-            let before = (timer.phase.clone(), timer.observed - timer.interval - timer.phase_started);
-            let hidden = match &before.0 {
-                Phase::Ready(_) => Some(before),
-                Phase::Unknown | Phase::Hidden => timer.hidden.take(),
-                Phase::NotReady => None,
-            };
-            let was_hidden = matches!(timer.phase, Phase::Unknown | Phase::Hidden);
-            match &phase {
-                Phase::Unknown => *timer = Timer { hidden, ..new() },
-                Phase::Hidden => (timer.phase, timer.phase_started, timer.hidden) = (phase, now, hidden),
-                // While a fault hid it, no time passed.
-                _ if was_hidden => {
-                    let kept = hidden.filter(|(of, _)| *of == phase).map(|(_, elapsed)| elapsed);
-                    *timer = Timer { phase_started: now - kept.unwrap_or_default(), ..new() };
-                }
-                _ => (timer.phase, timer.phase_started) = (phase, now),
+            if timer.phase == Phase::Hidden {
+                timer.started += now - timer.phase_started;
             }
-        } else if phase == Phase::Unknown {
-            (timer.started, timer.phase_started) = (now, now);
+            (timer.phase, timer.phase_started) = (phase, now);
         }
         Elapsed { total: now - timer.started, in_phase: now - timer.phase_started }
     }
 
-    /// Leaves the time since the observation before the last one out, because the gates of
-    /// `cluster` are measured: it counts for no end of the update.
+    /// Lets no time pass for the end of the update of `cluster` until the next observation, because
+    /// its gates are measured.
     pub fn suspend(&mut self, cluster: &ClusterProfileReference) {
         if let Some(timer) = self.0.get_mut(cluster) {
-            timer.started += timer.interval;
-            timer.interval = SignedDuration::ZERO;
+            timer.is_measured = true;
         }
     }
 
@@ -134,10 +121,10 @@ mod tests {
             (1, Phase::Unknown, 160, 0, 0),
             (1, Phase::Unknown, 900, 0, 0),
             (1, Phase::NotReady, 910, 0, 0),
-            // A fault of its own: what was before it does not count after it.
+            // A fault of its own is not the time of another phase.
             (1, Phase::Hidden, 912, 2, 0),
             (1, Phase::Hidden, 915, 5, 3),
-            (1, Phase::NotReady, 918, 0, 0),
+            (1, Phase::NotReady, 918, 2, 0),
             // The next write.
             (2, Phase::NotReady, 920, 0, 0),
         ] {
@@ -159,16 +146,6 @@ mod tests {
         timers.observe(&cluster, 2, ready(1900), seconds(1900));
         let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(2900));
         assert_eq!((elapsed.total, elapsed.in_phase), (seconds(1280), seconds(1000)));
-        // A fault that hides it lets no time pass, and takes none, if it was Ready all the time.
-        for hidden in [Phase::Unknown, Phase::Hidden] {
-            timers.observe(&cluster, 2, hidden.clone(), seconds(3000));
-            timers.observe(&cluster, 2, hidden, seconds(3500));
-            let elapsed = timers.observe(&cluster, 2, ready(1900), seconds(3600));
-            assert_eq!(elapsed.in_phase, seconds(1000));
-            timers.observe(&cluster, 2, ready(1900), seconds(3600));
-        }
-        timers.observe(&cluster, 2, Phase::Unknown, seconds(3700));
-        assert_eq!(timers.observe(&cluster, 2, ready(3650), seconds(3800)).in_phase, seconds(0));
         timers.retain(std::iter::empty());
         assert_eq!(timers.observe(&cluster, 2, Phase::NotReady, seconds(999)), Elapsed::default());
     }

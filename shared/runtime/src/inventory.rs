@@ -78,7 +78,10 @@ impl InventoryKind {
     /// Those of the API server; status 404 if there is no such version.
     pub async fn served(self, client: &Client) -> kube::Result<ApiResource> {
         let request = http::Request::get(format!("/apis/{GROUP}")).body(Vec::new());
-        let group: APIGroup = client.request(request.map_err(kube::Error::HttpError)?).await?;
+        let group = match client.request::<APIGroup>(request.map_err(kube::Error::HttpError)?).await {
+            Err(error) if is_not_found(&error) => APIGroup::default(),
+            group => group?,
+        };
         let is_served = |version: &&str| group.versions.iter().any(|served| served.version == *version);
         for version in VERSIONS.into_iter().filter(is_served) {
             match client.list_api_group_resources(&format!("{GROUP}/{version}")).await {

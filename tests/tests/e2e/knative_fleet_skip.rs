@@ -20,7 +20,7 @@ use crate::support::{INSTALL, apply, forbid, has_event, run};
 /// Clusters whose resource has the setting.
 async fn changed(hub: &Cluster) -> Result<Vec<String>> {
     let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
-    let has_it = |serving: &KnativeServing| serving.spec.common.config.contains_key("features");
+    let has_it = |serving: &KnativeServing| serving.spec.common.config.contains_key("defaults");
     let cluster = |serving: KnativeServing| serving.spec.common.cluster_profile_ref.map(|cluster| cluster.name);
     Ok(all.into_iter().filter(has_it).filter_map(cluster).collect())
 }
@@ -46,11 +46,11 @@ fn cluster_that_failed_is_skipped_and_tried_again() {
         // The second one begins while the first one soaks.
         assert!(begun.elapsed() >= Duration::from_secs(2), "nothing soaked");
 
-        let policy = "no-features";
-        let features = json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "config-features", "namespace": "knative-serving"}});
-        forbid(&b, policy, "configmaps", &features).await?;
-        apply(&hub, &staged(&json!({"features": {"kubernetes.podspec-affinity": "enabled"}}))).await?;
+        let policy = "no-defaults";
+        let defaults = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "config-defaults", "namespace": "knative-serving"}});
+        forbid(&b, policy, "configmaps", &defaults).await?;
+        apply(&hub, &staged(&json!({"defaults": {"revision-timeout-seconds": "30"}}))).await?;
         let stopped = status(&hub, "stopped", |status| status.failed == 1).await?;
         assert_eq!((stopped.stages[0].state, changed(&hub).await?), (StageState::Paused, vec!["b".to_owned()]));
 

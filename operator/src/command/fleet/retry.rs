@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use knative_operator_fleet::child;
 use knative_operator_fleet::outcome::Outcome;
@@ -15,6 +16,11 @@ use serde_json::{Value, json};
 
 use super::delete::cluster;
 use super::{Hub, PROGRAM};
+
+/// Time limit until the operator has observed a change of the fleet.
+const OBSERVED: Duration = Duration::from_secs(10);
+/// Interval at which the fleet is read until then.
+const POLL: Duration = Duration::from_millis(250);
 
 /// Flags of `fleet retry`.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,16 +70,17 @@ impl Change {
 /// other cluster.
 pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     let fleet = hub.fleet(&args.name).await?;
-    let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
+    let (own, current) = (hub.resources_of(fleet.metadata.uid.as_deref()).await?, rollout(&fleet));
     let is_asked = |change: &Change| args.clusters.is_empty() || args.clusters.contains(&change.cluster);
     let change = |(component, resource): &(Component, DynamicObject)| {
         let mut operations = retried(resource).unwrap_or_default();
-        if let Some(rollout) = annotation(resource, FLEET_SKIPPED) {
-            // Clusters that are not named were skipped on purpose.
-            if args.clusters.is_empty() {
+        if let Some(skipped) = annotation(resource, FLEET_SKIPPED) {
+            // Clusters that are not named are skipped on purpose, if in this rollout.
+            let is_skipped = Some(skipped) == current.as_deref();
+            if args.clusters.is_empty() && (is_skipped || operations.is_empty()) {
                 return None;
             }
-            operations.push(changes("test", FLEET_SKIPPED, rollout));
+            operations.push(changes("test", FLEET_SKIPPED, skipped));
             operations.push(json!({"op": "remove", "path": path(FLEET_SKIPPED)}));
         }
         Change::of((*component, resource), operations)
@@ -91,10 +98,21 @@ pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
 /// Lets the rollout of the fleet leave the clusters as they are, until the next change of what it
 /// rolls out, and where.
 pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
-    let fleet = hub.fleet(&args.name).await?;
-    let skipped = rollout(&fleet).ok_or_else(|| {
-        format!("KnativeFleet {}/{} has no rollout yet: the operator has not observed it", hub.namespace, args.name)
-    })?;
+    let started = Instant::now();
+    let (fleet, skipped) = loop {
+        let fleet = hub.fleet(&args.name).await?;
+        if let Some(skipped) = rollout(&fleet) {
+            break (fleet, skipped);
+        }
+        // The status follows a change of the fleet in about a second.
+        if started.elapsed() > OBSERVED {
+            return Err(format!(
+                "KnativeFleet {}/{} has no rollout yet: the operator has not observed it",
+                hub.namespace, args.name
+            ));
+        }
+        tokio::time::sleep(POLL).await;
+    };
     let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
     let change = |(component, resource): &(Component, DynamicObject)| {
         Change::of((*component, resource), vec![changes("add", FLEET_SKIPPED, &skipped)])
