@@ -183,7 +183,7 @@ mod tests {
         let slices = [
             slice("n", "z", "k", "1", json!([named("c"), named("a")])),
             slice("n", "y", "k", "0", json!([named("a"), {"clusterProfileRef": {"name": "b", "namespace": "m"}}])),
-            slice("n", "x", "other", "0", json!([named("d")])),
+            json!({"metadata": {"namespace": "n", "name": "x"}, "decisions": [named("d")]}),
             slice("other", "w", "k", "0", json!([named("e")])),
         ];
         let decision = |patch: Value| serde_json::from_value::<DecisionReference>(patch).unwrap();
@@ -195,6 +195,9 @@ mod tests {
         assert_eq!(texts(decided(&name, "n", slices.iter()).unwrap()), ["n/d"]);
         assert_eq!(decided(&key, "m", slices.iter()), Ok(Vec::new()));
         assert_eq!(decided(&name, "m", slices.iter()).unwrap_err(), "PlacementDecision m/x does not exist");
+        // Its scheduler may move clusters to another slice.
+        let of_slice = decided(&decision(json!({"name": "z"})), "n", slices.iter());
+        assert!(of_slice.unwrap_err().ends_with("is a slice of a decision; set spec.placement.decision.key to k"));
         for unclear in [json!({}), json!({"key": "k", "name": "x"})] {
             assert!(decided(&decision(unclear), "n", slices.iter()).unwrap_err().contains("either key or name"));
         }

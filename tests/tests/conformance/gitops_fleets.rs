@@ -181,14 +181,14 @@ fn states() -> Vec<(&'static str, Value, [&'static str; 2])> {
             waits_as_planned,
         ),
         ("too many failures", fleet(&Case { members: vec![refused()], ..rollout() }.status()), needs_a_person),
-        // No cluster shows that the revision works, so nothing follows.
+        // No cluster shows that the revision works, so nothing follows until one is available.
         (
             "no cluster of a stage is updated",
             fleet(&Case { members: vec![unavailable()], ..rollout() }.status()),
-            needs_a_person,
+            progresses,
         ),
         ("rolled back", fleet(&Case { has_failed: true, ..rollout() }.status()), needs_a_person),
-        ("no clusters", fleet(&Case { members: Vec::new(), ..Case::default() }.status()), needs_a_person),
+        ("no clusters", fleet(&Case { members: Vec::new(), ..Case::default() }.status()), progresses),
         ("invalid", standing(status::invalid), needs_a_person),
         (
             "removal blocked",
