@@ -33,7 +33,7 @@ impl<C: Contents> Input<'_, C> {
             _ => false,
         };
         let is_ready = matches!(member.phase(self.update, self.contents), Phase::Ready(_));
-        let soak = self.stages.settings()[member.stage].min_ready;
-        is_open && member.gone.is_none() && is_ready && member.elapsed.in_phase >= soak
+        let min_ready = self.stages.settings()[member.stage].min_ready;
+        is_open && member.gone.is_none() && is_ready && member.elapsed.in_phase >= min_ready
     }
 }

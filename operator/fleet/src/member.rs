@@ -204,6 +204,24 @@ impl Child {
 }
 
 impl Member {
+    /// A healthy cluster in the first stage, of which nothing else is known.
+    pub fn new(cluster: ClusterProfileReference, children: Vec<Child>) -> Self {
+        Self {
+            cluster,
+            stage: 0,
+            place: 0,
+            gone: None,
+            is_vouched_for: true,
+            is_skipped: false,
+            unavailable: None,
+            hub_fault: None,
+            elapsed: Elapsed::default(),
+            refused: None,
+            gates: Gates::Passed,
+            children,
+        }
+    }
+
     /// Its stored resources.
     pub fn applied(&self) -> impl Iterator<Item = &Applied> {
         self.children.iter().filter_map(|child| child.applied.as_ref())

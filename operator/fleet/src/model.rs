@@ -21,7 +21,7 @@ use super::gates::Gates;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
 use super::stages::stages;
 use super::template::content_with;
-use super::timer::{Elapsed, Timers};
+use super::timer::Timers;
 use super::truth::{DEADLINE, Truth};
 
 static NOBODY: BTreeMap<ClusterProfileReference, (&str, String)> = BTreeMap::new();
@@ -157,20 +157,10 @@ impl World {
     pub fn join(&mut self, stage: usize) {
         let child = |component| Child { component, conflict: None, applied: None };
         self.truth.push(Truth::default());
-        self.members.push(Member {
-            cluster: ClusterProfileReference { name: self.members.len().to_string(), namespace: "n".to_owned() },
-            stage: stage % self.stages.settings().len(),
-            gone: None,
-            unavailable: None,
-            hub_fault: None,
-            elapsed: Elapsed::default(),
-            refused: None,
-            gates: Gates::Passed,
-            place: 0,
-            is_vouched_for: true,
-            is_skipped: false,
-            children: Component::ALL.map(child).to_vec(),
-        });
+        let name = self.members.len().to_string();
+        let cluster = ClusterProfileReference { name, namespace: "n".to_owned() };
+        let stage = stage % self.stages.settings().len();
+        self.members.push(Member { stage, ..Member::new(cluster, Component::ALL.map(child).to_vec()) });
     }
 
     /// The members as the operator observes them.

@@ -191,14 +191,17 @@ impl Member {
         let StageSettings { deadline, min_ready, soak, .. } = *target.stage;
         let was_ready = was_ready || self.is_first_installation();
         let end = (deadline + soak) * MAX_ATTEMPTS - self.elapsed.total;
-        let left = match self.phase(target.revision, target.contents) {
+        let phase = self.phase(target.revision, target.contents);
+        if let (Phase::Hidden | Phase::NotReady, Some(refused)) = (&phase, refused) {
+            return refused;
+        }
+        let left = match phase {
             Phase::Unknown => return Progress::Updating(None),
             Phase::Ready(_) if self.elapsed.in_phase >= min_ready => {
                 return self.measured(was_ready, soak - self.elapsed.in_phase);
             }
             // It ends, even if the soak is longer than what is left.
             Phase::Ready(_) => return Progress::Updating(Some(min_ready - self.elapsed.in_phase)),
-            Phase::Hidden if refused.is_some() => return refused.unwrap_or(Progress::Pending),
             // It holds its place no longer than one that is not Ready, and has not failed.
             Phase::Hidden if self.elapsed.in_phase >= deadline => {
                 let why = self.hub_fault.as_ref().map(|fault| fault.message.clone());
@@ -207,9 +210,6 @@ impl Member {
             Phase::Hidden => return Progress::Updating(Some(deadline - self.elapsed.in_phase)),
             Phase::NotReady => (deadline - self.elapsed.in_phase).min(end),
         };
-        if let Some(refused) = refused {
-            return refused;
-        }
         if left.is_positive() {
             return Progress::Updating(Some(left));
         }

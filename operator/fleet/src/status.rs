@@ -230,7 +230,6 @@ mod tests {
     use crate::approval::Approved;
     use crate::member::{Child, Refused, Wanted};
     use crate::removal::RemovalDecision;
-    use crate::timer::Elapsed;
 
     struct Nothing;
 
@@ -258,18 +257,12 @@ mod tests {
         let stages = Stages::of(&Rollout { stages: (0..64).map(stage).collect(), ..Rollout::default() }).unwrap();
         // All of them fail with long messages.
         let member = |number: usize| Member {
-            cluster: ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
             stage: number % 64,
-            place: 0,
-            is_vouched_for: true,
-            is_skipped: false,
-            gone: None,
-            unavailable: None,
-            hub_fault: None,
-            elapsed: Elapsed::default(),
-            gates: Gates::Passed,
             refused: Some(Refused { revision: "r".to_owned(), message: "why ".repeat(2000), is_due: false }),
-            children: vec![Child { component: Component::Serving, conflict: None, applied: None }],
+            ..Member::new(
+                ClusterProfileReference { name: format!("{number:0253}"), namespace: "n".repeat(63) },
+                vec![Child { component: Component::Serving, conflict: None, applied: None }],
+            )
         };
         let members: Vec<Member> = (0..5000).map(member).collect();
         let approvals = Approved::new();

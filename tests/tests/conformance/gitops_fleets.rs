@@ -6,12 +6,10 @@ use jiff::Timestamp;
 use knative_operator::overview::stalled;
 use knative_operator_fleet::approval::Approved;
 use knative_operator_fleet::decision::Input;
-use knative_operator_fleet::gates::Gates;
 use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Wanted};
 use knative_operator_fleet::outcome::Outcome;
 use knative_operator_fleet::removal::{Leavers, RemovalDecision};
 use knative_operator_fleet::status;
-use knative_operator_fleet::timer::Elapsed;
 use knative_operator_shared::api::fleet::{ApprovalPolicy, KnativeFleetStatus, OnFailure, Rollout, Stage};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::fleet::stage::Stages;
@@ -64,20 +62,7 @@ fn member() -> Member {
         has_drifted: false,
         is_terminating: false,
     };
-    Member {
-        is_vouched_for: true,
-        is_skipped: false,
-        place: 0,
-        cluster: cluster("a"),
-        stage: 0,
-        gone: None,
-        unavailable: None,
-        hub_fault: None,
-        elapsed: Elapsed::default(),
-        refused: None,
-        gates: Gates::Passed,
-        children: vec![Child { component: Component::Serving, conflict: None, applied: Some(applied) }],
-    }
+    Member::new(cluster("a"), vec![Child { component: Component::Serving, conflict: None, applied: Some(applied) }])
 }
 
 /// A fleet, and what is decided about it.

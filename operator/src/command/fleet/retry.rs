@@ -86,7 +86,7 @@ pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
         Change::of((*component, resource), operations)
     };
     let changes: Vec<_> = own.iter().filter_map(change).filter(is_asked).collect();
-    if let Some(other) = args.clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster)) {
+    if let Some(other) = missing(&args.clusters, &changes) {
         return Err(format!(
             "cluster {other} has not failed in an update of KnativeFleet {}/{}, and is not skipped",
             hub.namespace, args.name
@@ -119,7 +119,7 @@ pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
     };
     let changes: Vec<_> =
         own.iter().filter_map(change).filter(|change| args.clusters.contains(&change.cluster)).collect();
-    if let Some(other) = args.clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster)) {
+    if let Some(other) = missing(&args.clusters, &changes) {
         return Err(format!(
             "KnativeFleet {}/{} has no resource for cluster {other} that could record it; to leave the cluster out, change \
              the labels of its ClusterProfile, or spec.placement",
@@ -127,6 +127,11 @@ pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
         ));
     }
     write(hub, changes, ("is skipped", "no cluster")).await
+}
+
+/// The first of `clusters` that no change is about.
+fn missing<'a>(clusters: &'a [String], changes: &[Change]) -> Option<&'a String> {
+    clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster))
 }
 
 /// The rollout of `fleet`, as [`FLEET_SKIPPED`] names it.

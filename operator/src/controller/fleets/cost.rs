@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Time between a change and a pass, in which further changes are collected.
-pub const DEBOUNCE: Duration = Duration::from_millis(50);
+const DEBOUNCE: Duration = Duration::from_millis(50);
 /// The rest after a pass, in processor times of the pass: passes that take less than 250 ms take at
 /// most a fifth of a core.
 const REST: u32 = 4;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
@@ -11,7 +12,6 @@ use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
 use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
-use super::cost::DEBOUNCE;
 use super::duplicates::{cluster_uid, is_occupied};
 use super::observe::Children;
 use super::publish::publish;
@@ -222,7 +222,7 @@ async fn finalize(
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let is_last = policy == RemovalPolicy::Orphan && is_namespace_terminating(&cx.hub, namespace).await?;
     if remove(&cx.hub, (policy, is_last), children, &all).await? {
-        return Ok(Next::After(DEBOUNCE));
+        return Ok(Next::After(Duration::ZERO));
     }
     if policy == RemovalPolicy::Delete && !children.own.is_empty() {
         // What was written a moment ago may be gone without a change that the watch reports.

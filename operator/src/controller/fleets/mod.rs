@@ -36,7 +36,7 @@ use knative_operator_shared::api::KnativeFleet;
 use super::context::Context;
 use super::hub_changes::Changes;
 use clusters::{Selections, selects};
-use cost::{DEBOUNCE, Rest, measured};
+use cost::{Rest, measured};
 use state::{FleetState, Next, RETRY};
 use store::{Concerned, FleetKey, Store};
 
@@ -134,7 +134,7 @@ pub async fn run(cx: Arc<Context>) {
             if before != state.unpermitted {
                 // Others may have what this fleet may not.
                 due.extend(
-                    store.fleets.keys().filter(|other| **other != key).map(|other| (other.clone(), now + DEBOUNCE)),
+                    store.fleets.keys().filter(|other| **other != key).map(|other| (other.clone(), rest.next(now))),
                 );
             }
             let now = Instant::now();

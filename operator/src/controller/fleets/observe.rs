@@ -13,10 +13,8 @@ use serde_json::Value;
 use super::contents::Contents;
 use crate::controller::registry::Registry;
 use knative_operator_fleet::child;
-use knative_operator_fleet::gates::Gates;
 use knative_operator_fleet::member::{Applied, Child, Contents as _, Member, Refused, Wanted};
 use knative_operator_fleet::template::{Record, child_name, content_with, manifest};
-use knative_operator_fleet::timer::Elapsed;
 
 /// A cluster and a component.
 pub type ChildKey = (ClusterProfileReference, Component);
@@ -169,19 +167,15 @@ impl Observation<'_> {
             applied: self.children.own.get(&key(*component)).map(|stored| self.applied(cluster, stored, cache)),
         };
         let stage = self.stages.index_of(labels);
+        let children = self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect();
         Member {
-            cluster: cluster.clone(),
             stage,
             place: self.stages.settings()[stage].place(labels),
-            gone: None,
             is_vouched_for: profile.is_some_and(|profile| profile.health().is_some()),
-            is_skipped: false,
             unavailable,
             hub_fault: own().find_map(|child| child::hub_fault(child)),
-            elapsed: Elapsed::default(),
             refused: self.refused.get(cluster).cloned(),
-            gates: Gates::Passed,
-            children: self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect(),
+            ..Member::new(cluster.clone(), children)
         }
     }
 
