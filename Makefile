@@ -180,6 +180,7 @@ prerequisites:
 	@case "$(CURDIR)" in *[[:space:]]*) echo "the allocator (jemalloc) can't be built in a path with spaces: move the clone"; exit 1 ;; esac
 	@command -v cargo >/dev/null || { echo "install Rust 1.90 or later: https://rustup.rs"; exit 1; }
 	@command -v cc >/dev/null || { echo "install a C compiler (Debian: apt-get install gcc libc6-dev)"; exit 1; }
+	@free=$$(df -Pm "$$([ -d target ] && echo target || echo .)" | awk 'END {print $$4}'); [ "$$free" -ge 2048 ] || { echo "$$free MiB are free for build results in target: delete files (a new target takes 20 GB)"; exit 1; }
 	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 

@@ -31,7 +31,7 @@ use crate::proxy::ServicePort;
 use crate::registry::Registry;
 use crate::subnet::Subnet;
 use crate::waits::timed;
-use crate::{Result, admission, audit, command, memory, pki, ports, texts, tools};
+use crate::{Result, admission, audit, command, disk, memory, pki, ports, texts, tools};
 
 /// Settings of a control plane.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +112,7 @@ impl Cluster {
         // Both providers may be installed; only the first call matters.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = Arc::new(tools::folder(&format!("knative-{name}-"))?);
+        disk::check(dir.path())?;
         let subnet = Arc::new(Subnet::take()?);
         ports::check(subnet.address(2))?;
         let path = dir.path();
@@ -222,12 +223,11 @@ impl Cluster {
             if matches!(answer, Ok(Ok(text)) if text == "ok") {
                 return Ok(());
             }
-            let apiserver = self.components.get_mut("kube-apiserver").ok_or("no kube-apiserver")?;
-            if let Some(code) = apiserver.ended() {
-                return Err(format!("kube-apiserver ended with {code}:\n{}", tail(&apiserver.log())).into());
-            }
+            // Without etcd, the API server would end later.
+            self.check()?;
             if Instant::now() > deadline {
-                return Err(format!("kube-apiserver of {} is not ready:\n{}", self.name, tail(&apiserver.log())).into());
+                let log = self.components.get("kube-apiserver").map(Process::log).unwrap_or_default();
+                return Err(format!("kube-apiserver of {} is not ready:\n{}", self.name, tail(&log)).into());
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

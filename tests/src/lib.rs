@@ -18,6 +18,7 @@ pub mod clock;
 pub mod cluster;
 pub mod command;
 pub mod direct;
+pub mod disk;
 pub mod environment;
 pub mod gate;
 pub mod go_operator;

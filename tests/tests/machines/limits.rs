@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use knative_operator_tests::memory;
 use knative_operator_tests::skip::{KERNEL, skip};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::machine::{SHORT, on_a_machine};
 
@@ -49,6 +50,21 @@ impl Drop for Group {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.0);
     }
+}
+
+#[test]
+fn without_space_one_line_says_so() {
+    on_a_machine(|machine| {
+        let small = machine.folder("small")?;
+        mount("tmpfs", &small, "tmpfs", MountFlags::empty(), Some(c"size=200m,mode=777"))?;
+        machine.temporary("small")?;
+        let (well, output) = machine.cluster(&["up", "--product"], SHORT)?;
+        assert!(!well && output.lines().count() == 1, "{output}");
+        assert!(output.contains(" MiB are free in ") && output.contains("TMPDIR"), "{output}");
+        machine.idle()?;
+        machine.temporary("tmp")?;
+        Ok(unmount(&small, UnmountFlags::DETACH)?)
+    });
 }
 
 #[test]
