@@ -2,6 +2,7 @@
 //! left, or their ClusterProfile vanished. What came of the update must not be forgotten with them,
 //! so they count in their stage until the rollout ends.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use knative_operator_shared::api::ClusterProfileReference;
@@ -33,9 +34,13 @@ impl Member {
         if !self.is_begun(update, current, contents) {
             return;
         }
-        let recorded = self.of_update(update).filter_map(|applied| applied.stage.as_deref());
         let index = |name: &str| stages.settings().iter().position(|stage| stage.name == name);
-        if let Some(stage) = recorded.filter_map(index).min() {
+        let recorded = self.of_update(update).filter_map(|applied| {
+            let stage = applied.stage.as_deref().and_then(index)?;
+            Some((applied.since, Reverse(stage)))
+        });
+        // A resource with the same content has that of an earlier rollout of the revision.
+        if let Some((_, Reverse(stage))) = recorded.max() {
             self.stage = stage;
         }
     }

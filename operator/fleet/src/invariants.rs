@@ -103,8 +103,9 @@ impl World {
 
     /// "A cluster stays in the stage in which its update began until the rollout is complete."
     pub fn stage(&self, index: usize) -> usize {
-        let begun = self.truth[index].begun.1;
-        if self.is_begun(index) { begun } else { self.members[index].stage }
+        let (truth, own) = (&self.truth[index], self.members[index].stage);
+        let begun = truth.begun.get(self.update).or_else(|| truth.begun.get(&truth.last));
+        if self.is_begun(index) { begun.copied().unwrap_or(own) } else { own }
     }
 
     /// The clusters that count in a stage. Those that are gone do if their update has not ended, or
@@ -177,7 +178,11 @@ impl World {
             let is_done = truth.proven.is_some() || truth.is_done(soak);
             // A fault of its own defers it.
             let is_left = member.is_skipped || member.hub_fault.as_ref().is_some_and(|fault| !fault.is_common);
-            let is_settled = is_done || is_left || truth.failed || truth.passed == Some(false) || !truth.was_ready;
+            // It ends after twice its time, also if it was Ready for moments.
+            let attempts = (SignedDuration::from_secs(DEADLINE) + soak) * 2;
+            let is_late = truth.written.is_some_and(|written| self.elapsed - written >= attempts);
+            let has_failed = truth.failed || truth.passed == Some(false) || is_late && truth.ready.is_none();
+            let is_settled = is_done || is_left || has_failed || !truth.was_ready;
             assert!(
                 is_settled,
                 "the next stage was begun before cluster {index} soaked and passed its gates: {truth:?}"

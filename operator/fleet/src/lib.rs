@@ -49,6 +49,8 @@ pub mod progress;
 mod properties;
 pub mod removal;
 #[cfg(test)]
+mod removal_model;
+#[cfg(test)]
 mod resumed;
 pub mod revision;
 mod rollback;

@@ -264,9 +264,13 @@ impl Member {
         own.iter().all(|applied| applied.is_terminating) && others.iter().any(in_progress)
     }
 
-    /// Whether the resources of `revision` have its content, by the labels of the cluster now.
+    /// Whether the resources of `revision` have its content, by the labels of the cluster now. What
+    /// one that is being deleted has makes no difference, unless all of them are.
     pub fn has_content(&self, revision: &str, contents: &impl Contents) -> bool {
-        self.children.iter().filter(|child| child.is_of(revision)).all(|child| {
+        let own = || self.children.iter().filter(|child| child.is_of(revision));
+        let is_left = |child: &&Child| child.applied.as_ref().is_some_and(|applied| !applied.is_terminating);
+        let are_some_left = own().any(|child| is_left(&child));
+        own().filter(|child| is_left(child) || !are_some_left).all(|child| {
             let wanted = self.wanted(child, revision, contents);
             let content = child.applied.as_ref().map(|applied| applied.content);
             wanted.is_none_or(|wanted| Some(wanted.content) == content)

@@ -296,6 +296,7 @@ impl World {
             }
             if decision.is_complete {
                 self.current = Some(self.update.to_owned());
+                self.truth.iter_mut().for_each(|truth| truth.begun.clear());
             }
         }
         writes.len() + usize::from(decision.mark_failed || decision.is_complete)

@@ -93,3 +93,26 @@ proptest! {
         }
     }
 }
+
+/// What other seeds found, in the words of the invariants.
+#[test]
+fn former_counterexamples_hold() {
+    use Action::{Approve, Break, Edit, HubFault, Join, Relabel, Restage, Tick};
+    let play = |stages: &[_], clusters: &[usize], actions: &[Action]| {
+        let mut world = World::new(stages, clusters, OnFailure::Pause);
+        for action in actions {
+            world.act(action);
+            world.settle();
+        }
+        world
+    };
+    // A cluster returned to a revision while a component that was dropped was being deleted, and
+    // its labels had changed: it was deferred, gave its place away, and never failed.
+    let returns = [Edit("b"), Join(0), Break(4, true), Edit("d"), Relabel(4), Edit("b"), Tick(1), Tick(25), Tick(75)];
+    let actions = [[HubFault(0, false), Tick(1)].as_slice(), &returns].concat();
+    let world = play(&[(3, 0, 0, false), (1, 0, 0, false)], &[0, 0, 0, 0, 3, 0], &actions);
+    assert!(matches!(world.decide().progress[4], Progress::Failed(..)), "{:?}", world.decide().progress);
+    // A cluster begins another revision in another stage, and the one before again.
+    let actions = [Edit("c"), Join(0), Tick(1), Approve, Tick(1), Edit("a"), Restage(1, 3), Edit("c"), Restage(8, 3)];
+    play(&[(2, 0, 0, false), (1, 0, 1, true)], &[0, 1, 0, 1], &[actions.as_slice(), &[Join(0), Tick(60)]].concat());
+}

@@ -1,5 +1,7 @@
 //! What is true about a cluster of the model, beside what the operator observes of it.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 
 use super::member::{Change, Member};
@@ -14,8 +16,10 @@ pub struct Truth {
     pub written: Option<SignedDuration>,
     /// The revision of that write.
     pub revision: String,
-    /// The revision of the last write of another revision than before, and the stage at that time.
-    pub begun: (String, usize),
+    /// The stages in which the updates to revisions began since the last rollout was complete.
+    pub begun: BTreeMap<String, usize>,
+    /// The revision of the last write of another revision than before.
+    pub last: String,
     /// Whether it was Ready and reachable before the update.
     pub was_ready: bool,
     /// Since when it is Ready and reachable, without interruption and after the last write.
@@ -49,10 +53,12 @@ impl Truth {
         now: SignedDuration,
     ) {
         let is_ready = member.is_new() || member.is_ready() && member.unavailable.is_none();
-        if let Change::Apply { revision, .. } = change
-            && *revision != self.begun.0
-        {
-            self.begun = (revision.clone(), stage);
+        if let Change::Apply { revision, .. } = change {
+            let named = |revision: &str| member.applied().any(|applied| applied.revision == revision);
+            // What was replaced as a whole begins anew.
+            self.begun.retain(|begun, _| named(begun));
+            self.begun.entry(revision.clone()).or_insert(stage);
+            self.last.clone_from(revision);
         }
         if let Change::Apply { revision, .. } = change
             && (*revision != self.revision || self.written.is_none())

@@ -1,0 +1,266 @@
+//! The guard of removals against an adversary: labels that are lost and come back, pauses,
+//! approvals, protection, clocks that are set, replicas that stop between two writes. What is
+//! removed is compared with what is true, in the words of the documents, and not with what the
+//! guard computes from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use knative_operator_shared::api::ClusterProfileReference;
+use knative_operator_shared::api::fleet::RemovalStatus;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+use super::removal::{GRACE_PERIOD, Leaving, RemovalInput, recorded};
+
+/// Clocks differ by at most this many seconds.
+const SKEW: i64 = 7200;
+/// Time within which the limit of a day holds by true time, whatever clocks say.
+const DAY: SignedDuration = SignedDuration::from_secs(24 * 3600 - 2 * SKEW);
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+enum Action {
+    /// Minutes pass; the operator decides at their end.
+    Tick(i64),
+    /// A cluster is not selected any more, or is again.
+    Leave(usize, bool),
+    /// All clusters but one lose their labels.
+    Mistype(usize),
+    /// Somebody protects a cluster from deletion, or doesn't any more.
+    Protect(usize, bool),
+    /// A cluster counts in a rollout, or doesn't any more.
+    Count(usize, bool),
+    Pause(bool),
+    /// A person approves the removal that is blocked now.
+    Approve,
+    SetClock(i64),
+    /// The operator stops after some writes, and another replica continues.
+    Crash(usize),
+    /// A cluster joins, and gets an installation.
+    Join,
+}
+
+/// What is true about a cluster.
+#[derive(Clone, Debug, Default)]
+struct Cluster {
+    is_removed: bool,
+    has_left: bool,
+    is_protected: bool,
+    counts: bool,
+    /// How often it has left.
+    times: u32,
+    /// True time since when it has left, and waits for nothing.
+    since: Option<SignedDuration>,
+    /// What is recorded in its resources.
+    mark: Option<Timestamp>,
+    /// Since when this replica observes the record.
+    observed: Option<SignedDuration>,
+}
+
+/// A fleet.
+#[derive(Clone, Debug, Default)]
+struct Fleet {
+    clusters: Vec<Cluster>,
+    record: RemovalStatus,
+    paused: bool,
+    now: SignedDuration,
+    skew: SignedDuration,
+    /// Names of removals that were approved.
+    approvals: BTreeSet<String>,
+    /// The clusters for which they were, each with the number of times that it had left.
+    approved: BTreeSet<(usize, u32)>,
+    /// When clusters were removed that needed no approval.
+    within: Vec<SignedDuration>,
+}
+
+fn reference(index: usize) -> ClusterProfileReference {
+    ClusterProfileReference { name: format!("{index:04}"), namespace: "n".to_owned() }
+}
+
+impl Fleet {
+    fn of(clusters: usize) -> Self {
+        Self { clusters: vec![Cluster::default(); clusters], ..Self::default() }
+    }
+
+    fn clock(&self) -> Timestamp {
+        Timestamp::from_second(100_000_000).unwrap() + self.now + self.skew
+    }
+
+    fn left_at(&self, index: usize) -> Option<Timestamp> {
+        recorded(&self.clusters[index].mark?.to_string(), &self.record, self.clock())
+    }
+
+    fn installed(&self) -> usize {
+        self.clusters.iter().filter(|cluster| !cluster.is_removed).count()
+    }
+
+    /// Brings the truth up to date.
+    fn observe(&mut self) {
+        for cluster in &mut self.clusters {
+            let leaves = cluster.has_left && !cluster.is_protected && !cluster.counts && !self.paused;
+            cluster.since = cluster.since.filter(|_| leaves).or_else(|| leaves.then_some(self.now));
+        }
+    }
+
+    /// Decides, and makes the first `limit` writes, as the controller does. Returns the removal that
+    /// is blocked, and its clusters.
+    fn pass(&mut self, limit: usize) -> Option<(String, Vec<usize>)> {
+        let now = self.now;
+        let mut leaving = BTreeMap::new();
+        for index in 0..self.clusters.len() {
+            let since = self.left_at(index);
+            let is_paused = self.paused;
+            let cluster = &mut self.clusters[index];
+            cluster.observed = cluster.observed.filter(|_| since.is_some() && !is_paused).or(since.map(|_| now));
+            if cluster.has_left && !cluster.is_removed {
+                let observed = cluster.observed.map(|from| now - from).unwrap_or_default();
+                let one = Leaving { since, observed, is_protected: cluster.is_protected };
+                leaving.insert(reference(index), one);
+            }
+        }
+        let counting = (0..self.clusters.len()).filter(|index| self.clusters[*index].counts).map(reference).collect();
+        let input = RemovalInput {
+            leaving: &leaving,
+            counting: &counting,
+            staying: self.installed() - leaving.len(),
+            max_at_once: None,
+            grace: GRACE_PERIOD,
+            is_paused: self.paused,
+            record: &self.record,
+            now: self.clock(),
+        };
+        let mut decision = input.decide(|name| self.approvals.contains(name));
+        let mut left = limit;
+        let mut write = || {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        // Those that are back first.
+        for is_marked in [false, true] {
+            for index in 0..self.clusters.len() {
+                let name = reference(index);
+                let leaves = leaving.contains_key(&name) && !decision.waits(&name);
+                let wanted = if leaves { self.left_at(index).or(decision.since) } else { None };
+                if wanted.is_some() == is_marked && wanted != self.clusters[index].mark && write() {
+                    self.clusters[index].mark = wanted;
+                }
+            }
+        }
+        let rest = leaving.iter().filter(|(name, _)| !decision.waits(name));
+        let is_marked = rest.clone().all(|(_, one)| one.since.is_some());
+        let rest: Vec<usize> = rest.filter_map(|(name, _)| name.name.parse().ok()).filter(|_| is_marked).collect();
+        let blocked = decision.blocked.take().map(|(name, _)| (name, rest));
+        if !decision.remove.is_empty() && write() {
+            self.record = decision.record;
+            for index in 0..self.clusters.len() {
+                if decision.remove.contains(&reference(index)) && write() {
+                    self.remove(index);
+                }
+            }
+        }
+        blocked
+    }
+
+    /// Removes the installation of a cluster, if that may be.
+    fn remove(&mut self, index: usize) {
+        let (installed, cluster) = (self.installed(), &mut self.clusters[index]);
+        assert!(!self.paused, "cluster {index} was removed while the fleet is paused");
+        assert!(!cluster.is_protected && !cluster.counts, "cluster {index} was removed, which waits: {cluster:?}");
+        let kept = cluster.since.map(|since| self.now - since);
+        assert!(kept >= Some(GRACE_PERIOD), "cluster {index} was removed before its grace period is over: {kept:?}");
+        cluster.is_removed = true;
+        if self.approved.contains(&(index, cluster.times)) {
+            return;
+        }
+        assert!(installed > 1, "the last installation was removed without an approval");
+        let before = self.within.iter().filter(|time| self.now - **time < DAY).count();
+        self.within.push(self.now);
+        let (removed, all) = (before + 1, before + installed);
+        assert!(removed <= (all / 10).max(1), "{removed} of {all} clusters were removed within a day");
+    }
+
+    fn act(&mut self, action: &Action) {
+        let count = self.clusters.len();
+        match action {
+            Action::Tick(minutes) => self.now += SignedDuration::from_mins(*minutes),
+            Action::Leave(index, left) => self.leave(index % count, *left),
+            Action::Mistype(index) => {
+                (0..count).filter(|other| *other != index % count).for_each(|i| self.leave(i, true))
+            }
+            Action::Protect(index, is) => self.clusters[index % count].is_protected = *is,
+            Action::Count(index, is) => self.clusters[index % count].counts = *is,
+            Action::Pause(paused) => self.paused = *paused,
+            Action::Approve => {
+                if let Some((name, clusters)) = self.pass(usize::MAX) {
+                    self.approvals.insert(name);
+                    self.approved.extend(clusters.into_iter().map(|index| (index, self.clusters[index].times)));
+                }
+            }
+            Action::SetClock(seconds) => self.skew = SignedDuration::from_secs(*seconds),
+            Action::Crash(writes) => {
+                self.pass(*writes);
+                self.clusters.iter_mut().for_each(|cluster| cluster.observed = None);
+            }
+            Action::Join => self.clusters.push(Cluster::default()),
+        }
+        self.observe();
+        // A pass follows each change, and another one each write.
+        for _ in 0..3 {
+            self.pass(usize::MAX);
+        }
+    }
+
+    fn leave(&mut self, index: usize, left: bool) {
+        let cluster = &mut self.clusters[index];
+        cluster.times += u32::from(left && !cluster.has_left);
+        // One that is back is installed.
+        cluster.is_removed &= left;
+        cluster.has_left = left;
+    }
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let index = || 0usize..32;
+    prop_oneof![
+        8 => (1i64..90).prop_map(Action::Tick),
+        2 => (60i64..1500).prop_map(Action::Tick),
+        4 => (index(), any::<bool>()).prop_map(|(index, left)| Action::Leave(index, left)),
+        1 => index().prop_map(Action::Mistype),
+        1 => (index(), any::<bool>()).prop_map(|(index, is)| Action::Protect(index, is)),
+        1 => (index(), any::<bool>()).prop_map(|(index, is)| Action::Count(index, is)),
+        1 => any::<bool>().prop_map(Action::Pause),
+        1 => Just(Action::Approve),
+        1 => (-SKEW / 2..SKEW / 2).prop_map(Action::SetClock),
+        2 => (0usize..6).prop_map(Action::Crash),
+        1 => Just(Action::Join),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
+    #[test]
+    fn only_what_left_and_is_allowed_is_removed(
+        clusters in 1usize..30,
+        actions in prop::collection::vec(action(), 0..60),
+    ) {
+        let mut fleet = Fleet::of(clusters);
+        for action in &actions {
+            fleet.act(action);
+        }
+        // What holds removals ends, and a person approves.
+        fleet.act(&Action::Pause(false));
+        for index in 0..fleet.clusters.len() {
+            fleet.act(&Action::Protect(index, false));
+            fleet.act(&Action::Count(index, false));
+        }
+        for _ in 0..12 {
+            fleet.act(&Action::Approve);
+            fleet.act(&Action::Tick(61));
+        }
+        for cluster in &fleet.clusters {
+            prop_assert_eq!(cluster.is_removed, cluster.has_left, "{:?}", cluster);
+        }
+    }
+}
