@@ -158,7 +158,7 @@ test-ui: tools ## Checks the types of the web page, and tests it in Chromium. Wr
 
 .PHONY: test-monitoring
 test-monitoring: tools ## Tests metrics, alerts and dashboard with Prometheus, which is built once.
-	$(call step,Prometheus,tests/tools/install.sh prometheus promtool)
+	$(call step,Prometheus,tests/tools/install.sh prometheus promtool amtool)
 	@cargo build --workspace --quiet
 	@MONITORING=yes RUST_TEST_THREADS=1 cargo test --quiet -p knative-operator-tests --test monitoring -- --nocapture
 

@@ -1,10 +1,16 @@
 //! Metrics, alerts and dashboard with a real Prometheus: it scrapes both processes through a short
-//! life of a hub, and answers the query of each panel. promtool checks names, rules and alerts.
+//! life of a hub, and answers the query of each panel, and that of the recipe for a gate. promtool
+//! checks names, rules and alerts, amtool the recipe for a chat.
 //!
 //! Prometheus is built once, which takes minutes, so this is not part of `make test`: `make
 //! test-monitoring` sets `MONITORING=yes`.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, clippy::large_futures)] // these are tests
+
+#[path = "monitoring/chat.rs"]
+mod chat;
+#[path = "monitoring/gate.rs"]
+mod gate;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +26,7 @@ use reqwest::{Client, Url};
 use serde_json::{Value, json};
 
 const PLACE: &str = "platform";
-/// Time limit until each panel has data.
+/// Time limit until Prometheus is ready, and until it has data.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn run(test: impl Future<Output = Result<()>>) {
@@ -34,9 +40,9 @@ fn run(test: impl Future<Output = Result<()>>) {
     }
 }
 
-/// Runs promtool; its output if it succeeds.
-fn promtool(arguments: &[&str], folder: &Path, stdin: &str) -> Result<String> {
-    let mut process = Command::new(tools::control_plane("promtool")?)
+/// Runs the tool `name`; its stdout and stderr if it succeeds.
+fn tool(name: &str, arguments: &[&str], folder: &Path, stdin: &str) -> Result<(String, String)> {
+    let mut process = Command::new(tools::control_plane(name)?)
         .args(arguments)
         .current_dir(folder)
         .stdin(Stdio::piped())
@@ -45,8 +51,19 @@ fn promtool(arguments: &[&str], folder: &Path, stdin: &str) -> Result<String> {
         .spawn()?;
     process.stdin.take().ok_or("no stdin")?.write_all(stdin.as_bytes())?;
     let output = process.wait_with_output()?;
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    if output.status.success() { Ok(text) } else { Err(format!("promtool {arguments:?}: {text}").into()) }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    if output.status.success() {
+        Ok((stdout, stderr))
+    } else {
+        Err(format!("{name} {arguments:?}: {stdout}{stderr}").into())
+    }
+}
+
+/// Runs promtool; its output if it succeeds.
+fn promtool(arguments: &[&str], folder: &Path, stdin: &str) -> Result<String> {
+    let (stdout, stderr) = tool("promtool", arguments, folder, stdin)?;
+    Ok(stdout + &stderr)
 }
 
 #[test]
@@ -106,8 +123,15 @@ impl Prometheus {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        http::ready(address, Duration::from_secs(30)).await.ok();
-        Ok(Self { process, address, _folder: folder })
+        let (prometheus, deadline) = (Self { process, address, _folder: folder }, Instant::now() + LIMIT);
+        // Polled: nothing reports it.
+        while !matches!(http::get(address, "/-/ready").await, Ok((200, _))) {
+            if Instant::now() > deadline {
+                return Err(format!("Prometheus is not ready after {LIMIT:?}").into());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(prometheus)
     }
 
     /// The answer to `query`: labels and values.

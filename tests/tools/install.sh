@@ -105,7 +105,7 @@ module() {
   kube-* | kubectl | kubelet) echo $kubernetes ;;
   containerd*) echo containerd ;;
   hello | pause) echo workload ;;
-  promtool) echo prometheus ;;
+  promtool | amtool) echo prometheus ;;
   validate-krew-manifest) echo krew ;;
   axe.min.js | tsc) echo browser ;; # of npm
   go-operator-module) echo go-operator ;;
@@ -159,7 +159,7 @@ build() {
     mkdir -p "$out"
     packages=(tool) out=$out/
     ;;
-  prometheus | promtool) packages=("${@/#/github.com/prometheus/prometheus/cmd/}") out=$folder/ tags=remove_all_sd ;; # no clouds
+  prometheus | promtool | amtool) packages=(tool) out=$folder/ tags=remove_all_sd ;; # no clouds
   runc) packages=(github.com/opencontainers/runc) cgo=1 ;; # it enters namespaces in C
   knative-*) # a folder with all tools of the module, named by their paths
     mkdir -p "$out"

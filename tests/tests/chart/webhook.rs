@@ -127,6 +127,7 @@ fn each_source_of_certificates_has_its_own_secret() {
         }
         let monitor = &find(&all, "ServiceMonitor", "knative-operator")["spec"]["endpoints"][0];
         assert_eq!(monitor["tlsConfig"]["ca"]["secret"]["name"], name);
+        assert_eq!(monitor["honorLabels"], true, "the namespace in an alert is that of the resource");
         let secrets: Vec<_> =
             all.iter().filter(|o| o["kind"] == "Secret").map(|secret| &secret["metadata"]["name"]).collect();
         assert_eq!(secrets, if source == "self" { vec![name] } else { vec![] });

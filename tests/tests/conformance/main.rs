@@ -15,6 +15,7 @@ mod lint;
 mod log_messages;
 mod patches;
 mod permissions;
+mod recipes;
 mod refusals;
 mod remedies;
 mod spoke_role;
