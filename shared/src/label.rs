@@ -145,3 +145,5 @@ pub const FLEET_GATE: &str = "operator.knative.dev/fleet-gate";
 pub const FLEET_FAILED: &str = "operator.knative.dev/fleet-failed-generation";
 /// ConfigMap in the operator's namespace with the catalog of releases, for the webhook.
 pub const RELEASES_CONFIG_MAP: &str = "knative-operator-releases";
+/// Key of the catalog in it.
+pub const RELEASES_KEY: &str = "releases.json";

@@ -12,7 +12,7 @@ use knative_operator_runtime::untyped::api_resource;
 use knative_operator_runtime::watch::{BACKOFF, watch};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
-use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP};
+use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::strict;
 use kube::core::DynamicObject;
 use kube::runtime::watcher::{Config, Error, Event};
@@ -107,7 +107,7 @@ fn facts_of(profile: &ClusterProfile) -> ProfileFacts {
 async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {
     let config = Config::default().fields(&format!("metadata.name={RELEASES_CONFIG_MAP}"));
     let read = |map: &ConfigMap| {
-        let text = map.data.as_ref().and_then(|data| data.get("releases.json"))?;
+        let text = map.data.as_ref().and_then(|data| data.get(RELEASES_KEY))?;
         serde_json::from_str(text)
             .inspect_err(|error| tracing::warn!(%error, "cannot parse {RELEASES_CONFIG_MAP}"))
             .ok()

@@ -9,7 +9,7 @@ use knative_operator_shared::time::truncate;
 
 use super::decision::{Decision, Input, StageReport};
 use super::member::Contents;
-use super::removal::Leavers;
+use super::removal::{Blocked, Leavers};
 use super::rollback;
 
 /// Maximum number of clusters named in a message.
@@ -30,7 +30,7 @@ pub fn conditions<C: Contents>(
     let stages: Vec<_> = stages.filter_map(|(stage, report)| Some((stage.name.as_str(), wait(report)?))).collect();
     let waiting = stages.as_slice();
     let states = [
-        paused(input, status),
+        paused(input, status, decision),
         progressing(input, status, waiting),
         ready(input, status, waiting),
         removal_pending(input, leavers),
@@ -54,16 +54,22 @@ pub fn condition(old: &KnativeFleetStatus, (type_, is_true, reason, message): St
     }
 }
 
-fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus) -> State {
+fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, decision: &Decision) -> State {
     let stopped = status.stages.iter().find(|stage| stage.state == StageState::Paused);
+    let failures =
+        |stage: &StageStatus| format!("{} of {} clusters of stage {} failed", stage.failed, stage.clusters, stage.name);
     match stopped {
-        _ if input.is_paused => ("Paused", true, "Paused", format!("{}; no further cluster is started", input.pause)),
+        _ if input.is_paused => {
+            // The pause of a person hides no failures.
+            let mut reports = input.stages.settings().iter().zip(&decision.stages);
+            let has_too_many = |stage: &&StageStatus| {
+                reports.any(|(settings, report)| settings.name == stage.name && report.has_too_many(settings))
+            };
+            let failed = stopped.filter(has_too_many).map(|stage| format!("; {}", failures(stage))).unwrap_or_default();
+            ("Paused", true, "Paused", format!("{}; no further cluster is started{failed}", input.pause))
+        }
         Some(stage) if !input.has_failed => {
-            let message = format!(
-                "{} of {} clusters of stage {} failed; no further cluster is started",
-                stage.failed, stage.clusters, stage.name
-            );
-            ("Paused", true, "TooManyFailures", message)
+            ("Paused", true, "TooManyFailures", format!("{}; no further cluster is started", failures(stage)))
         }
         _ => ("Paused", false, "NotPaused", String::new()),
     }
@@ -201,7 +207,7 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
 }
 
 fn removal_blocked(leavers: &Leavers<'_>) -> State {
-    let Some((name, limit)) = &leavers.decision.blocked else {
+    let Some(Blocked { name, limit }) = &leavers.decision.blocked else {
         return ("RemovalBlocked", false, "NotBlocked", String::new());
     };
     let removable = leavers.removable();
@@ -212,16 +218,13 @@ fn removal_blocked(leavers: &Leavers<'_>) -> State {
             format!("{count} clusters would leave the fleet, and not more than {limit} may within 24 hours: {clusters}")
         }
     };
-    // The name of the removal follows from the times.
-    if leavers.decision.since.is_some() {
-        let message =
-            format!("{message}; correct the placement; it can be approved when it is recorded since when they left");
-        return ("RemovalBlocked", true, "TooManyClusters", message);
-    }
-    let fix = format!(
-        "correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal, which removes at once \
-         those whose grace period is over"
-    );
+    let fix = match name {
+        None => "correct the placement; it can be approved when it is recorded since when they left".to_owned(),
+        Some(name) => format!(
+            "correct the placement, or create a KnativeFleetApproval for revision {name} and stage removal, which removes at \
+             once those whose grace period is over"
+        ),
+    };
     ("RemovalBlocked", true, "TooManyClusters", format!("{message}; {fix}"))
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use knative_operator_shared::api::ClusterProfileReference;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
-use knative_operator_shared::fleet::stage::Stages;
+use knative_operator_shared::fleet::stage::{StageSettings, Stages};
 
 use super::approval::Approved;
 use super::member::{Contents, Member, Write};
@@ -98,6 +98,11 @@ impl StageReport {
     /// deferred, failed or in conflict. Nothing follows from a stage that was not reached.
     pub fn is_unproven(&self) -> bool {
         self.clusters > 0 && self.updated + self.updating + self.soaking + self.pending == 0
+    }
+
+    /// Whether more clusters failed than a stage with `settings` allows.
+    pub fn has_too_many(&self, settings: &StageSettings) -> bool {
+        self.failed > settings.failures(self.clusters)
     }
 
     /// Whether it waits for clusters.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use knative_operator_shared::api::fleet::RemovalPolicy;
+use knative_operator_shared::api::fleet::{RemovalPolicy, Template};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::fleet::placement::unhealthy;
@@ -16,7 +16,8 @@ use super::child;
 use super::removal::GRACE_PERIOD;
 use super::revision::RevisionData;
 use super::template::child_name;
-use super::versions::{self, VersionSources};
+use super::versions::{self, Meaning, VersionSources};
+use super::walk;
 
 /// A change of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +57,9 @@ pub struct PlannedChange {
     pub name: String,
     /// What happens.
     pub change: Change,
+    /// The version of Knative that it asks for afterwards, if it asks for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The fields that change, with their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
@@ -72,6 +76,23 @@ pub struct Stored<'a> {
     pub resources: &'a [Knative],
     /// What the fleet rolls out now.
     pub before: Option<&'a RevisionData>,
+    /// The versions in the release bundle of the operator; none if they are not known.
+    pub available: &'a [(Component, Vec<Version>)],
+    /// Whether the operator keeps what is installed.
+    pub keeps_installed: bool,
+}
+
+impl Stored<'_> {
+    /// The versions of `component` in the release bundle.
+    fn versions(&self, component: Component) -> &[Version] {
+        self.available.iter().find(|(of, _)| *of == component).map_or(&[], |(_, versions)| versions)
+    }
+
+    /// The versions that `fleet` has installed.
+    fn installed(&self, fleet: &KnativeFleet) -> Vec<(Component, Version)> {
+        let own = self.resources.iter().filter(|resource| is_owned(fleet, resource));
+        own.filter_map(|resource| Some((resource.component(), resource.installed_version()?))).collect()
+    }
 }
 
 /// What `fleet`, which selects `clusters`, would change, by stage.
@@ -94,7 +115,8 @@ pub fn plan(
             }
         }
     }
-    let data = pinned(fleet, stored);
+    let installed = stored.installed(fleet);
+    let data = versions::resolved(RevisionData::of(&fleet.spec), &sources(stored, &installed));
     let no_labels = BTreeMap::new();
     let mut changes = Vec::new();
     for cluster in clusters {
@@ -109,12 +131,15 @@ pub fn plan(
                 data.pin(component, &mut template);
                 Ok::<_, String>(template)
             });
-            let Some(mut planned) = planned(fleet, cluster, component, template.transpose()?, present) else {
+            let available = stored.versions(component);
+            let Some(mut planned) = planned(fleet, cluster, component, template.transpose()?, (present, available))
+            else {
                 continue;
             };
             planned.stage.clone_from(&stages.settings()[stage].name);
             if let Some(why) = unhealthy(profile).filter(|_| planned.change != Change::None) {
-                planned.note = format!("{DEFERRED}{why}");
+                let rest = if planned.note.is_empty() { String::new() } else { format!("; {}", planned.note) };
+                planned.note = format!("{DEFERRED}{why}{rest}");
             }
             changes.push((stage, planned));
         }
@@ -137,15 +162,16 @@ pub fn plan(
     Ok(changes.into_iter().map(|(_, change)| change).collect())
 }
 
-/// What `fleet` contains, with the versions that it has for those without a patch number. Which
-/// newer ones an operator has is not known.
-fn pinned(fleet: &KnativeFleet, stored: &Stored<'_>) -> RevisionData {
-    let own = stored.resources.iter().filter(|resource| is_owned(fleet, resource));
-    let installed: Vec<_> =
-        own.filter_map(|resource| Some((resource.component(), resource.installed_version()?))).collect();
-    let sources =
-        VersionSources { available: &[], before: stored.before, installed: &installed, keeps_installed: false };
-    versions::resolved(RevisionData::of(&fleet.spec), &sources)
+/// What the versions without a patch number in `fleet` mean.
+pub fn meanings(fleet: &KnativeFleet, stored: &Stored<'_>) -> Vec<Meaning> {
+    let installed = stored.installed(fleet);
+    versions::meanings(&RevisionData::of(&fleet.spec), &sources(stored, &installed))
+}
+
+/// What the versions of a fleet that has `installed` depend on.
+fn sources<'a>(stored: &Stored<'a>, installed: &'a [(Component, Version)]) -> VersionSources<'a> {
+    let Stored { before, available, keeps_installed, .. } = *stored;
+    VersionSources { available, before, installed, keeps_installed }
 }
 
 /// What happens to a resource whose cluster leaves `fleet`, and when.
@@ -166,23 +192,27 @@ fn row(cluster: &ClusterProfileReference, component: Component, name: &str, chan
         kind: component.kind(),
         name: name.to_owned(),
         change,
+        version: None,
         fields: Vec::new(),
         note: String::new(),
     }
 }
 
-/// What happens to the resource `present` of a cluster.
+/// What happens to the resource `present` of a cluster; `available` are the versions in the release
+/// bundle.
 fn planned(
     fleet: &KnativeFleet,
     cluster: &ClusterProfileReference,
     component: Component,
-    template: Option<knative_operator_shared::api::fleet::Template>,
-    present: Option<&Knative>,
+    template: Option<Template>,
+    (present, available): (Option<&Knative>, &[Version]),
 ) -> Option<PlannedChange> {
     let fleet_name = fleet.metadata.name.as_deref().unwrap_or_default();
+    let asked = template.as_ref().and_then(|template| template.spec.get("version")?.as_str()).map(str::to_owned);
     let Some(present) = present else {
         template?;
-        return Some(row(cluster, component, &child_name(fleet_name, cluster), Change::Create));
+        let created = row(cluster, component, &child_name(fleet_name, cluster), Change::Create);
+        return Some(PlannedChange { version: asked, ..created });
     };
     let mut planned = row(cluster, component, present.name(), Change::None);
     let is_own = is_owned(fleet, present);
@@ -202,7 +232,8 @@ fn planned(
     spec["spec"]["clusterProfileRef"] = json!({"name": cluster.name, "namespace": cluster.namespace});
     let wanted = child::with_defaults(component, &spec);
     differences(&child::spec(present), &wanted["spec"], "spec", &mut planned.fields);
-    planned.note = steps(present, template.spec.get("version").and_then(Value::as_str)).unwrap_or_default();
+    planned.note = steps(present, asked.as_deref(), available).unwrap_or_default();
+    planned.version = asked;
     planned.change = match (is_own, planned.fields.is_empty()) {
         (false, _) => Change::Adopt,
         (true, false) => Change::Update,
@@ -218,10 +249,17 @@ pub fn is_owned(fleet: &KnativeFleet, resource: &Knative) -> bool {
         && owners.any(|owner| owner.kind == "KnativeFleet" && Some(&owner.name) == fleet.metadata.name.as_ref())
 }
 
-/// The steps from the installed version to `asked`, if there are several.
-fn steps(present: &Knative, asked: Option<&str>) -> Option<String> {
+/// The steps from the installed version to `asked`, if there are several, or why there is no way.
+/// `available` are the versions in the release bundle; none if they are not known.
+fn steps(present: &Knative, asked: Option<&str>, available: &[Version]) -> Option<String> {
     let installed = present.installed_version()?;
     let asked = asked?;
+    if !available.is_empty() {
+        return match walk::steps(&installed, asked, available) {
+            Ok(steps) => (steps.len() > 1).then(|| format!("in steps: {}", steps.join(", "))),
+            Err(lacking) => Some(format!("the release bundle of the operator lacks version {lacking}")),
+        };
+    }
     let target: Version = asked.parse().or_else(|_| format!("{asked}.0").parse()).ok()?;
     target.may_follow(Some(&installed), "").err()?;
     Some(format!("in steps: {}", installed.steps(&target).join(", ")))
@@ -253,98 +291,5 @@ fn differences(from: &Value, to: &Value, path: &str, fields: &mut Vec<String>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use knative_operator_shared::rules;
-
-    use super::*;
-
-    fn cluster(name: &str) -> ClusterProfileReference {
-        ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() }
-    }
-
-    fn profile(tier: &str, healthy: &str) -> ClusterProfile {
-        serde_json::from_value(json!({"metadata": {"name": "x", "labels": {"tier": tier}}, "spec": {},
-            "status": {"conditions": [{"type": "ControlPlaneHealthy", "status": healthy}]}}))
-        .unwrap()
-    }
-
-    fn stored(name: &str, target: &str, patch: &Value) -> Knative {
-        let mut object = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-            "metadata": {"name": name, "namespace": "n", "ownerReferences": [{"apiVersion": "a", "kind": "KnativeFleet", "name": "f", "uid": "1"}]},
-            "spec": {"version": "1.20.3", "config": {"a": {"b": "c"}}, "clusterProfileRef": {"name": target, "namespace": "n"}}, "status": {"version": "1.20.3"}});
-        json_patch::merge(&mut object, patch);
-        rules::parse(Component::Serving, &object).unwrap()
-    }
-
-    #[test]
-    fn each_change_is_planned() {
-        let fleet: KnativeFleet = serde_json::from_value(json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {
-            "placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.22", "config": {"a": {"b": "d"}}}},
-            "overrides": [{"clusterSelector": {"matchLabels": {"tier": "old"}}, "serving": {"spec": {"version": "1.20", "config": {"a": {"b": "c"}}}}}],
-            "rollout": {"stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}}]}}}))
-        .unwrap();
-        let tiers = [
-            ("new", "rest", "True"),
-            ("own", "canary", "True"),
-            ("same", "old", "True"),
-            ("single", "rest", "True"),
-            ("adopted", "rest", "False"),
-            ("left", "rest", "True"),
-        ];
-        let profiles: HashMap<_, _> =
-            tiers.into_iter().map(|(name, tier, healthy)| (cluster(name), profile(tier, healthy))).collect();
-        let resources = [
-            stored("one", "own", &json!({})),
-            stored("two", "same", &json!({})),
-            stored("three", "single", &json!({"metadata": {"ownerReferences": null}})),
-            stored("four", "adopted", &json!({"metadata": {"ownerReferences": null, "annotations": {ADOPT: "true"}}})),
-            stored("five", "left", &json!({})),
-            stored("six", "vanished", &json!({})),
-        ];
-        let clusters = ["adopted", "new", "own", "same", "single"].map(cluster);
-        let changes = plan(&fleet, &clusters, &Stored { profiles: &profiles, resources: &resources, before: None });
-        let changes = changes.unwrap();
-        let short: Vec<_> = changes.iter().map(|c| (c.cluster.as_str(), c.stage.as_str(), c.change)).collect();
-        assert_eq!(
-            short,
-            [
-                ("n/own", "canary", Change::Update),
-                ("n/adopted", "rest", Change::Adopt),
-                ("n/new", "rest", Change::Create),
-                ("n/same", "rest", Change::None),
-                ("n/single", "rest", Change::Conflict),
-                ("n/left", "", Change::Delete),
-                ("n/vanished", "", Change::Keep),
-            ]
-        );
-        assert_eq!(changes[0].fields, [r#"spec.config.a.b: "c" to "d""#, r#"spec.version: "1.20.3" to "1.22""#]);
-        assert_eq!(changes[0].note, "in steps: 1.21, 1.22");
-        assert_eq!(changes[1].note, "deferred: ControlPlaneHealthy is False");
-        assert!(changes[2].name.starts_with("f-new-"));
-        assert_eq!(changes[4].note, "KnativeServing n/three uses the cluster");
-        assert!(changes[5].note.starts_with("3600 s after the cluster left"), "{}", changes[5].note);
-        assert_eq!(changes[6].note, "the ClusterProfile does not exist");
-    }
-
-    #[test]
-    fn versions_that_are_rolled_out_are_no_change() {
-        let profiles = HashMap::from([(cluster("a"), profile("rest", "True"))]);
-        let resources = [stored("one", "a", &json!({}))];
-        let change = |asked: Option<&str>, before: Option<&RevisionData>| {
-            let fleet: KnativeFleet = serde_json::from_value(json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {
-                "placement": {"clusterSelector": {}}, "serving": {"spec": {"version": asked, "config": {"a": {"b": "c"}}}}}}))
-            .unwrap();
-            let stored = Stored { profiles: &profiles, resources: &resources, before };
-            plan(&fleet, &[cluster("a")], &stored).unwrap().remove(0).fields
-        };
-        for asked in [Some("1.20"), Some("latest"), Some("1.20.3"), None] {
-            assert!(change(asked, None).is_empty(), "{asked:?}");
-        }
-        // A rollout of a newer one is in progress.
-        let before: RevisionData = serde_json::from_value(json!({"serving": {"spec": {"version": "1.20"}},
-            "versions": {"KnativeServing": {"1.20": "1.20.5"}}}))
-        .unwrap();
-        assert_eq!(change(Some("1.20"), Some(&before)), [r#"spec.version: "1.20.3" to "1.20.5""#]);
-        assert_eq!(change(Some("1.21"), Some(&before)), [r#"spec.version: "1.20.3" to "1.21""#]);
-    }
-}
+#[path = "plan_tests.rs"]
+mod tests;

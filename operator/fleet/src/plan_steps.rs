@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
-use knative_operator_shared::api::fleet::Gate;
+use knative_operator_shared::api::fleet::{Gate, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::stage::{StageSettings, Stages};
+use knative_operator_shared::rules::is_protected;
 use serde::Serialize;
 
 use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
@@ -32,6 +33,9 @@ pub struct PlannedStage {
     pub gates: Vec<String>,
     /// Seconds that it takes at least: soak and gates, without installations and approvals.
     pub at_least_seconds: i64,
+    /// Seconds that it took in the last rollout, with installations and pauses, if that is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seconds: Option<i64>,
 }
 
 /// Clusters that leave the fleet.
@@ -40,6 +44,8 @@ pub struct PlannedStage {
 pub struct PlannedRemoval {
     /// Number of clusters that leave.
     pub clusters: usize,
+    /// Number of those among them that stay while their resources are protected from deletion.
+    pub protected: usize,
     /// Number of clusters with an installation, with those that leave.
     pub installed: usize,
     /// Number of clusters that may leave within 24 hours, if more would.
@@ -48,19 +54,34 @@ pub struct PlannedRemoval {
     pub grace_period_seconds: i64,
 }
 
-/// The stages of `fleet` in which `changes` change something, in order.
+/// The stages of `fleet` in which `changes` change something, in order. `status` is that of the
+/// stored fleet.
 ///
 /// # Errors
 ///
 /// If a selector is invalid.
-pub fn stages(fleet: &KnativeFleet, changes: &[PlannedChange]) -> Result<Vec<PlannedStage>, String> {
+pub fn stages(
+    fleet: &KnativeFleet,
+    changes: &[PlannedChange],
+    status: &KnativeFleetStatus,
+) -> Result<Vec<PlannedStage>, String> {
     let stages = Stages::of(&fleet.spec.rollout).map_err(|error| format!("spec.rollout.stages: {error}"))?;
     let gates = fleet.spec.rollout.stages.iter().map(|stage| stage.gates.as_slice()).chain([&[][..]]);
-    let planned = stages.settings().iter().zip(gates).map(|(stage, gates)| planned(stage, gates, changes));
+    let planned = stages.settings().iter().zip(gates).map(|(stage, gates)| PlannedStage {
+        last_seconds: last(status, &stage.name),
+        ..planned(stage, gates, changes)
+    });
     let planned: Vec<_> = planned.collect();
     // One without clusters waits for its approval as well.
     let has_changes = planned.iter().any(|stage| stage.changes > 0);
     Ok(planned.into_iter().filter(|stage| stage.changes > 0 || (has_changes && stage.needs_approval)).collect())
+}
+
+/// Seconds that the stage called `name` took in the last rollout, if that is over.
+fn last(status: &KnativeFleetStatus, name: &str) -> Option<i64> {
+    let stage = status.stages.iter().find(|stage| stage.name == name && stage.clusters > 0)?;
+    let time = |text: &Option<String>| text.as_deref()?.parse::<Timestamp>().ok();
+    Some(time(&stage.finished_at)?.duration_since(time(&stage.started_at)?).as_secs().max(0))
 }
 
 fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> PlannedStage {
@@ -88,6 +109,7 @@ fn planned(stage: &StageSettings, gates: &[Gate], changes: &[PlannedChange]) -> 
             .unwrap_or(i64::MAX)
             .saturating_mul(of_cluster)
             .saturating_add(if updates == 0 { 0 } else { (stage.soak.as_secs() - of_cluster).max(0) }),
+        last_seconds: None,
     }
 }
 
@@ -107,7 +129,9 @@ pub fn removal(
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
         if !selected.contains(&cluster) && exists(&cluster) {
             let new = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false };
-            leaving.insert(cluster, new);
+            // A protected resource can be orphaned.
+            let is_kept = fleet.spec.removal.policy == RemovalPolicy::Delete && is_protected(resource.meta());
+            leaving.entry(cluster).or_insert(new).is_protected |= is_kept;
         } else if selected.contains(&cluster) && resource.installed_version().is_some() {
             staying.insert(cluster);
         }
@@ -129,8 +153,9 @@ pub fn removal(
     };
     Some(PlannedRemoval {
         clusters: leaving.len(),
+        protected: leaving.values().filter(|one| one.is_protected).count(),
         installed: staying.len() + leaving.len(),
-        blocked_by_limit: input.decide(|_| false).blocked.map(|(_, limit)| limit),
+        blocked_by_limit: input.decide(|_| false).blocked.map(|blocked| blocked.limit),
         grace_period_seconds: grace,
     })
 }
@@ -138,6 +163,7 @@ pub fn removal(
 #[cfg(test)]
 mod tests {
     use knative_operator_shared::api::Component;
+    use knative_operator_shared::label::PROTECTED;
     use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
@@ -156,6 +182,7 @@ mod tests {
             kind: "KnativeServing",
             name: String::new(),
             change,
+            version: None,
             fields: Vec::new(),
             note: String::new(),
         }
@@ -173,28 +200,34 @@ mod tests {
         changes.extend(
             (2..12).map(|number| change("prod", number, if number < 4 { Change::None } else { Change::Update })),
         );
-        let planned = stages(&fleet, &changes).unwrap();
+        let status: KnativeFleetStatus = serde_json::from_value(json!({"stages": [
+            {"name": "canary", "state": "Complete", "clusters": 2, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:05:00Z"},
+            {"name": "prod", "state": "Progressing", "clusters": 9, "startedAt": "2026-01-01T00:05:00Z"}]}))
+        .unwrap();
+        let planned = stages(&fleet, &changes, &status).unwrap();
         let [canary, prod] = planned.as_slice() else { panic!("{planned:?}") };
         assert_eq!((canary.changes, canary.max_concurrent, canary.at_least_seconds), (2, 1, 2 * (60 + 40)));
         assert_eq!((canary.gates.as_slice(), canary.needs_approval), (&["smoke".to_owned()][..], false));
         assert_eq!((prod.changes, prod.clusters, prod.max_concurrent, prod.at_least_seconds), (8, 10, 5, 2 * 10));
         assert!(prod.needs_approval);
-        assert_eq!(stages(&fleet, &changes[2..4]).unwrap(), []);
+        assert_eq!((canary.last_seconds, prod.last_seconds), (Some(300), None));
+        assert_eq!(stages(&fleet, &changes[2..4], &status).unwrap(), []);
     }
 
     #[test]
     fn removal_beyond_the_limit_is_blocked() {
-        let own = |number: usize| {
+        let own = |number: usize, protected: bool| {
             let owner = json!({"apiVersion": "v1", "kind": "KnativeFleet", "name": "prod", "uid": "1"});
             let serving = json!({
                 "apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
-                "metadata": {"name": format!("c{number}"), "namespace": "n", "ownerReferences": [owner]},
+                "metadata": {"name": format!("c{number}"), "namespace": "n", "ownerReferences": [owner],
+                    "annotations": {PROTECTED: protected.to_string()}},
                 "spec": {"clusterProfileRef": {"name": format!("c{number}"), "namespace": "f"}},
                 "status": {"version": "1.22.0"},
             });
             rules::parse(Component::Serving, &serving).unwrap()
         };
-        let resources: Vec<Knative> = (0..20).map(own).collect();
+        let resources: Vec<Knative> = (0..20).map(|number| own(number, number >= 18)).collect();
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let removed = |left: usize, exists: bool| {
             let cluster = |resource: &Knative| resource.common().cluster_profile_ref.clone().unwrap();
@@ -207,5 +240,7 @@ mod tests {
         let two = removed(2, true).unwrap();
         assert_eq!((two.clusters, two.installed, two.blocked_by_limit, two.grace_period_seconds), (2, 20, None, 3600));
         assert_eq!(removed(5, true).unwrap().blocked_by_limit, Some(2));
+        let all = removed(20, true).unwrap();
+        assert_eq!((all.clusters, all.protected, all.blocked_by_limit), (20, 2, Some(2)));
     }
 }

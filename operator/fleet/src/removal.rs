@@ -63,6 +63,15 @@ pub struct RemovalInput<'a> {
     pub now: Timestamp,
 }
 
+/// A removal that needs an approval and has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// Its name, for the approval; `None` until it is recorded since when all its clusters left.
+    pub name: Option<String>,
+    /// Number of clusters that may leave within a day.
+    pub limit: usize,
+}
+
 /// What happens to the clusters that leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemovalDecision {
@@ -70,8 +79,8 @@ pub struct RemovalDecision {
     pub since: Option<Timestamp>,
     /// Clusters whose installation is removed now. The record is stored before.
     pub remove: BTreeSet<ClusterProfileReference>,
-    /// Name of the removal, if it needs an approval and has none; and the limit.
-    pub blocked: Option<(String, usize)>,
+    /// The removal, if it needs an approval and has none.
+    pub blocked: Option<Blocked>,
     /// Clusters that stay until nobody protects their resources from deletion.
     pub protected: BTreeSet<ClusterProfileReference>,
     /// Clusters that stay until the rollout ends.
@@ -151,10 +160,11 @@ impl RemovalInput<'_> {
         let recent: usize = decision.record.recent.iter().map(|r| usize::try_from(r.clusters).unwrap_or(0)).sum();
         let limit = self.limit(recent);
         let is_within = rest.len() + recent <= limit;
-        let name = name(&rest);
-        let is_approved = rest.values().all(|leaving| leaving.since.is_some()) && is_approved(&name);
+        // It follows from the times.
+        let name = rest.values().all(|leaving| leaving.since.is_some()).then(|| name(&rest));
+        let is_approved = name.as_deref().is_some_and(is_approved);
         if !rest.is_empty() && !is_within && !is_approved {
-            decision.blocked = Some((name, limit));
+            decision.blocked = Some(Blocked { name, limit });
             decision.wake = self.next_limit();
         }
         let mut started = Vec::new();

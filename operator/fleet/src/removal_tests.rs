@@ -18,13 +18,14 @@ fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileRe
     (0..count).map(|number| (cluster(number), one.clone())).collect()
 }
 
-/// A fleet at a time; the grace period is an hour.
+/// A fleet at a time.
 struct Case {
     leaving: BTreeMap<ClusterProfileReference, Leaving>,
     counting: BTreeSet<ClusterProfileReference>,
     staying: usize,
     limit: Option<IntOrString>,
     paused: bool,
+    grace: SignedDuration,
     record: RemovalStatus,
     now: i64,
 }
@@ -37,6 +38,7 @@ impl Case {
             staying,
             limit: None,
             paused: false,
+            grace: GRACE_PERIOD,
             record: RemovalStatus::default(),
             now: HOUR,
         }
@@ -48,7 +50,7 @@ impl Case {
             counting: &self.counting,
             staying: self.staying,
             max_at_once: self.limit.as_ref(),
-            grace: GRACE_PERIOD,
+            grace: self.grace,
             is_paused: self.paused,
             record: &self.record,
             now: at(self.now),
@@ -114,6 +116,37 @@ fn cluster_that_left_during_a_pause_is_kept_for_another_grace_period() {
 }
 
 #[test]
+fn long_grace_period_is_over_at_its_time_also_after_a_restart() {
+    for (hours, observed, expected) in [
+        // The process that recorded the time, and others that started later.
+        (23, 23 * HOUR, 24),
+        (23, 0, 24),
+        (23, HOUR / 2, 24),
+        (24, HOUR, 24),
+        // A part of the last hour must be observed.
+        (24, 0, 25),
+        (24, HOUR / 2, 24),
+        (100, 0, 101),
+    ] {
+        let mut case = Case::new(leaving(1, 0, observed), 9);
+        (case.grace, case.now) = (SignedDuration::from_hours(24), hours * HOUR);
+        let decision = case.decide();
+        let is_removed = !decision.remove.is_empty();
+        assert_eq!(is_removed, hours >= 24 && observed >= HOUR, "{hours} {observed}: {decision:?}");
+        let until = decision.until.unwrap().duration_since(at(0)).as_secs() / HOUR;
+        assert_eq!(until, expected, "{hours} {observed}: {decision:?}");
+    }
+}
+
+#[test]
+fn removal_has_a_name_once_all_its_times_are_recorded() {
+    let mut case = Case::new(leaving(4, 0, HOUR), 0);
+    assert!(case.decide().blocked.unwrap().name.is_some());
+    case.leaving.get_mut(&cluster(0)).unwrap().since = None;
+    assert_eq!(case.approved(|_| true).blocked, Some(Blocked { name: None, limit: 0 }));
+}
+
+#[test]
 fn cluster_that_counts_in_a_rollout_stays() {
     let mut case = Case::new(leaving(2, 0, HOUR), 98);
     case.counting = BTreeSet::from([cluster(0)]);
@@ -163,7 +196,8 @@ fn nothing_is_removed_before_the_grace_period_is_over() {
 #[test]
 fn approval_is_for_these_clusters_and_counts_once() {
     let mut case = Case::new(leaving(4, 0, HOUR), 0);
-    let (name, limit) = case.decide().blocked.unwrap();
+    let Blocked { name, limit } = case.decide().blocked.unwrap();
+    let name = name.unwrap();
     assert_eq!(limit, 0);
     let approved = |case: &Case| case.approved(|approved| approved == name);
     let decision = approved(&case);

@@ -58,7 +58,7 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
 fn state<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> StageState {
     let stage = &input.stages.settings()[index];
     // Also after the rollout: a cluster that was deferred, or is new, has not had its turn.
-    if report.failed > stage.failures(report.clusters) {
+    if report.has_too_many(stage) {
         return StageState::Paused;
     }
     // An approval is also asked for without clusters: the selector may be mistyped.

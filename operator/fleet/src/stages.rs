@@ -68,14 +68,20 @@ fn approved_by<C: Contents>(
 /// What the stage `index` waits for.
 fn waits_for<C: Contents>(input: &Input<'_, C>, index: usize, report: &StageReport) -> Option<String> {
     let StageReport { clusters, updating, soaking, failed, pending, .. } = report;
+    let settings = &input.stages.settings()[index];
     Some(match report.state {
         StageState::Complete => return None,
         StageState::Pending => "an earlier stage".to_owned(),
         StageState::AwaitingApproval => {
-            format!("an approval of revision {} for stage {}", input.update, input.stages.settings()[index].name)
+            format!("an approval of revision {} for stage {}", input.update, settings.name)
         }
-        StageState::Paused if input.is_paused => format!("the end of the pause: {}", input.pause),
-        StageState::Paused => format!("a person: {failed} of {clusters} clusters failed"),
+        StageState::Paused if input.is_paused && (input.is_rolling_back() || !report.has_too_many(settings)) => {
+            format!("the end of the pause: {}", input.pause)
+        }
+        StageState::Paused => {
+            let pause = if input.is_paused { format!("; {}", input.pause) } else { String::new() };
+            format!("a person: {failed} of {clusters} clusters failed{pause}")
+        }
         StageState::Progressing if input.is_rolling_back() => {
             "clusters, which return to the revision that they had before".to_owned()
         }
@@ -160,5 +166,21 @@ mod tests {
         let stages = world.stages_after(&status);
         let expected = "clusters, which return to the revision that they had before";
         assert_eq!(stages[0].waits_for.as_deref(), Some(expected), "{stages:?}");
+    }
+
+    #[test]
+    fn pause_of_a_person_hides_no_failures() {
+        let mut world = World::new(&[(1, 0, 0, false)], &[0, 0], OnFailure::Pause);
+        world.settle();
+        world.act(&Action::Break(0, true));
+        world.settle();
+        world.tick(DEADLINE);
+        world.settle();
+        let status = KnativeFleetStatus { update_revision: Some("a".to_owned()), ..KnativeFleetStatus::default() };
+        let waits_for = |world: &World| world.stages_after(&status)[0].waits_for.clone().unwrap_or_default();
+        assert_eq!(waits_for(&world), "a person: 1 of 2 clusters failed");
+        world.act(&Action::Pause(true));
+        world.settle();
+        assert!(waits_for(&world).starts_with("a person: 1 of 2 clusters failed; "), "{}", waits_for(&world));
     }
 }

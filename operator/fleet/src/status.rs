@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use knative_operator_shared::api::fleet::{ClusterAttention, KnativeFleetStatus, RemovalStatus, StageState};
+use knative_operator_shared::api::fleet::{
+    BlockedRemoval, ClusterAttention, KnativeFleetStatus, RemovalStatus, StageState,
+};
 use knative_operator_shared::text::clip;
 
 use super::conditions::{State, condition, conditions};
@@ -47,6 +49,7 @@ pub fn status<C: Contents>(
         rollout_digest: old.rollout_digest.clone(),
         rollout_generation: old.rollout_generation,
         removals: Some(removal.decision.record.clone()).filter(|record| *record != RemovalStatus::default()),
+        blocked_removal: blocked_removal(removal),
         clusters: number(input.members.len()),
         installed: old.installed,
         updated: count(|progress| *progress == Progress::Updated),
@@ -61,6 +64,13 @@ pub fn status<C: Contents>(
     status
 }
 
+/// The removal that is blocked.
+fn blocked_removal(removal: &Leavers<'_>) -> Option<BlockedRemoval> {
+    let blocked = removal.decision.blocked.as_ref()?;
+    let (clusters, limit) = (number(removal.removable().len()), number(blocked.limit));
+    Some(BlockedRemoval { name: blocked.name.clone(), clusters, limit })
+}
+
 /// The status of a fleet whose spec is invalid. Nothing is written for it.
 pub fn invalid(old: &KnativeFleetStatus, generation: Option<i64>, message: &str, now: Timestamp) -> KnativeFleetStatus {
     standing(old, generation, "InvalidSpec", message, now)
@@ -71,7 +81,8 @@ pub fn unknown(old: &KnativeFleetStatus, generation: Option<i64>, message: &str,
     standing(old, generation, "ClustersUnknown", message, now)
 }
 
-/// The status of a fleet that is neither Ready nor rolled out.
+/// The status of a fleet that is neither Ready nor rolled out. The numbers and the stages are those
+/// of the time before, and what the next pass goes on with.
 fn standing(
     old: &KnativeFleetStatus,
     generation: Option<i64>,
@@ -105,6 +116,8 @@ pub fn unconfirmed(
 ) -> KnativeFleetStatus {
     let state = |type_, is| (type_, is, "DeletionNotConfirmed", message.to_owned());
     let mut status = stopped(old, generation, state("Ready", false), now);
+    // It is about all clusters, and has no approval.
+    status.blocked_removal = None;
     for (type_, is) in [("Progressing", false), ("RemovalPending", false), ("RemovalBlocked", true)] {
         set(old, &mut status, state(type_, is), now);
     }
@@ -115,6 +128,7 @@ pub fn unconfirmed(
 pub fn deleting(old: &KnativeFleetStatus, generation: Option<i64>, left: i32, now: Timestamp) -> KnativeFleetStatus {
     let state = |type_| (type_, false, "Deleting", format!("Clusters to uninstall from: {left}"));
     let mut status = stopped(old, generation, state("Ready"), now);
+    status.blocked_removal = None;
     for type_ in ["Progressing", "RemovalPending", "RemovalBlocked"] {
         set(old, &mut status, state(type_), now);
     }
@@ -229,7 +243,7 @@ mod tests {
     use super::*;
     use crate::approval::Approved;
     use crate::member::{Child, Refused, Wanted};
-    use crate::removal::RemovalDecision;
+    use crate::removal::{Blocked, RemovalDecision};
 
     struct Nothing;
 
@@ -283,12 +297,21 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         let decision = input.decide();
-        let blocked = RemovalDecision { blocked: Some(("0123456789".to_owned(), 500)), ..RemovalDecision::default() };
+        let blocked = Blocked { name: Some("0123456789".to_owned()), limit: 500 };
+        let blocked = RemovalDecision { blocked: Some(blocked), ..RemovalDecision::default() };
         let clusters: Vec<_> = members.iter().map(|member| &member.cluster).collect();
         let leavers = Leavers { clusters: &clusters, decision: &blocked };
         let status = status(&KnativeFleetStatus::default(), Some(1), &input, &decision, &leavers);
         assert_eq!((status.clusters, status.failed, status.attention.len()), (5000, 5000, MAX_ATTENTION));
         let bytes = serde_json::to_vec(&status).unwrap().len();
         assert!(bytes < 64 << 10, "{bytes} bytes");
+        let removal = BlockedRemoval { name: Some("0123456789".to_owned()), clusters: 5000, limit: 500 };
+        assert_eq!(status.blocked_removal.as_ref(), Some(&removal));
+        // While the clusters are not known, it stays. The deletion of the fleet is another one.
+        let now = Timestamp::UNIX_EPOCH;
+        assert_eq!(unknown(&status, Some(2), "why", now).blocked_removal, Some(removal));
+        for other in [unconfirmed(&status, Some(2), "why", now), deleting(&status, Some(2), 5, now)] {
+            assert_eq!(other.blocked_removal, None);
+        }
     }
 }

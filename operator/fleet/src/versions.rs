@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use knative_operator_shared::api::Component;
 use knative_operator_shared::version::Version;
+use serde::Serialize;
 
 use super::revision::RevisionData;
 
@@ -20,6 +21,34 @@ pub struct VersionSources<'a> {
     pub installed: &'a [(Component, Version)],
     /// Whether a version stays while the spec means it.
     pub keeps_installed: bool,
+}
+
+/// What a version without a patch number means.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Meaning {
+    /// The kind of the resources that ask for it.
+    pub kind: &'static str,
+    /// What they ask for, such as `1.22` or `latest`.
+    pub asked: String,
+    /// What it means now: the version that is rolled out or installed, if there is one.
+    pub before: Option<String>,
+    /// What it means in a rollout that begins now, if that is known.
+    pub after: Option<String>,
+}
+
+/// What the versions without a patch number in `data` mean, by component.
+pub fn meanings(data: &RevisionData, sources: &VersionSources<'_>) -> Vec<Meaning> {
+    let before = resolved(data.clone(), &VersionSources { available: &[], ..*sources });
+    let after = resolved(data.clone(), sources);
+    let mut meanings = Vec::new();
+    for component in Component::ALL {
+        meanings.extend(data.floating(component).into_iter().map(|asked| {
+            let of = |data: &RevisionData| data.version(component, Some(&asked)).map(str::to_owned);
+            let (before, after) = (of(&before), of(&after));
+            Meaning { kind: component.kind(), asked, before, after }
+        }));
+    }
+    meanings
 }
 
 /// `data` with the versions that it means. One that can't be resolved stays as it is: the

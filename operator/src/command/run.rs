@@ -288,7 +288,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             });
             let supervisor = supervisor::run(Arc::clone(&context), readiness.clone(), first, shard_events);
             let startup = async {
-                let catalog = catalog::publish(hub.clone(), system_namespace.clone(), releases.releases.clone());
+                let bundle = releases.releases.clone();
+                let catalog = catalog::publish(hub.clone(), system_namespace.clone(), bundle, keep_installed_versions);
                 let conversion = async {
                     // Without a local installation, the operator may not change definitions.
                     if local_installation {

@@ -11,7 +11,7 @@ use super::fleet::update_revision;
 use super::list;
 use super::table::row;
 use knative_operator_fleet::revision::RevisionData;
-use knative_operator_fleet::versions::{self, VersionSources};
+use knative_operator_fleet::versions::{self, Meaning, VersionSources};
 use knative_operator_release::Bundle;
 
 /// A fleet, with what it rolls out.
@@ -48,15 +48,13 @@ pub fn rows(bundle: &Bundle, (fleet, before): &Stored, resources: &[&Knative]) -
     }
     let installed: Vec<(Component, Version)> =
         resources.iter().filter_map(|one| Some((one.component(), one.installed_version()?))).collect();
-    let resolve = |available: &[(Component, Vec<Version>)]| {
-        let before = before.as_ref();
-        let sources = VersionSources { available, before, installed: &installed, keeps_installed: false };
-        versions::resolved(RevisionData::of(&fleet.spec), &sources)
-    };
-    let (old, new) = (resolve(&[]), resolve(&available));
+    let (available, before) = (available.as_slice(), before.as_ref());
+    let sources = VersionSources { available, before, installed: &installed, keeps_installed: false };
+    let data = RevisionData::of(&fleet.spec);
+    let meanings = versions::meanings(&data, &sources);
     let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref());
     let mut rows = Vec::new();
-    for component in new.components() {
+    for component in data.components() {
         let field = component.word();
         let mut describe = |asked: &str, has: &str, effect: &str| {
             let asked = format!("{field} {asked}");
@@ -69,15 +67,15 @@ pub fn rows(bundle: &Bundle, (fleet, before): &Stored, resources: &[&Knative]) -
                 effect,
             ]));
         };
-        let own = new.template(component).and_then(|template| template.spec.get("version")).and_then(Value::as_str);
+        let own = data.template(component).and_then(|template| template.spec.get("version")).and_then(Value::as_str);
         if let Some(exact) = own.filter(|asked| !Version::is_floating(Some(asked))) {
             describe(exact, exact, "stays");
         }
-        for asked in new.floating(component) {
-            let (has, gets) = (old.version(component, Some(&asked)), new.version(component, Some(&asked)));
-            match gets.filter(|gets| Some(*gets) != has) {
-                Some(gets) => describe(&asked, has.unwrap_or("-"), &format!("rolls out {gets}, in stages")),
-                None => describe(&asked, has.unwrap_or("-"), "stays"),
+        for Meaning { asked, before, after, .. } in meanings.iter().filter(|meaning| meaning.kind == component.kind()) {
+            let has = before.as_deref().unwrap_or("-");
+            match after.as_ref().filter(|after| before.as_ref() != Some(*after)) {
+                Some(after) => describe(asked, has, &format!("rolls out {after}, in stages")),
+                None => describe(asked, has, "stays"),
             }
         }
     }

@@ -2,13 +2,13 @@
 //! the names that a spec may refer to.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP};
+use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::rules::{Catalog, GUARD, ReleaseNames};
 use knative_operator_shared::version::Version;
 use kube::api::{Patch, PatchParams};
@@ -21,23 +21,29 @@ use knative_operator_release::{Bundle, Objects, ReleaseError, family};
 /// Annotation with the digest of the bundle that the ConfigMap describes.
 const BUNDLE: &str = "operator.knative.dev/bundle";
 /// Increase it when the contents of [`Catalog`] change, so that the catalog is published again.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Publishes the catalog, with retries. If it is up to date, that costs one read.
-pub async fn publish(client: Client, namespace: String, root: std::path::PathBuf) {
+/// Publishes the catalog of the bundle at `root`, with retries. If it is up to date, that costs one
+/// read. `keeps_installed`: whether the operator keeps what is installed.
+pub async fn publish(client: Client, namespace: String, root: PathBuf, keeps_installed: bool) {
     let mut seen = None;
-    while let Err(why) = publish_once(&client, &namespace, &root, &mut seen).await {
+    while let Err(why) = publish_once(&client, &namespace, (root.as_path(), keeps_installed), &mut seen).await {
         tracing::warn!(why, "cannot publish the catalog of the release bundle for the webhook");
         tokio::time::sleep(RETRY).await;
     }
 }
 
 /// `seen`: the uid of the ConfigMap, once there was one.
-async fn publish_once(client: &Client, namespace: &str, root: &Path, seen: &mut Option<String>) -> Result<(), String> {
+async fn publish_once(
+    client: &Client,
+    namespace: &str,
+    (root, keeps_installed): (&Path, bool),
+    seen: &mut Option<String>,
+) -> Result<(), String> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let digest = tokio::task::block_in_place(|| digest(root));
+    let digest = tokio::task::block_in_place(|| digest(root, keeps_installed));
     let published = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await.map_err(|e| error_text(&e))?;
     let (uid, annotations) = published.map(|map| (map.metadata.uid, map.metadata.annotations)).unzip();
     if annotations.flatten().is_some_and(|a| a.get(BUNDLE) == Some(&digest)) {
@@ -57,11 +63,11 @@ async fn publish_once(client: &Client, namespace: &str, root: &Path, seen: &mut 
         .await
         .map_err(|e| e.to_string())?
         .map_err(|e| e.to_string())?;
-    let text = serde_json::to_string(&releases).map_err(|e| e.to_string())?;
+    let text = serde_json::to_string(&Catalog { keeps_installed, ..releases }).map_err(|e| e.to_string())?;
     let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": RELEASES_CONFIG_MAP, "annotations": {BUNDLE: digest}},
-        "data": {"releases.json": text},
+        "data": {RELEASES_KEY: text},
     });
     // Reading the bundle takes seconds, in which Helm may delete the ConfigMap, too.
     if let Some(uid) = seen {
@@ -106,11 +112,11 @@ fn names(bundle: &Bundle, component: Component, version: &Version) -> Result<Rel
     Ok(names)
 }
 
-/// A digest of the bundle at `root` and the version of the operator. It reads all files, which
-/// takes a fraction of the time that parsing takes.
-fn digest(root: &Path) -> String {
+/// A digest of the bundle at `root`, the version of the operator and its setting. It reads all
+/// files, which takes a fraction of the time that parsing takes.
+fn digest(root: &Path, keeps_installed: bool) -> String {
     let mut digest = Sha256::new_with_prefix(env!("CARGO_PKG_VERSION"));
-    digest.update([FORMAT]);
+    digest.update([FORMAT, u8::from(keeps_installed)]);
     add_files(root, 0, &mut digest);
     digest.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -165,9 +171,10 @@ mod tests {
         assert!(releases.names["KnativeEventing"]["1.21"].configs.contains_key("config-br-defaults"));
         let file = root.path().join("ingress/1.22/kourier/2.yaml");
         std::fs::write(&file, "x").unwrap();
-        let before = digest(root.path());
-        assert_eq!(digest(root.path()), before);
+        let before = digest(root.path(), false);
+        assert_eq!(digest(root.path(), false), before);
+        assert_ne!(digest(root.path(), true), before);
         std::fs::write(&file, "y").unwrap();
-        assert_ne!(digest(root.path()), before);
+        assert_ne!(digest(root.path(), false), before);
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::Component;
 pub use super::fleet_gate::{EventGate, Gate, GateBroker, GateService, HttpGate, JobGate};
 pub use super::fleet_status::{
-    ClusterAttention, KnativeFleetStatus, RecentRemoval, RemovalStatus, StageState, StageStatus,
+    BlockedRemoval, ClusterAttention, KnativeFleetStatus, RecentRemoval, RemovalStatus, StageState, StageStatus,
 };
 
 /// Spec of a fleet.

@@ -46,6 +46,9 @@ pub struct KnativeFleetStatus {
     /// Removals of clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removals: Option<RemovalStatus>,
+    /// The removal that the condition `RemovalBlocked` is about; absent if none is blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_removal: Option<BlockedRemoval>,
     /// Number of clusters.
     pub clusters: i32,
     /// Number of clusters with an installation, also of those that are not selected any more.
@@ -91,6 +94,20 @@ pub struct RecentRemoval {
     pub time: String,
     /// Number of clusters.
     pub clusters: i32,
+}
+
+/// Clusters that would leave a fleet, and are more than may within 24 hours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BlockedRemoval {
+    /// `spec.revision` of a KnativeFleetApproval for these clusters, with the stage `removal`.
+    /// Absent until it is recorded since when they left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Number of the clusters.
+    pub clusters: i32,
+    /// Number of clusters that may leave within 24 hours.
+    pub limit: i32,
 }
 
 /// Status of a stage.

@@ -41,6 +41,9 @@ pub struct Catalog {
     pub versions: BTreeMap<String, Vec<Version>>,
     /// Names in a release, by kind and `major.minor`.
     pub names: BTreeMap<String, BTreeMap<String, ReleaseNames>>,
+    /// Whether the operator keeps what is installed while `spec.version` means it.
+    #[serde(default, rename = "keepsInstalled")]
+    pub keeps_installed: bool,
 }
 
 /// Names in a release that a spec may refer to.

@@ -182,6 +182,8 @@ fn rollout_runs_in_stages() {
         let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());
         let expected = "All clusters (3) would leave the fleet: fleet-system/a, fleet-system/b, fleet-system/c; ";
         assert!(message.is_some_and(|message| message.starts_with(expected)));
+        let removal = blocked.blocked_removal.map(|removal| (removal.clusters, removal.limit));
+        assert_eq!(removal, Some((3, 0)));
         assert_eq!(children(&hub).await?.len(), 3);
         apply(&hub, &fleet(&serving)).await?;
         status(&hub, "unblocked", |status| has(status, "RemovalBlocked", "NotBlocked")).await?;

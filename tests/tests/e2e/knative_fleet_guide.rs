@@ -98,7 +98,7 @@ fn commands_of_the_fleet_guide_work() {
             output.iter().filter(|(other, _)| other == heading).map(|(_, text)| text.as_str()).collect()
         };
         for (heading, part) in [
-            ("Create a fleet", "canary   fleet-system/spoke-1   KnativeServing   create\n"),
+            ("Create a fleet", "canary   fleet-system/spoke-1   KnativeServing   create   version "),
             ("Create a fleet", "3 create, 0 unchanged"),
             ("Create a fleet", "AwaitingApproval"),
             ("Create a fleet", "NAME      CLUSTERS   UPDATED   READY"),

@@ -37,6 +37,7 @@ mod knative_fleet_clusters;
 mod knative_fleet_crash;
 mod knative_fleet_gates;
 mod knative_fleet_guide;
+mod knative_fleet_lost;
 mod knative_fleet_removal;
 mod knative_fleet_skip;
 mod lifecycle;

@@ -1,6 +1,6 @@
 //! The stored resources, and the questions about them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use knative_operator_shared::api::KnativeFleetSpec;
 use knative_operator_shared::authorization::author::User;
@@ -9,16 +9,19 @@ use knative_operator_shared::authorization::questions::Question;
 use knative_operator_shared::authorization::write::Write;
 use knative_operator_shared::authorization::{approvals, questions};
 use knative_operator_shared::fleet::content::digest;
-use knative_operator_shared::label::AUTHOR;
+use knative_operator_shared::label::{AUTHOR, FLEET_SKIPPED};
 use knative_operator_shared::rules::Kind;
 use kube::Client;
 use serde_json::Value;
 
 use super::super::list;
 use super::subject::Subject;
+use knative_operator_fleet::child;
 
 /// Namespace and uid of a fleet.
 type FleetId = (String, String);
+/// The fleets, with the rollout of each as [`FLEET_SKIPPED`] names it; empty if there is none.
+type Fleets = BTreeMap<FleetId, String>;
 
 /// Kind of a stored object that somebody needs a permission for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +80,8 @@ pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Stored
             objects.push((kind, serde_json::to_value(object).unwrap_or_default()));
         }
     }
-    let fleets: BTreeSet<FleetId> = objects.iter().filter_map(|(kind, object)| fleet_id(*kind, object)).collect();
+    let fleet = |(kind, object): &(Kind, Value)| Some((fleet_id(*kind, object)?, rollout(object).unwrap_or_default()));
+    let fleets: Fleets = objects.iter().filter_map(fleet).collect();
     let mut all: Vec<Stored> = objects.iter().map(|(kind, object)| Stored::new(*kind, object, &fleets)).collect();
     let found = if fleets.is_empty() { None } else { list::approvals(client, namespace).await? };
     for approval in found.unwrap_or_default() {
@@ -92,19 +96,32 @@ fn fleet_id(kind: Kind, object: &Value) -> Option<FleetId> {
     (kind == Kind::Fleet).then(|| (text(object, "namespace"), uid.to_owned()))
 }
 
+/// The rollout of the `fleet`, as [`FLEET_SKIPPED`] names it.
+fn rollout(fleet: &Value) -> Option<String> {
+    let status = &fleet["status"];
+    Some(child::skipped(status["updateRevision"].as_str()?, status["rolloutGeneration"].as_i64()?))
+}
+
 fn text(object: &Value, field: &str) -> String {
     object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 
 impl Stored {
     /// `object` of `kind`, on a hub with `fleets`.
-    fn new(kind: Kind, object: &Value, fleets: &BTreeSet<FleetId>) -> Self {
+    fn new(kind: Kind, object: &Value, fleets: &Fleets) -> Self {
         let (namespace, name) = (text(object, "namespace"), text(object, "name"));
         let write = Write { kind, namespace: &namespace, new: object, old: None };
         let mut questions = questions::about(&write);
-        // The operator writes the state of a rollout, without a permission.
-        if !is_of_fleet(object, &namespace, fleets) {
-            questions.extend(approvals::about(&write));
+        match fleet_of(object, &namespace, fleets) {
+            // The operator writes the state of a rollout, without a permission, but skips nothing.
+            Some(rollout) => {
+                let skipped = object["metadata"]["annotations"][FLEET_SKIPPED].as_str();
+                if skipped.is_some_and(|skipped| skipped == rollout) {
+                    let field = format!("metadata.annotations[{FLEET_SKIPPED}]");
+                    questions.push(Question::new(field, Permission::to_approve(&namespace)));
+                }
+            }
+            None => questions.extend(approvals::about(&write)),
         }
         let author = object["metadata"]["annotations"][AUTHOR].as_str().and_then(User::decode);
         Self { kind: StoredKind::Resource(kind), namespace, name, questions, author: author.map(Subject::author) }
@@ -135,12 +152,13 @@ impl Stored {
     }
 }
 
-/// Whether `object` belongs to one of `fleets`.
-fn is_of_fleet(object: &Value, namespace: &str, fleets: &BTreeSet<FleetId>) -> bool {
+/// The rollout of the one of `fleets` that `object` belongs to; `None` if it belongs to none.
+fn fleet_of<'f>(object: &Value, namespace: &str, fleets: &'f Fleets) -> Option<&'f str> {
     let mut owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    owners.any(|owner| {
+    owners.find_map(|owner| {
         let uid = owner["uid"].as_str().unwrap_or_default().to_owned();
-        owner["kind"] == Kind::Fleet.name() && fleets.contains(&(namespace.to_owned(), uid))
+        let rollout = fleets.get(&(namespace.to_owned(), uid)).filter(|_| owner["kind"] == Kind::Fleet.name());
+        rollout.map(String::as_str)
     })
 }
 
@@ -154,22 +172,28 @@ mod tests {
 
     #[test]
     fn rollout_state_is_asked_about_unless_the_fleet_exists() {
-        let fleet = json!({"metadata": {"name": "f", "namespace": "tenant", "uid": "1"}});
+        let fleet = json!({"metadata": {"name": "f", "namespace": "tenant", "uid": "1"},
+            "status": {"updateRevision": "f-1", "rolloutGeneration": 2}});
         let id = fleet_id(Kind::Fleet, &fleet).unwrap();
         assert_eq!(fleet_id(Kind::Component(Component::Serving), &fleet), None);
-        let fleets = BTreeSet::from([id]);
-        let asked = |namespace: &str, uid: &str| -> Vec<String> {
+        let fleets = Fleets::from([(id, rollout(&fleet).unwrap())]);
+        let asked_about = |namespace: &str, uid: &str, skipped: Option<&str>| -> Vec<String> {
             let owners = json!([{"kind": "KnativeFleet", "name": "f", "uid": uid}]);
             let object = json!({"metadata": {"name": "x", "namespace": namespace, "ownerReferences": owners,
-                    "annotations": {FLEET_REVISION: "f-1"}},
+                    "annotations": {FLEET_REVISION: "f-1", FLEET_SKIPPED: skipped}},
                 "spec": {"clusterProfileRef": {"name": "a", "namespace": "f"}}});
             let stored = Stored::new(Kind::Component(Component::Serving), &object, &fleets);
             stored.questions.into_iter().map(|question| question.permission.action()).collect()
         };
+        let asked = |namespace: &str, uid: &str| asked_about(namespace, uid, None);
         let use_a = "use ClusterProfile \"f/a\"";
         assert_eq!(asked("tenant", "1"), [use_a]);
         assert_eq!(asked("tenant", "2"), [use_a, "approve rollouts in namespace \"tenant\""]);
         assert_eq!(asked("other", "1"), [use_a, "approve rollouts in namespace \"other\""]);
+        // Only users skip clusters. A skip of another rollout has no effect.
+        let may_skip = [use_a, "approve rollouts in namespace \"tenant\""];
+        assert_eq!(asked_about("tenant", "1", Some("f-1/2")), may_skip);
+        assert_eq!(asked_about("tenant", "1", Some("f-1/1")), [use_a]);
     }
 
     #[test]

@@ -99,10 +99,14 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
 
 /// Name of the blocked removal, or why there is none.
 fn blocked_removal(status: &KnativeFleetStatus) -> Result<String, &'static str> {
-    let condition = status.conditions.iter().find(|c| c.type_ == "RemovalBlocked" && c.status == "True");
-    let message = condition.ok_or("no removal is blocked")?.message.as_deref().unwrap_or_default();
-    let name = message.rsplit_once("for revision ").and_then(|(_, rest)| rest.split(' ').next());
-    name.map(str::to_owned).ok_or("it is not recorded yet since when the clusters left; try again in a moment")
+    if !status.conditions.iter().any(|c| c.type_ == "RemovalBlocked" && c.status == "True") {
+        return Err("no removal is blocked");
+    }
+    let blocked = status.blocked_removal.as_ref().ok_or(
+        "status.blockedRemoval is missing: an earlier version of the operator wrote the status; upgrade the operator, or \
+         create the KnativeFleetApproval that the condition RemovalBlocked names",
+    )?;
+    blocked.name.clone().ok_or("it is not recorded yet since when the clusters left; try again in a moment")
 }
 
 /// Pauses the rollout for a reason, or resumes it.
@@ -218,15 +222,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocked_removal_is_named_in_the_condition() {
-        let status = |status: &str| -> KnativeFleetStatus {
-            let message = "3 clusters would leave the fleet, more than 1: a/b; correct the placement, or create a KnativeFleetApproval for revision 12ab and stage removal";
-            serde_json::from_value(
-                json!({"conditions": [{"type": "RemovalBlocked", "status": status, "message": message}]}),
-            )
-            .unwrap()
+    fn blocked_removal_is_the_one_in_the_status() {
+        let of = |is_blocked: &str, removal: Value| {
+            let conditions = json!([{"type": "RemovalBlocked", "status": is_blocked, "message": "for revision other"}]);
+            let status = json!({"conditions": conditions, "blockedRemoval": removal});
+            blocked_removal(&serde_json::from_value(status).unwrap())
         };
-        assert_eq!(blocked_removal(&status("True")).as_deref(), Ok("12ab"));
-        assert_eq!(blocked_removal(&status("False")), Err("no removal is blocked"));
+        let removal = json!({"name": "12ab", "clusters": 3, "limit": 1});
+        assert_eq!(of("True", removal.clone()).as_deref(), Ok("12ab"));
+        assert_eq!(of("False", removal), Err("no removal is blocked"));
+        assert!(of("True", json!({"clusters": 3, "limit": 1})).is_err_and(|why| why.contains("try again in a moment")));
+        // As an earlier version wrote it.
+        assert!(of("True", Value::Null).is_err_and(|why| why.contains("upgrade the operator")));
     }
 }

@@ -5,14 +5,15 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::fleet::placement::{Labels, decided, selected};
-use knative_operator_shared::label::CONFIRM_REMOVAL;
-use knative_operator_shared::rules::{self, FleetContext, Violation};
+use knative_operator_shared::label::{CONFIRM_REMOVAL, RELEASES_CONFIG_MAP, RELEASES_KEY};
+use knative_operator_shared::rules::{self, Catalog, FleetContext, Violation};
 use kube::Api;
 use serde_json::{Value, json};
 
@@ -20,9 +21,10 @@ use super::{Hub, update_revision};
 use crate::command::list;
 use crate::command::read;
 use crate::command::table::{row, table};
-use knative_operator_fleet::plan::{Change, PlannedChange, Stored, plan};
+use knative_operator_fleet::plan::{Change, PlannedChange, Stored, meanings, plan};
 use knative_operator_fleet::plan_steps::{self, PlannedRemoval, PlannedStage};
 use knative_operator_fleet::revision::RevisionData;
+use knative_operator_fleet::versions::Meaning;
 
 /// Maximum number of fields in a row.
 const MAX_FIELDS: usize = 3;
@@ -33,6 +35,10 @@ pub struct PlanArgs {
     /// File with KnativeFleets, YAML or JSON; - for stdin.
     #[arg(short = 'f', long, value_name = "FILE")]
     filename: String,
+    /// Namespace of the operator, whose ConfigMap knative-operator-releases has the versions that
+    /// it can install.
+    #[arg(long, value_name = "NAME", default_value = "knative-operator")]
+    operator_namespace: String,
 }
 
 /// Prints what each fleet in the file would change.
@@ -45,24 +51,37 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
     let profiles = profiles(hub).await?;
     let resources = resources(hub).await?;
     let (mut text, mut values, mut is_refused) = (String::new(), Vec::new(), false);
+    let catalog = catalog(hub, &args.operator_namespace).await;
+    if let Err(why) = &catalog {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "warning: the versions that the operator can install are not known: {why}");
+    }
+    let catalog = catalog.ok();
+    let of = |component| catalog.as_ref().map(|catalog| (component, catalog.versions(component).to_vec()));
+    let available: Vec<_> = Component::ALL.into_iter().filter_map(of).collect();
     for (what, fleet) in fleets {
         let mut fleet = fleet.map_err(|violation| format!("{what}: {violation}"))?;
         fleet.metadata.namespace.get_or_insert_with(|| hub.namespace.clone());
-        let violations = violations(&fleet, &profiles);
+        let violations = violations(&fleet, catalog.as_ref(), &profiles);
         for violation in &violations {
             let severity = if violation.is_error() { "error" } else { "warning" };
-            // Writing to a String can't fail.
             let _ = writeln!(text, "{severity}: {violation}");
         }
         is_refused |= violations.iter().any(Violation::is_error);
         let mut texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
-        let (changes, stages, removal) = if violations.iter().any(Violation::is_error) {
-            (Vec::new(), Vec::new(), None)
+        let (changes, versions, stages, removal) = if violations.iter().any(Violation::is_error) {
+            (Vec::new(), Vec::new(), Vec::new(), None)
         } else {
             let clusters = clusters(hub, &fleet, &profiles).await?;
             let (before, revision) = before(hub, &fleet).await?;
-            let stored = Stored { profiles: &profiles, resources: &resources, before: revision.as_ref() };
-            let changes = plan(&fleet, &clusters, &stored)?;
+            let stored = Stored {
+                profiles: &profiles,
+                resources: &resources,
+                before: revision.as_ref(),
+                available: &available,
+                keeps_installed: catalog.as_ref().is_some_and(|catalog| catalog.keeps_installed),
+            };
+            let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &stored));
             for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
                 is_refused = true;
                 let _ = writeln!(text, "error: {drop}");
@@ -71,16 +90,18 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
             let status = before.and_then(|before| before.status).unwrap_or_default();
             let exists = |cluster: &ClusterProfileReference| profiles.contains_key(cluster);
             let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), exists);
-            let stages = plan_steps::stages(&fleet, &changes)?;
-            (changes, stages, removal)
+            let stages = plan_steps::stages(&fleet, &changes, &status)?;
+            (changes, versions, stages, removal)
         };
         text += &describe(&changes);
+        text += &describe_versions(&versions, catalog.is_some());
         text += &describe_stages(&stages);
         let fleet_name = fleet.metadata.name.as_deref().unwrap_or_default();
         text.extend(removal.iter().map(|removal| describe_removal(removal, &fleet)));
         let name = format!("{}/{}", fleet.metadata.namespace.as_deref().unwrap_or_default(), fleet_name);
         values.push(
-            json!({"fleet": name, "violations": texts, "changes": changes, "stages": stages, "removal": removal}),
+            json!({"fleet": name, "violations": texts, "changes": changes, "versions": catalog.as_ref().map(|_| versions),
+                "stages": stages, "removal": removal}),
         );
     }
     hub.print(&text, &json!(values));
@@ -91,7 +112,12 @@ fn describe(changes: &[PlannedChange]) -> String {
     let mut rows = vec![row(["STAGE", "CLUSTER", "KIND", "CHANGE", "DETAILS"])];
     for change in changes {
         let more = change.fields.len().saturating_sub(MAX_FIELDS);
-        let mut details: Vec<String> = change.fields.iter().take(MAX_FIELDS).cloned().collect();
+        let created = change.version.as_ref().filter(|_| change.change == Change::Create);
+        let mut details: Vec<String> = created.iter().map(|version| format!("version {version}")).collect();
+        // The version comes first.
+        let (version, others): (Vec<_>, Vec<_>) =
+            change.fields.iter().partition(|field| field.starts_with("spec.version:"));
+        details.extend(version.into_iter().chain(others).take(MAX_FIELDS).cloned());
         details.extend((more > 0).then(|| format!("{more} more")));
         details.extend(Some(change.note.clone()).filter(|note| !note.is_empty()));
         let word = word(change.change);
@@ -112,12 +138,29 @@ fn describe(changes: &[PlannedChange]) -> String {
     format!("{}{summary}, {} unchanged\n", table(&rows), count(Change::None))
 }
 
+/// What the versions without a patch number mean. `is_known`: whether it is known what they mean to
+/// the operator.
+fn describe_versions(versions: &[Meaning], is_known: bool) -> String {
+    if versions.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![row(["KIND", "VERSION", "NOW", "ROLLS OUT"])];
+    for Meaning { kind, asked, before, after } in versions {
+        let before = before.as_deref().unwrap_or("-");
+        let after = if is_known { after.as_deref().unwrap_or("-") } else { "(not known)" };
+        rows.push(row([kind, asked, before, after]));
+    }
+    format!("\n{}", table(&rows))
+}
+
 /// The stages in which something changes.
 fn describe_stages(stages: &[PlannedStage]) -> String {
     if stages.is_empty() {
         return String::new();
     }
-    let mut rows = vec![row(["STAGE", "CHANGES", "AT A TIME", "MAY FAIL", "APPROVAL", "GATES", "AT LEAST"])];
+    let mut rows =
+        vec![row(["STAGE", "CHANGES", "AT A TIME", "MAY FAIL", "APPROVAL", "GATES", "AT LEAST", "LAST TIME"])];
+    let time = |seconds: i64| format!("{:#}", SignedDuration::from_secs(seconds));
     for stage in stages {
         let gates = if stage.gates.is_empty() { "-".to_owned() } else { stage.gates.join(", ") };
         rows.push(row([
@@ -127,15 +170,17 @@ fn describe_stages(stages: &[PlannedStage]) -> String {
             &stage.max_failures.to_string(),
             if stage.needs_approval { "required" } else { "-" },
             &gates,
-            &format!("{:#}", SignedDuration::from_secs(stage.at_least_seconds)),
+            &time(stage.at_least_seconds),
+            &stage.last_seconds.map_or_else(|| "-".to_owned(), time),
         ]));
     }
-    format!("\n{}", table(&rows))
+    let sum = stages.iter().map(|stage| stage.at_least_seconds).fold(0, i64::saturating_add);
+    format!("\n{}at least {} in all, without the installations and the waits for approvals\n", table(&rows), time(sum))
 }
 
 /// What becomes of clusters that leave `fleet`.
 fn describe_removal(removal: &PlannedRemoval, fleet: &KnativeFleet) -> String {
-    let PlannedRemoval { clusters, installed, grace_period_seconds, .. } = removal;
+    let PlannedRemoval { clusters, protected, installed, grace_period_seconds, .. } = removal;
     let (name, namespace) = (fleet.metadata.name.as_deref(), fleet.metadata.namespace.as_deref());
     let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
     let is_removed = match fleet.spec.removal.policy {
@@ -150,7 +195,11 @@ fn describe_removal(removal: &PlannedRemoval, fleet: &KnativeFleet) -> String {
              knative-operator fleet approve {name} -n {namespace} --removal"
         ),
     };
-    format!("\n{clusters} of {installed} clusters leave the fleet; {what}\n")
+    let kept = match protected {
+        0 => String::new(),
+        _ => format!("; those whose resources are protected from deletion stay: {protected}"),
+    };
+    format!("\n{clusters} of {installed} clusters leave the fleet; {what}{kept}\n")
 }
 
 /// Why the webhook refuses `fleet` in the place of `before`: it lacks the template of a component,
@@ -192,12 +241,30 @@ async fn before(hub: &Hub, fleet: &KnativeFleet) -> Result<(Option<KnativeFleet>
     }
 }
 
-fn violations(fleet: &KnativeFleet, profiles: &HashMap<ClusterProfileReference, ClusterProfile>) -> Vec<Violation> {
+/// The catalog of the operator in `namespace`, or why it is not known.
+async fn catalog(hub: &Hub, namespace: &str) -> Result<Catalog, String> {
+    let what = format!("ConfigMap {namespace}/{RELEASES_CONFIG_MAP}");
+    let maps = Api::<ConfigMap>::namespaced(hub.client.clone(), namespace);
+    let map = maps.get_opt(RELEASES_CONFIG_MAP).await.map_err(|error| {
+        let why = list::explained(&error, "get", &format!("configmaps/{RELEASES_CONFIG_MAP} in namespace {namespace}"));
+        format!("cannot read {what}: {why}")
+    })?;
+    let missing = || format!("{what} does not exist; set --operator-namespace to the namespace of the operator");
+    let data = map.ok_or_else(missing)?.data.unwrap_or_default();
+    let text = data.get(RELEASES_KEY).ok_or_else(|| format!("the operator has not published it in {what} yet"))?;
+    serde_json::from_str(text).map_err(|error| format!("cannot parse {what}: {error}"))
+}
+
+fn violations(
+    fleet: &KnativeFleet,
+    catalog: Option<&Catalog>,
+    profiles: &HashMap<ClusterProfileReference, ClusterProfile>,
+) -> Vec<Violation> {
     let labels: Vec<(ClusterProfileReference, Labels)> = profiles
         .iter()
         .map(|(reference, profile)| (reference.clone(), profile.metadata.labels.clone().unwrap_or_default()))
         .collect();
-    rules::validate_fleet(fleet, &FleetContext { profiles: Some(&labels), ..FleetContext::default() })
+    rules::validate_fleet(fleet, &FleetContext { catalog, profiles: Some(&labels) })
 }
 
 async fn profiles(hub: &Hub) -> Result<HashMap<ClusterProfileReference, ClusterProfile>, String> {

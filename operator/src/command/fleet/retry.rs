@@ -69,21 +69,17 @@ impl Change {
 /// skips them no longer. Until a cluster that failed is Ready, its failure counts, and starts no
 /// other cluster.
 pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
-    let fleet = hub.fleet(&args.name).await?;
-    let (own, current) = (hub.resources_of(fleet.metadata.uid.as_deref()).await?, rollout(&fleet));
+    let (fleet, current) = if args.clusters.is_empty() {
+        // Right after a change of the fleet, it is not known which skips are those of its rollout.
+        let (fleet, current) = observed(hub, &args.name).await?;
+        (fleet, Some(current))
+    } else {
+        (hub.fleet(&args.name).await?, None)
+    };
+    let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
     let is_asked = |change: &Change| args.clusters.is_empty() || args.clusters.contains(&change.cluster);
     let change = |(component, resource): &(Component, DynamicObject)| {
-        let mut operations = retried(resource).unwrap_or_default();
-        if let Some(skipped) = annotation(resource, FLEET_SKIPPED) {
-            // Clusters that are not named are skipped on purpose, if in this rollout.
-            let is_skipped = Some(skipped) == current.as_deref();
-            if args.clusters.is_empty() && (is_skipped || operations.is_empty()) {
-                return None;
-            }
-            operations.push(changes("test", FLEET_SKIPPED, skipped));
-            operations.push(json!({"op": "remove", "path": path(FLEET_SKIPPED)}));
-        }
-        Change::of((*component, resource), operations)
+        Change::of((*component, resource), retries(resource, current.as_deref()))
     };
     let changes: Vec<_> = own.iter().filter_map(change).filter(is_asked).collect();
     if let Some(other) = missing(&args.clusters, &changes) {
@@ -98,21 +94,7 @@ pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
 /// Lets the rollout of the fleet leave the clusters as they are, until the next change of what it
 /// rolls out, and where.
 pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
-    let started = Instant::now();
-    let (fleet, skipped) = loop {
-        let fleet = hub.fleet(&args.name).await?;
-        if let Some(skipped) = rollout(&fleet) {
-            break (fleet, skipped);
-        }
-        // The status follows a change of the fleet in about a second.
-        if started.elapsed() > OBSERVED {
-            return Err(format!(
-                "KnativeFleet {}/{} has no rollout yet: the operator has not observed it",
-                hub.namespace, args.name
-            ));
-        }
-        tokio::time::sleep(POLL).await;
-    };
+    let (fleet, skipped) = observed(hub, &args.name).await?;
     let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
     let change = |(component, resource): &(Component, DynamicObject)| {
         Change::of((*component, resource), vec![changes("add", FLEET_SKIPPED, &skipped)])
@@ -132,6 +114,25 @@ pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
 /// The first of `clusters` that no change is about.
 fn missing<'a>(clusters: &'a [String], changes: &[Change]) -> Option<&'a String> {
     clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster))
+}
+
+/// The fleet called `name` and its rollout, once the operator has observed its last change.
+async fn observed(hub: &Hub, name: &str) -> Result<(KnativeFleet, String), String> {
+    let started = Instant::now();
+    loop {
+        let fleet = hub.fleet(name).await?;
+        if let Some(rollout) = rollout(&fleet) {
+            return Ok((fleet, rollout));
+        }
+        // The status follows a change of the fleet in about a second.
+        if started.elapsed() > OBSERVED {
+            let namespace = &hub.namespace;
+            return Err(format!(
+                "KnativeFleet {namespace}/{name} has no rollout yet: the operator has not observed it"
+            ));
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// The rollout of `fleet`, as [`FLEET_SKIPPED`] names it.
@@ -161,6 +162,20 @@ fn retried(resource: &DynamicObject) -> Option<Vec<Value>> {
     Some(vec![changes("test", FLEET_OUTCOME, recorded), changes("replace", FLEET_OUTCOME, &retried)])
 }
 
+/// What lets the cluster of `resource` be tried again, in a JSON patch; nothing if it did not fail
+/// and is not skipped. If nobody named it, a cluster that the rollout `current` skips stays so.
+fn retries(resource: &DynamicObject, current: Option<&str>) -> Vec<Value> {
+    let mut operations = retried(resource).unwrap_or_default();
+    if let Some(skipped) = annotation(resource, FLEET_SKIPPED) {
+        if current.is_some_and(|current| skipped == current || operations.is_empty()) {
+            return Vec::new();
+        }
+        operations.push(changes("test", FLEET_SKIPPED, skipped));
+        operations.push(json!({"op": "remove", "path": path(FLEET_SKIPPED)}));
+    }
+    operations
+}
+
 /// Makes the `changes`, and prints what they did, or that there was `nothing`. Those of a cluster
 /// come one after another: its update is one.
 async fn write(hub: &Hub, mut changes: Vec<Change>, (did, nothing): (&str, &str)) -> Result<ExitCode, String> {
@@ -186,4 +201,48 @@ async fn write(hub: &Hub, mut changes: Vec<Change>, (did, nothing): (&str, &str)
     }
     hub.print(&text, &json!(written));
     if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(errors.join("\n")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_that_nobody_names_stays_skipped() {
+        let resource = |outcome: &str, skipped: Option<&str>| -> DynamicObject {
+            let mut annotations = json!({FLEET_OUTCOME: outcome});
+            if let Some(skipped) = skipped {
+                annotations[FLEET_SKIPPED] = json!(skipped);
+            }
+            let resource = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+                "metadata": {"name": "a", "annotations": annotations}});
+            serde_json::from_value(resource).unwrap()
+        };
+        let (failed, fine) = ("Failed/3/NotReady", "Succeeded");
+        for (outcome, skipped, current, expected) in [
+            (failed, None, Some("r/1"), 2),
+            (fine, None, Some("r/1"), 0),
+            (failed, Some("r/1"), Some("r/1"), 0),
+            // The skip is of another rollout.
+            (failed, Some("q/1"), Some("r/1"), 4),
+            (fine, Some("q/1"), Some("r/1"), 0),
+            // Somebody named the cluster.
+            (failed, Some("r/1"), None, 4),
+            (fine, Some("r/1"), None, 2),
+        ] {
+            let operations = retries(&resource(outcome, skipped), current);
+            assert_eq!(operations.len(), expected, "{outcome} {skipped:?} {current:?}: {operations:?}");
+        }
+    }
+
+    #[test]
+    fn rollout_is_known_once_the_last_change_was_observed() {
+        let of = |generation: i64| {
+            let fleet = json!({"metadata": {"name": "f", "generation": generation}, "spec": {"placement": {}},
+                "status": {"observedGeneration": 2, "updateRevision": "r", "rolloutGeneration": 1}});
+            rollout(&serde_json::from_value(fleet).unwrap())
+        };
+        assert_eq!(of(2).as_deref(), Some("r/1"));
+        assert_eq!(of(3), None);
+    }
 }

@@ -33,6 +33,9 @@ pub struct StatusArgs {
     watch: bool,
 }
 
+/// Reasons with which the numbers of a fleet are those of the time before.
+const STANDING: [&str; 2] = ["ClustersUnknown", "InvalidSpec"];
+
 /// Prints the status.
 pub async fn run(hub: &Hub, args: &StatusArgs) -> Result<ExitCode, String> {
     if !args.watch {
@@ -90,8 +93,17 @@ fn end(fleet: &KnativeFleet) -> Option<ExitCode> {
 fn summary(fleet: &KnativeFleet) -> String {
     let status = fleet.status.clone().unwrap_or_default();
     let KnativeFleetStatus { clusters, updated, ready, failed, deferred, .. } = status;
+    let before = standing(&status.conditions).map(|reason| format!("{reason}, before: ")).unwrap_or_default();
     let stage = status.stage.map(|stage| format!("stage {stage}: ")).unwrap_or_default();
-    format!("{stage}{updated} of {clusters} clusters updated, {ready} ready, {failed} failed, {deferred} deferred\n")
+    format!(
+        "{before}{stage}{updated} of {clusters} clusters updated, {ready} ready, {failed} failed, {deferred} deferred\n"
+    )
+}
+
+/// The reason for which the numbers are those of the time before, if they are.
+fn standing(conditions: &[Condition]) -> Option<&str> {
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    ready.reason.as_deref().filter(|reason| STANDING.contains(reason))
 }
 
 /// The whole status.
@@ -115,6 +127,9 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
             condition.reason.as_deref().unwrap_or_default(),
             one_line(condition.message.as_deref().unwrap_or_default())
         );
+    }
+    if standing(&status.conditions).is_some() {
+        text += "The numbers and the stages are those of the time before.\n";
     }
     let mut rows = vec![row(["STAGE", "", "UPDATED", "UPDATING", "FAILED", "DEFERRED", "STATE", "TIME"])];
     rows.extend(status.stages.iter().map(|stage| stage_row(stage, now)));
@@ -210,5 +225,26 @@ mod tests {
         assert!(!text.contains("an earlier stage"), "{text}");
         assert_eq!(summary(&fleet), "stage prod: 1 of 4 clusters updated, 3 ready, 1 failed, 0 deferred\n");
         assert_eq!(bar(1, 3, false), "[######..............]");
+    }
+
+    #[test]
+    fn rollout_whose_clusters_are_unknown_has_not_ended() {
+        // All was rolled out before.
+        let fleet = |reason: &str, observed: i64| -> KnativeFleet {
+            let conditions = json!([{"type": "Ready", "status": "False", "reason": reason, "message": "m"}]);
+            serde_json::from_value(json!({"metadata": {"name": "f", "generation": 2}, "spec": {"placement": {}}, "status": {
+                "observedGeneration": observed, "currentRevision": "a", "updateRevision": "a", "clusters": 1, "updated": 1,
+                "ready": 1, "conditions": conditions}}))
+            .unwrap()
+        };
+        let end = |reason: &str, observed: i64| end(&fleet(reason, observed)).map(|code| format!("{code:?}"));
+        let [success, failure] = [ExitCode::SUCCESS, ExitCode::from(1)].map(|code| Some(format!("{code:?}")));
+        assert_ne!(success, failure);
+        assert_eq!((end("Ready", 2), end("Ready", 1)), (success, None));
+        assert_eq!((end("ClustersUnknown", 2), end("InvalidSpec", 2)), (None, failure));
+        let unknown = fleet("ClustersUnknown", 2);
+        let expected = "ClustersUnknown, before: 1 of 1 clusters updated, 1 ready, 0 failed, 0 deferred\n";
+        assert_eq!(summary(&unknown), expected);
+        assert!(describe(&unknown, Timestamp::UNIX_EPOCH).contains("are those of the time before.\n"));
     }
 }

@@ -6,6 +6,7 @@ mod chart;
 mod clusters;
 mod definitions;
 mod document;
+mod fleet_bundle;
 mod kubernetes;
 mod last_release;
 mod matrix;
