@@ -10,7 +10,8 @@ use super::common::Condition;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KnativeFleetStatus {
-    /// Generation of the spec that the status describes.
+    /// Generation of the spec that the status describes. While `Ready` has the reason
+    /// `ClustersUnknown` or `InvalidSpec`, the numbers and the stages are those of the time before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Conditions: `Ready`, `Progressing`, `Paused`, `RemovalPending` and `RemovalBlocked`; and
@@ -102,7 +103,7 @@ pub struct RecentRemoval {
 pub struct BlockedRemoval {
     /// `spec.revision` of a KnativeFleetApproval for these clusters, with the stage `removal`.
     /// Absent until it is recorded since when they left.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    // Always serialized: in the merge patch of the status, null removes a former one.
     pub name: Option<String>,
     /// Number of the clusters.
     pub clusters: i32,

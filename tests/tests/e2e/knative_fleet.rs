@@ -186,7 +186,10 @@ fn rollout_runs_in_stages() {
         assert_eq!(removal, Some((3, 0)));
         assert_eq!(children(&hub).await?.len(), 3);
         apply(&hub, &fleet(&serving)).await?;
-        status(&hub, "unblocked", |status| has(status, "RemovalBlocked", "NotBlocked")).await?;
+        let is_unblocked = |status: &KnativeFleetStatus| {
+            has(status, "RemovalBlocked", "NotBlocked") && status.blocked_removal.is_none()
+        };
+        status(&hub, "unblocked", is_unblocked).await?;
         assert_eq!(children(&hub).await?.len(), 3);
 
         for reason in [

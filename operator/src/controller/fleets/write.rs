@@ -188,8 +188,15 @@ pub async fn delete_revision(client: &Client, namespace: &str, name: &str) -> Re
 pub async fn status(client: &Client, fleet: &KnativeFleet, status: &KnativeFleetStatus) -> Result<(), WriteError> {
     let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref());
     let api = Api::<KnativeFleet>::namespaced(client.clone(), namespace.unwrap_or_default());
+    let params = patch_as(FLEET_FIELD_MANAGER);
+    let patch = Patch::Merge(status_patch(status));
+    Ok(api.patch_status(name.unwrap_or_default(), &params, &patch).await.map(drop)?)
+}
+
+/// A JSON merge patch that replaces the status. Fields that are not set now may have been set
+/// before.
+fn status_patch(status: &KnativeFleetStatus) -> Value {
     let mut patch = json!({"status": status});
-    // Fields that are not set now may have been set before.
     for field in [
         "currentRevision",
         "previousRevision",
@@ -197,6 +204,7 @@ pub async fn status(client: &Client, fleet: &KnativeFleet, status: &KnativeFleet
         "requestedBy",
         "failedRevisions",
         "removals",
+        "blockedRemoval",
         "stage",
         "stages",
         "attention",
@@ -205,8 +213,7 @@ pub async fn status(client: &Client, fleet: &KnativeFleet, status: &KnativeFleet
             patch["status"][field] = Value::Null;
         }
     }
-    let params = patch_as(FLEET_FIELD_MANAGER);
-    Ok(api.patch_status(name.unwrap_or_default(), &params, &Patch::Merge(patch)).await.map(drop)?)
+    patch
 }
 
 /// Sets the finalizers of `fleet`.
@@ -217,5 +224,27 @@ pub async fn finalizers(client: &Client, fleet: &KnativeFleet, finalizers: &[Str
     match api.patch_metadata(name.unwrap_or_default(), &patch_as(FLEET_FIELD_MANAGER), &Patch::Merge(patch)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         patched => Ok(patched.map(drop)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::fleet::BlockedRemoval;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_former_removal_stays_in_the_status() {
+        let of = |name: Option<&str>| BlockedRemoval { name: name.map(str::to_owned), clusters: 3, limit: 1 };
+        let with = |removal: Option<BlockedRemoval>| KnativeFleetStatus {
+            blocked_removal: removal,
+            ..KnativeFleetStatus::default()
+        };
+        for (before, after) in [(Some(of(Some("12ab"))), Some(of(None))), (Some(of(Some("12ab"))), None)] {
+            let mut stored = json!({"status": with(before)});
+            json_patch::merge(&mut stored, &status_patch(&with(after.clone())));
+            let read: KnativeFleetStatus = serde_json::from_value(stored["status"].take()).unwrap();
+            assert_eq!(read.blocked_removal, after);
+        }
     }
 }
