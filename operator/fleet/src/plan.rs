@@ -85,7 +85,7 @@ pub struct Stored<'a> {
 impl Stored<'_> {
     /// The versions of `component` in the release bundle.
     fn versions(&self, component: Component) -> &[Version] {
-        self.available.iter().find(|(of, _)| *of == component).map_or(&[], |(_, versions)| versions)
+        self.available.iter().find(|(of, _)| *of == component).map_or(&[], |(_, versions)| versions.as_slice())
     }
 
     /// The versions that `fleet` has installed.
