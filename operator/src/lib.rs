@@ -5,6 +5,7 @@ mod backoff;
 pub mod command;
 mod controller;
 pub mod fleet_metrics;
+mod images;
 mod leader;
 mod metrics;
 pub mod overview;

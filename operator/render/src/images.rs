@@ -11,12 +11,9 @@ use knative_operator_objects::text;
 /// image cache, and the pull Secrets.
 pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     let Some(registry) = &cx.resource.common().registry else { return Ok(()) };
-    let kind = text(object, "/kind");
-    if is_workload(object) || kind == "CronJob" {
-        let pods = if kind == "CronJob" { "/spec/jobTemplate/spec/template/spec" } else { "/spec/template/spec" };
+    if let Some(pods) = pod_spec(object) {
         set_workload_images(object, pods, registry);
-    } else if text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image"
-    {
+    } else if is_cached(object) {
         let name = text(object, "/metadata/name").to_owned();
         let given = registry.overrides.get(&name).cloned();
         if let Some(image) = given.or_else(|| default_image(registry, text(object, "/spec/image"), &name)) {
@@ -25,6 +22,19 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
         add_named(&mut object["spec"], "imagePullSecrets", &registry.image_pull_secrets);
     }
     Ok(())
+}
+
+/// JSON pointer to the Pod spec of a workload, if overrides reach its images.
+pub fn pod_spec(object: &Value) -> Option<&'static str> {
+    if is_workload(object) {
+        return Some("/spec/template/spec");
+    }
+    (text(object, "/kind") == "CronJob").then_some("/spec/jobTemplate/spec/template/spec")
+}
+
+/// Whether `object` is an image of Knative's image cache.
+pub fn is_cached(object: &Value) -> bool {
+    text(object, "/apiVersion") == "caching.internal.knative.dev/v1alpha1" && text(object, "/kind") == "Image"
 }
 
 /// `pods`: JSON pointer to the Pod spec.

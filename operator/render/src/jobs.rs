@@ -15,6 +15,12 @@ pub fn name(object: &Value, component: Component, version: &str) -> String {
     }
 }
 
+/// Name in the release of the rendered Job `object`, which has a name that [`name`] made.
+pub fn released_name<'o>(object: &'o Value, component: Component, version: &str) -> &'o str {
+    let name = text(object, "/metadata/name");
+    name.strip_suffix(&format!("-{}-{version}", component.word())).unwrap_or(name)
+}
+
 /// Sets the name of the Job from component and version, and disables Istio's sidecar, which would
 /// keep it from completing.
 pub fn set_name(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {

@@ -15,6 +15,7 @@ mod dedupe;
 mod definition;
 mod empty;
 mod guard;
+mod image_places;
 mod images;
 mod istio;
 mod istio_gateway;
@@ -48,6 +49,7 @@ use knative_operator_objects::plan::Rendered;
 use knative_operator_objects::{CompactObject, Kinds, ObjectId};
 
 pub use context::Settings;
+pub use image_places::{ImagePlace, ImageSetting, image_places, image_variables};
 pub use names::{identities, names};
 pub use namespace::apply_namespace_settings;
 

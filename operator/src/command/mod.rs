@@ -1,4 +1,4 @@
-//! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`,
+//! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`, `images`,
 //! `spoke-role` and `versions` without a cluster, `diff`, `fleet` and `audit` against one.
 
 mod audit;
@@ -6,6 +6,7 @@ mod check;
 mod complete;
 mod diff;
 mod fleet;
+mod images;
 mod input;
 mod lint;
 mod list;
@@ -41,6 +42,7 @@ use self::audit::AuditArgs;
 use self::check::CheckArgs;
 use self::diff::DiffArgs;
 use self::fleet::FleetArgs;
+use self::images::ImagesArgs;
 use self::lint::LintArgs;
 use self::render::RenderArgs;
 use self::run::RunArgs;
@@ -123,6 +125,9 @@ enum Command {
     },
     /// Lists the versions in the release bundle.
     Versions(VersionsArgs),
+    /// Lists the images of resources and of the operator, without a cluster, and prints how to copy
+    /// them to a mirror, and the settings with which they come from there.
+    Images(ImagesArgs),
     /// Prints the smallest ClusterRole with which the credential of a spoke can install, upgrade
     /// and remove custom resources, without a cluster.
     SpokeRole(SpokeRoleArgs),
@@ -178,6 +183,7 @@ impl Args {
             Some(Command::Rules) => rules::run(),
             Some(Command::Permissions) => permissions::run(),
             Some(Command::Versions(args)) => versions::run(args),
+            Some(Command::Images(args)) => images::run(&args),
             Some(Command::SpokeRole(args)) => spoke_role::run(&args),
             Some(Command::Crds { kind }) => output::print_data(&crds(kind.as_deref())),
         }
@@ -224,7 +230,7 @@ mod tests {
     #[test]
     fn commands_and_flags_follow_the_convention() {
         let is_help = |text: &str| text.starts_with(char::is_uppercase) && !text.starts_with("Whether");
-        let formats = ["table", "wide", "json", "yaml", "text"];
+        let formats = ["table", "wide", "json", "yaml", "text", "crane", "skopeo", "registry"];
         let mut wrong = Vec::new();
         visit(&Args::command(), "", &mut |name, command| {
             if command.get_about().is_none_or(|about| !is_help(&about.to_string())) {

@@ -29,6 +29,17 @@ pub fn text(file: &str) -> Result<String, String> {
     read.map_err(|error| format!("cannot read {name}: {error}"))
 }
 
+/// A KnativeServing and a KnativeEventing without settings.
+pub fn default_resources() -> String {
+    let resource = |component: Component| {
+        let (kind, name) = (component.kind(), component.canonical());
+        format!(
+            "---\napiVersion: {GROUP}/{VERSION}\nkind: {kind}\nmetadata: {{name: {name}, namespace: {name}}}\nspec: {{}}\n"
+        )
+    };
+    Component::ALL.map(resource).concat()
+}
+
 /// A custom resource in a file.
 pub struct Document<R = Knative> {
     /// Kind and name, for messages.
@@ -117,26 +128,33 @@ pub fn resources(yaml: &str, namespace: Option<&str>, is_strict: bool) -> Result
         return Err("the file has neither a KnativeServing nor a KnativeEventing".to_owned());
     }
     let mut resources = Vec::new();
-    for Document { what, resource, warnings: own_warnings, unknown } in documents {
-        let about = |text: &dyn std::fmt::Display| format!("{what}: {text}");
-        let resource = resource.map_err(|violation| about(&violation))?;
-        let violations = rules::validate(&resource, &RuleContext::default());
-        let (fatal, rest): (Vec<_>, Vec<_>) =
-            violations.iter().partition(|p| rules::REQUIRED_TO_RENDER.contains(&p.rule));
-        let mut errors: Vec<String> = fatal.iter().map(|violation| about(violation)).collect();
-        warnings.extend(own_warnings.iter().map(|warning| about(warning)));
-        let target = if is_strict { &mut errors } else { &mut warnings };
-        target.extend(unknown.iter().map(|field| about(field)));
-        if !errors.is_empty() {
-            return Err(errors.join("\n"));
-        }
-        // The resource may be stored like that, so it is rendered with a warning.
-        warnings.extend(
-            rest.iter().filter(|p| p.is_error()).map(|violation| format!("{what}: would be refused: {violation}")),
-        );
+    for document in documents {
+        let (resource, own_warnings) = renderable(document, is_strict)?;
         resources.push(resource);
+        warnings.extend(own_warnings);
     }
     Ok((resources, warnings))
+}
+
+/// The resource of `document`, and warnings. The error describes why it can't be rendered, and if
+/// `is_strict` its unknown fields.
+pub fn renderable(document: Document, is_strict: bool) -> Result<(Knative, Vec<String>), String> {
+    let Document { what, resource, warnings, unknown } = document;
+    let about = |text: &dyn std::fmt::Display| format!("{what}: {text}");
+    let resource = resource.map_err(|violation| about(&violation))?;
+    let violations = rules::validate(&resource, &RuleContext::default());
+    let (fatal, rest): (Vec<_>, Vec<_>) = violations.iter().partition(|p| rules::REQUIRED_TO_RENDER.contains(&p.rule));
+    let mut errors: Vec<String> = fatal.iter().map(|violation| about(violation)).collect();
+    let mut warnings: Vec<String> = warnings.iter().map(|warning| about(warning)).collect();
+    let target = if is_strict { &mut errors } else { &mut warnings };
+    target.extend(unknown.iter().map(|field| about(field)));
+    if !errors.is_empty() {
+        return Err(errors.join("\n"));
+    }
+    // The resource may be stored like that, so it is rendered with a warning.
+    warnings
+        .extend(rest.iter().filter(|p| p.is_error()).map(|violation| format!("{what}: would be refused: {violation}")));
+    Ok((resource, warnings))
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::label::{GROUP, VERSION};
+use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use knative_operator_shared::yaml;
 
@@ -63,7 +62,7 @@ impl SpokeRoleArgs {
         let (name, text) = match self.filename.as_deref() {
             Some("-") => ("stdin", read::text("-")?),
             Some(file) => (file, read::text(file)?),
-            None => ("default", default_resources()),
+            None => ("default", read::default_resources()),
         };
         let (mut resources, warnings) = read::resources(&text, None, false).map_err(|why| format!("{name}: {why}"))?;
         for resource in &mut resources {
@@ -112,17 +111,6 @@ impl SpokeRoleArgs {
 /// Kind and name of `resource`.
 fn called(resource: &Knative) -> String {
     format!("{} {}", resource.component(), resource.name())
-}
-
-/// Both kinds, without settings.
-fn default_resources() -> String {
-    let resource = |component: Component| {
-        let (kind, name) = (component.kind(), component.canonical());
-        format!(
-            "---\napiVersion: {GROUP}/{VERSION}\nkind: {kind}\nmetadata: {{name: {name}, namespace: {name}}}\nspec: {{}}\n"
-        )
-    };
-    Component::ALL.map(resource).concat()
 }
 
 #[cfg(test)]

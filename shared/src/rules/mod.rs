@@ -49,7 +49,7 @@ pub use parse::{READABLE, drop_nulls, has_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
 pub use rule::{Example, Kind, Rule, Severity, Violation};
-pub use syntax::{label as namespace_violation, subdomain as name_violation};
+pub use syntax::{image as image_violation, label as namespace_violation, subdomain as name_violation};
 pub use target::ONE as ONE_TARGET;
 pub use validate::{validate, validate_change};
 

@@ -8,7 +8,7 @@ use knative_operator_fleet::approval::Approved;
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Wanted};
 use knative_operator_fleet::outcome::Outcome;
-use knative_operator_fleet::removal::{Leavers, RemovalDecision};
+use knative_operator_fleet::removal::{Blocked, Leavers, RemovalDecision};
 use knative_operator_fleet::status;
 use knative_operator_shared::api::fleet::{ApprovalPolicy, KnativeFleetStatus, OnFailure, Rollout, Stage};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
@@ -144,7 +144,7 @@ fn states() -> Vec<(&'static str, Value, [&'static str; 2])> {
         Member { refused: Some(refused), ..member() }
     };
     let deletion = status::deleting(&ready, Some(2), 1, NOW);
-    let blocked = Some(Blocked { name: "0123456789".to_owned(), clusters: 2, limit: 1 });
+    let blocked = Some(Blocked { name: Some("0123456789".to_owned()), limit: 1 });
     let blocked = RemovalDecision { blocked, ..RemovalDecision::default() };
     let leaving = || vec![cluster("b"), cluster("c")];
     let progresses = ["Progressing", "InProgress"];

@@ -10,6 +10,7 @@ mod gitops;
 mod gitops_fleets;
 mod golden;
 mod identifiers;
+mod images;
 mod instances;
 mod lint;
 mod log_messages;

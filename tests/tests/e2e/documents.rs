@@ -1,4 +1,4 @@
-//! Runs the commands in README.md, docs/develop/release.md and the chart's NOTES.txt. `guide` runs
+//! Runs the commands in README.md, other documents and the chart's NOTES.txt. `guide` runs
 //! those of docs/user/multicluster.md, `migration` those of docs/user/migration.md. tests/lint.sh
 //! refuses a block that is in no document named here and has no reason.
 
@@ -66,6 +66,7 @@ fn commands_of_the_readme_and_of_install_upgrade_and_release_work() {
         ready(&hub, &resource(Component::Serving, "knative-serving", "knative-serving", None, json!({}))).await?;
         for blocks in [
             document("docs/user/install.md")?,
+            document("docs/operate/air-gap.md")?,
             document("docs/operate/upgrade.md")?,
             document("docs/develop/release.md")?,
         ] {

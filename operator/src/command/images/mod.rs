@@ -1,0 +1,278 @@
+//! `knative-operator images`: lists the images of installations and of the operator, copies them to
+//! a mirror, and prints the settings with which they come from there.
+
+mod source;
+
+use std::process::ExitCode;
+
+use knative_operator_objects::Owner;
+use knative_operator_objects::plan::Plan;
+use knative_operator_release::{HostPolicy, Library};
+use knative_operator_render::image_places;
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::version::Version;
+use knative_operator_shared::yaml;
+use serde_json::{Value, json};
+
+use self::source::{Source, sources};
+use super::output::{self, CommandOutput, finish};
+use super::read;
+use super::release_args::{InputError, ReleaseArgs};
+use crate::images::{Found, Listing, Mirror, MirrorSettings, differences};
+
+/// The values of the chart, which name the operator's own images.
+const CHART: &str = include_str!("../../../../charts/knative-operator/values.yaml");
+
+/// Flags of `images`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ImagesArgs {
+    /// File with KnativeServings, KnativeEventings or KnativeFleets, YAML or JSON; - for stdin.
+    /// Defaults to a KnativeServing and a KnativeEventing without settings.
+    #[arg(short = 'f', long, value_name = "FILE")]
+    filename: Option<String>,
+    /// Version instead of that in each resource, such as 1.23.
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// Lists the images of resources of this kind only, and not those of the operator itself.
+    #[arg(long, value_parser = ["KnativeServing", "KnativeEventing"])]
+    kind: Option<String>,
+    /// Registry with copies of the images, and the path below which it has them, such as
+    /// registry.example.com/knative. Each image keeps its own registry and path below it.
+    #[arg(long, value_name = "HOST/PATH",
+        required_if_eq_any([("output", "crane"), ("output", "skopeo"), ("output", "registry")]))]
+    mirror: Option<Mirror>,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    releases: ReleaseArgs,
+}
+
+/// Output format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A line for each image; with --mirror, for its name there.
+    #[default]
+    Text,
+    /// Image, digest, name in the mirror and places of each image, as one JSON document.
+    Json,
+    /// Commands of crane that copy each image to the mirror.
+    Crane,
+    /// Commands of skopeo that copy each image to the mirror.
+    Skopeo,
+    /// JSON merge patches, as YAML, with which the resources take all images from the mirror.
+    Registry,
+}
+
+/// Prints the images, or the errors.
+pub fn run(args: &ImagesArgs) -> ExitCode {
+    finish(output::runtime().and_then(|runtime| runtime.block_on(list(args))))
+}
+
+async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {
+    let (sources, mut warnings) = args.sources()?;
+    let library = args.releases.library(HostPolicy::any()).map_err(|error| error.to_string())?;
+    let renderer = Renderer { library, releases: &args.releases };
+    let (mut listing, mut documents): (_, Vec<Value>) = (Listing::default(), Vec::new());
+    for source in &sources {
+        let installation = renderer.render(&source.what, &source.resource()?).await?;
+        listing.add(&source.what, &installation.objects)?;
+        let mut others = Vec::new();
+        for (what, patch) in source.overrides() {
+            let other = renderer.render(&what, &source.with(&[patch])?).await?;
+            listing.add(&what, &other.objects)?;
+            others.push((what, patch, other));
+        }
+        if let Some(mirror) = args.mirror.as_ref().filter(|_| args.output == Format::Registry) {
+            let spec = renderer.settings(source, &installation, mirror).await?;
+            renderer.check_overrides(source, &spec, &others, mirror).await?;
+            add_document(&mut documents, source.document(&spec));
+        }
+        warnings.extend(installation.warnings);
+    }
+    if let Some(mirror) = &args.mirror {
+        warnings.extend(listing.mirrored(mirror).map(|image| {
+            format!(
+                "{image} is already in {mirror}, and stays as it is: for another version, give the resource without \
+                 the settings that -o registry printed"
+            )
+        }));
+    }
+    if args.kind.is_none() {
+        own_images()?.into_iter().for_each(|(image, value)| listing.add_of_chart(image, value));
+    }
+    Ok(CommandOutput { text: args.print(&listing, &documents)?, warnings, is_data: true })
+}
+
+impl ImagesArgs {
+    /// The resources, and warnings.
+    fn sources(&self) -> Result<(Vec<Source>, Vec<String>), String> {
+        let (name, text) = match self.filename.as_deref() {
+            Some("-") => ("stdin", read::text("-")?),
+            Some(file) => (file, read::text(file)?),
+            None => ("default", read::default_resources()),
+        };
+        let (mut sources, warnings) = sources(&text).map_err(|why| format!("{name}: {why}"))?;
+        if let Some(kind) = &self.kind {
+            sources.retain(|source| source.component.kind() == kind);
+            if sources.is_empty() {
+                return Err(format!("{name}: the file has no {kind}"));
+            }
+        }
+        if let Some(version) = &self.version {
+            sources.iter_mut().for_each(|source| source.set_version(version));
+        }
+        Ok((sources, warnings))
+    }
+
+    fn print(&self, listing: &Listing, documents: &[Value]) -> Result<String, String> {
+        let mirror = self.mirror.as_ref();
+        Ok(match (self.output, mirror) {
+            (Format::Json, _) => format!("{:#}\n", listing.json(mirror)),
+            (Format::Crane, Some(mirror)) => listing.copies("crane copy", "", mirror),
+            (Format::Skopeo, Some(mirror)) => {
+                listing.copies("skopeo copy --all --preserve-digests", "docker://", mirror)
+            }
+            (Format::Registry, _) => {
+                let documents = documents.iter().map(|one| yaml::write(one).map(|text| format!("---\n{text}")));
+                documents.collect::<Result<_, _>>()?
+            }
+            // Those that copy need the flag.
+            (Format::Text | Format::Crane | Format::Skopeo, _) => listing.text(mirror),
+        })
+    }
+}
+
+/// Adds `document` to `documents`: to that of the same fleet, if there is one.
+fn add_document(documents: &mut Vec<Value>, document: Value) {
+    let is_same = |one: &Value| ["kind", "metadata"].iter().all(|field| one[*field] == document[*field]);
+    match documents.iter_mut().find(|one| is_same(one)) {
+        Some(one) => json_patch::merge(one, &document),
+        None => documents.push(document),
+    }
+}
+
+/// What a resource installs.
+struct Installation {
+    version: Version,
+    objects: Vec<Found>,
+    warnings: Vec<String>,
+}
+
+struct Renderer<'a> {
+    library: Library,
+    releases: &'a ReleaseArgs,
+}
+
+impl Renderer<'_> {
+    /// Renders `resource`, which is called `what` in messages.
+    async fn render(&self, what: &str, resource: &Knative) -> Result<Installation, String> {
+        let failed = |error: InputError| format!("{what}: {error}");
+        let version = knative_operator_release::select_version(&self.library.bundle, resource, false);
+        let version = version.map_err(|error| failed(error.into()))?;
+        let rendered = self.releases.render_version(&self.library, resource, &version).await;
+        let (rendered, release) = rendered.map_err(failed)?;
+        let unmatched = knative_operator_render::names(release.objects()).unmatched(resource);
+        let warnings = unmatched.iter().map(ToString::to_string).chain(release.warnings);
+        let warnings = warnings.map(|warning| format!("{what}: {warning}")).collect();
+        let plan = Plan::new(rendered.into(), &Owner::of(resource, ""));
+        let (component, text) = (resource.component(), version.to_string());
+        let found = |object: Value| Found { places: image_places(&object, component, &text), object };
+        let objects = plan.items().iter().map(|item| found(item.object.parse())).collect();
+        Ok(Installation { version, objects, warnings })
+    }
+
+    /// The objects of `source` with `patches`.
+    async fn objects(&self, source: &Source, patches: &[&Value]) -> Result<Vec<Value>, String> {
+        let installation = self.render(&source.what, &source.with(patches)?).await?;
+        Ok(installation.objects.into_iter().map(|found| found.object).collect())
+    }
+
+    /// The JSON merge patch of the spec of `source` with which `installation` has all images of
+    /// `mirror`, and nothing else changes. It is tried.
+    async fn settings(&self, source: &Source, installation: &Installation, mirror: &Mirror) -> Result<Value, String> {
+        let (resource, objects) = (source.resource()?, &installation.objects);
+        let mut settings = MirrorSettings::of(&resource, &installation.version, objects, mirror);
+        let mut spec = settings.merge_patch(&resource);
+        let mut rendered = self.objects(source, &[&json!({"spec": spec})]).await?;
+        if settings.add_patches(objects, &rendered, mirror) {
+            spec = settings.merge_patch(&resource);
+            rendered = self.objects(source, &[&json!({"spec": spec})]).await?;
+        }
+        let differences = differences(objects, &rendered, mirror);
+        if differences.is_empty() {
+            return Ok(spec);
+        }
+        Err(format!(
+            "{}: no settings give it all images of the mirror and nothing else: {}",
+            source.what,
+            differences.join("; ")
+        ))
+    }
+
+    /// Checks that the settings in `spec` fit clusters with each of `overrides`, too.
+    async fn check_overrides(
+        &self,
+        source: &Source,
+        spec: &Value,
+        overrides: &[(String, &Value, Installation)],
+        mirror: &Mirror,
+    ) -> Result<(), String> {
+        for (what, patch, installation) in overrides {
+            let rendered = self.objects(source, &[&json!({"spec": spec}), *patch]).await?;
+            let differences = differences(&installation.objects, &rendered, mirror);
+            if !differences.is_empty() {
+                return Err(format!(
+                    "{what}: its clusters have other images than the template, such as {}; remove the override from \
+                     the file, and print its settings from a {} that has it",
+                    differences.iter().take(2).cloned().collect::<Vec<_>>().join("; "),
+                    source.component.kind()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operator's own images, and the values of the chart that name them.
+fn own_images() -> Result<Vec<(String, String)>, String> {
+    let values: Value = yaml::parse(CHART)?;
+    let image = |part: &str| {
+        let values = &values["knative_operator"][part];
+        let text = |key: &str| values[key].as_str().unwrap_or_default();
+        let reference = match (text("tag"), text("digest")) {
+            ("", "") => format!("{}:{}", text("image"), env!("CARGO_PKG_VERSION")),
+            ("", digest) => format!("{}@{digest}", text("image")),
+            (tag, _) => format!("{}:{tag}", text("image")),
+        };
+        (reference, format!("knative_operator.{part}.image"))
+    };
+    Ok(["knative_operator", "operator_webhook"].map(image).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_images_are_those_of_the_chart() {
+        let version = env!("CARGO_PKG_VERSION");
+        let image = |name: &str| format!("ghcr.io/knative-operator-rs/{name}:{version}");
+        let expected = [
+            (image("knative-operator"), "knative_operator.knative_operator.image".to_owned()),
+            (image("knative-operator-webhook"), "knative_operator.operator_webhook.image".to_owned()),
+        ];
+        assert_eq!(own_images().unwrap(), expected);
+    }
+
+    #[test]
+    fn components_of_a_fleet_share_a_document() {
+        let of = |kind: &str, spec: Value| json!({"kind": kind, "metadata": {"name": "f"}, "spec": spec});
+        let mut documents = Vec::new();
+        add_document(&mut documents, of("KnativeFleet", json!({"serving": {"spec": {"version": "1"}}})));
+        add_document(&mut documents, of("KnativeFleet", json!({"eventing": {"spec": {"version": "2"}}})));
+        add_document(&mut documents, of("KnativeServing", json!({"version": "3"})));
+        let both = json!({"serving": {"spec": {"version": "1"}}, "eventing": {"spec": {"version": "2"}}});
+        assert_eq!(documents, [of("KnativeFleet", both), of("KnativeServing", json!({"version": "3"}))]);
+    }
+}
