@@ -9,8 +9,12 @@ mod bare;
 mod bundle;
 #[path = "tooling/connection.rs"]
 mod connection;
+#[path = "tooling/fleets.rs"]
+mod fleets;
 #[path = "tooling/server.rs"]
 mod server;
+#[path = "tooling/wrong_inputs.rs"]
+mod wrong_inputs;
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt;

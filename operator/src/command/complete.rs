@@ -55,7 +55,7 @@ struct Line {
 /// The flags on the line: each flag with the word after it.
 fn user() -> UserArgs {
     let words: Vec<String> = std::env::args().collect();
-    let flags = ["--kubeconfig", "--context", "--namespace", "-n"];
+    let flags = ["--kubeconfig", "--context", "--namespace", "-n", "--as", "--as-group"];
     let is_flag = |word: &String| flags.iter().any(|flag| word == flag);
     let given = words.windows(2).filter(|pair| is_flag(&pair[0]) && !pair[1].is_empty()).flatten().cloned();
     let joined = words.iter().filter(|word| flags.iter().any(|flag| word.starts_with(&format!("{flag}=")))).cloned();
@@ -77,7 +77,7 @@ fn contexts(current: &OsStr) -> Vec<CompletionCandidate> {
 /// Namespaces of the hub.
 fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {
     let names = request(async || {
-        let (client, _) = user().client(PROGRAM).await.ok()?;
+        let client = user().connect(PROGRAM).await.ok()?.client;
         let all = Api::<Namespace>::all(client).list_metadata(&ListParams::default()).await.ok()?;
         Some(all.into_iter().map(|namespace| namespace.name_any()).collect())
     });
@@ -102,8 +102,8 @@ fn fleets(current: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 async fn names(kind: Watched) -> Option<Vec<String>> {
-    let (client, namespace) = user().client(PROGRAM).await.ok()?;
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &kind.resource());
+    let connection = user().connect(PROGRAM).await.ok()?;
+    let api: Api<DynamicObject> = Api::namespaced_with(connection.client, &connection.namespace, &kind.resource());
     let all = api.list_metadata(&ListParams::default()).await.ok()?;
     Some(all.into_iter().map(|object| object.name_any()).collect())
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use futures::StreamExt;
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
 use kube::api::{Patch, PatchParams};
@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::input::Input;
-use super::output::{self, PROGRAM};
+use super::output;
 use super::status::Style;
 use super::unified::{diff, without_noise};
 use crate::controller::status::metadata_api;
@@ -59,17 +59,20 @@ pub fn run(args: &DiffArgs) -> ExitCode {
         Color::Always => true,
         Color::Never => false,
     };
-    output::run(changes(args, colour))
+    let read = args.input.resources(args.user.namespace(), false);
+    output::exit(read.map(|read| output::run_on(&args.user, |connection| changes(args, read, connection, colour))))
 }
 
-async fn changes(args: &DiffArgs, colour: bool) -> Result<ExitCode, String> {
-    let (mut resources, mut warnings) = args.input.resources(args.user.namespace(), false)?;
-    let (client, _) = args.user.client(PROGRAM).await?;
-
+async fn changes(
+    args: &DiffArgs,
+    (mut resources, mut warnings): (Vec<Knative>, Vec<String>),
+    connection: Connection,
+    colour: bool,
+) -> Result<ExitCode, String> {
     let (mut text, mut counts) = (String::new(), Counts::default());
     for resource in &mut resources {
         let (own, difference) = difference(
-            &client,
+            &connection.client,
             resource,
             async |resource, anchor: String| args.input.plan(resource, &anchor).await,
             colour,

@@ -1,38 +1,36 @@
-//! The file with custom resources that subcommands read.
+//! The custom resources and releases that subcommands read.
 
 use knative_operator_shared::api::Knative;
 
-use super::read;
+use super::files::{File, FileArgs};
 use super::release_args::{InputError, ReleaseArgs};
 use knative_operator_objects::plan::{Plan, Rendered};
 use knative_operator_release::Release;
 
-/// The file with custom resources, and the source of releases.
+/// The files with custom resources, and the source of releases.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Input {
-    /// File with custom resources, YAML or JSON; - for stdin.
-    #[arg(short = 'f', long, value_name = "FILE")]
-    filename: String,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     releases: ReleaseArgs,
 }
 
 impl Input {
-    /// Name of the file.
-    pub fn from(&self) -> &str {
-        if self.filename == "-" { "stdin" } else { &self.filename }
+    /// Names of the files.
+    pub fn names(&self) -> String {
+        self.files.names()
     }
 
-    /// The custom resources in the file, and warnings; with `namespace` for those without one. If
+    /// The files.
+    pub fn files(&self) -> Result<Vec<File>, String> {
+        self.files.read()
+    }
+
+    /// The custom resources in the files, and warnings; with `namespace` for those without one. If
     /// `is_strict`, unknown fields are errors.
     pub fn resources(&self, namespace: Option<&str>, is_strict: bool) -> Result<(Vec<Knative>, Vec<String>), String> {
-        let read = read::resources(&self.text()?, namespace, is_strict);
-        read.map_err(|why| format!("{}: {why}", self.from()))
-    }
-
-    /// Contents of the file.
-    pub fn text(&self) -> Result<String, String> {
-        read::text(&self.filename)
+        self.files.resources(namespace, is_strict)
     }
 
     /// Path of the release bundle.
@@ -47,7 +45,7 @@ impl Input {
 
     /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
     pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
-        self.releases.plan(resource, anchor).await.map_err(|why| format!("{}: {why}", self.from()))
+        self.releases.plan(resource, anchor).await.map_err(|why| format!("{}: {why}", self.names()))
     }
 
     /// The objects of `resource`, and its release.

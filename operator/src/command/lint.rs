@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::rules::{self, FleetContext, RuleContext, Violation};
+use serde_json::{Value, json};
 
+use super::files::File;
 use super::input::Input;
-use super::output::{self, print};
+use super::output::{self, Format};
 use super::read::{self, Document};
 use super::release_args::InputError;
 use crate::startup::catalog;
@@ -21,74 +23,104 @@ pub struct LintArgs {
     /// Treats unknown fields as errors.
     #[arg(long)]
     strict: bool,
+    /// Output format.
+    #[arg(short, long, value_parser = Format::among(&Format::TEXT_OR_VALUE), default_value = "text")]
+    output: Format,
 }
 
-/// Prints every violation with its field and rule. Exit status: 0 nothing refused, 1 refused, 2 the
-/// file or the release bundle can't be read.
+/// Prints every violation with its file, field and rule. Exit status: 0 nothing refused, 1 refused,
+/// 2 a file or the release bundle can't be read.
 pub fn run(args: &LintArgs) -> ExitCode {
     output::exit(lint(args))
 }
 
 fn lint(args: &LintArgs) -> Result<ExitCode, String> {
-    let text = args.input.text()?;
-    let about = |why: String| format!("{}: {why}", args.input.from());
-    let (documents, _) = read::documents(&text, None).map_err(about)?;
-    let fleets = read::fleet_documents(&text).map_err(about)?;
-    if documents.is_empty() && fleets.is_empty() {
-        return Err(about("the file has no KnativeServing, KnativeEventing or KnativeFleet".to_owned()));
-    }
+    let (files, mut resources) = (args.input.files()?, 0);
     // Without a bundle, rules that depend on the release are skipped.
     let catalog = match catalog::releases(&Bundle::open(args.input.bundle().to_owned())) {
         Err(why) if args.input.is_bundle_named() => return Err(why.to_string()),
         read => read.ok(),
     };
     let surroundings = RuleContext { catalog: catalog.as_ref(), ..RuleContext::default() };
-    let mut findings = Findings { is_strict: args.strict, ..Findings::default() };
-    for document in &documents {
-        findings.add(document, |resource| {
-            let mut violations = rules::validate(resource, &surroundings);
-            violations.extend(patch_violation(&args.input, resource, &violations));
-            violations
-        });
-    }
     let context = FleetContext { catalog: catalog.as_ref(), ..FleetContext::default() };
-    for document in &fleets {
-        findings.add(document, |fleet| rules::validate_fleet(fleet, &context));
+    let (mut findings, mut unreadable) = (Findings { is_strict: args.strict, ..Findings::default() }, Vec::new());
+    for File { name, text } in &files {
+        let read = read::documents(text, None).and_then(|(found, _)| Ok((found, read::fleet_documents(text)?)));
+        let (documents, fleets) = match read {
+            Ok(read) => read,
+            Err(why) => {
+                unreadable.push(format!("{name}: {why}"));
+                continue;
+            }
+        };
+        for document in &documents {
+            findings.add(name, document, |resource| {
+                let mut violations = rules::validate(resource, &surroundings);
+                violations.extend(patch_violation(&args.input, resource, &violations));
+                violations
+            });
+        }
+        for document in &fleets {
+            findings.add(name, document, |fleet| rules::validate_fleet(fleet, &context));
+        }
+        resources += documents.len() + fleets.len();
     }
-    let remark = if catalog.is_some() {
-        ""
-    } else {
-        " (without a release bundle: names and versions are not checked, see --releases)"
-    };
-    let (resources, errors) = (documents.len() + fleets.len(), findings.errors);
-    print(&format!("{}{}, {}{remark}\n", findings.text, count(resources, "resource"), count(errors, "error")));
-    Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if !unreadable.is_empty() {
+        return Err(unreadable.join("\n"));
+    }
+    if resources == 0 {
+        return Err(format!("{}: there is no KnativeServing, KnativeEventing or KnativeFleet", args.input.names()));
+    }
+    Ok(findings.print(args.output, resources, catalog.is_some()))
 }
 
 /// What is printed.
 #[derive(Default)]
 struct Findings {
     text: String,
+    values: Vec<Value>,
     errors: usize,
     /// Whether unknown fields are errors.
     is_strict: bool,
 }
 
 impl Findings {
-    /// Adds what `validate` finds in the resource of `document`, and what reading it found.
-    fn add<R>(&mut self, document: &Document<R>, validate: impl FnOnce(&R) -> Vec<Violation>) {
-        document.warnings.iter().for_each(|warning| self.line(false, &document.what, warning));
-        document.unknown.iter().for_each(|field| self.line(self.is_strict, &document.what, field));
+    /// Adds what `validate` finds in the resource of `document` in `file`, and what reading it
+    /// found.
+    fn add<R>(&mut self, file: &str, document: &Document<R>, validate: impl FnOnce(&R) -> Vec<Violation>) {
+        let place = (file, document.what.as_str());
+        document.warnings.iter().for_each(|warning| self.line(false, place, warning, None));
+        document.unknown.iter().for_each(|field| self.line(self.is_strict, place, field, None));
         let violations = document.resource.as_ref().map_or_else(|violation| vec![violation.clone()], validate);
         for violation in violations {
-            self.line(violation.is_error(), &document.what, &format!("{violation} [{}]", violation.rule.id));
+            self.line(violation.is_error(), place, &violation.to_string(), Some(&violation));
         }
     }
 
-    fn line(&mut self, is_error: bool, what: &str, text: &str) {
+    /// Adds `text` about a resource in a file; and the violation that it describes.
+    fn line(&mut self, is_error: bool, (file, what): (&str, &str), text: &str, violation: Option<&Violation>) {
         self.errors += usize::from(is_error);
-        let word = if is_error { "error" } else { "warning" };
-        self.text.extend([format!("{word}: {what}: {text}\n")]);
+        let severity = if is_error { "error" } else { "warning" };
+        let (field, rule) = violation.map(|violation| (violation.field.as_str(), violation.rule.id)).unzip();
+        let mark = rule.map(|rule| format!(" [{rule}]")).unwrap_or_default();
+        self.text.extend([format!("{severity}: {file}: {what}: {text}{mark}\n")]);
+        self.values.push(json!({"severity": severity, "file": file, "resource": what, "message": text,
+            "field": field, "rule": rule}));
+    }
+
+    /// Prints the findings about a number of `resources`. `has_bundle`: whether names and versions
+    /// were checked.
+    fn print(&self, format: Format, resources: usize, has_bundle: bool) -> ExitCode {
+        let Self { text, values, errors, .. } = self;
+        let remark = if has_bundle {
+            ""
+        } else {
+            " (without a release bundle: names and versions are not checked, see --releases)"
+        };
+        let summary = format!("{}, {}{remark}", count(resources, "resource"), count(*errors, "error"));
+        let value = json!({"resources": resources, "errors": errors, "releaseBundle": has_bundle, "findings": values});
+        format.print(&format!("{text}{summary}\n"), &value);
+        if *errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 

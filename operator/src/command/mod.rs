@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod complete;
 mod diff;
+mod files;
 mod fleet;
 mod images;
 mod input;
@@ -72,33 +73,49 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the operator. In a Pod, this is what the command does without a subcommand.
+    ///
+    /// Exit status: 0 stopped by a signal, 1 error.
     Run(Box<RunArgs>),
     /// Prints the objects that would be applied for custom resources, in apply order, without a
     /// cluster.
+    ///
+    /// Exit status: 0 printed, 2 error.
     Render(RenderArgs),
-    /// Shows what would change on a cluster, as a unified diff. Exit status: 0 no change, 1
-    /// changes, 2 error.
+    /// Shows what would change on a cluster, as a unified diff.
+    ///
+    /// Exit status: 0 no change, 1 changes, 2 error.
     Diff(DiffArgs),
-    /// Reports what the webhook would refuse or warn about, without a cluster. Exit status: 0
-    /// nothing refused, 1 refused, 2 the file or the release bundle can't be read.
+    /// Reports what the webhook would refuse or warn about, without a cluster.
+    ///
+    /// Exit status: 0 nothing refused, 1 refused, 2 error: a file or the release bundle can't be
+    /// read.
     Lint(LintArgs),
     /// Shows the state of all fleets, clusters and components of a hub, and what to do about
-    /// problems. Exit status: 0 all Ready, 1 not, 2 error.
+    /// problems.
+    ///
+    /// Exit status: 0 all Ready, 1 not, 2 error.
     Status(StatusArgs),
-    /// Waits for a resource, and prints what it waits for. Exit status: 0 done, 1 timeout, or a
-    /// problem that does not end by itself, 2 error.
+    /// Waits for a resource, and prints what it waits for.
+    ///
+    /// Exit status: 0 done, 1 timeout, or a problem that does not end by itself, 2 error.
     Wait(WaitArgs),
     /// Moves installations that belong to another owner, such as a lost hub, to the resources of
-    /// this hub. Shows them, and asks. Exit status: 0 done or nothing to do, 1 declined or not
-    /// possible, 2 error.
+    /// this hub. Shows them, and asks.
+    ///
+    /// Exit status: 0 done or nothing to do, 1 declined or not possible, 2 error.
     TakeOver(TakeOverArgs),
     /// Lists the stored resources that the webhook would refuse with `authorization: enforce`, if
-    /// they were created now, and who lacks which permission. Exit status: 0 nothing, 1 there is
-    /// something, 2 error.
+    /// they were created now, and who lacks which permission; in all namespaces, or that of
+    /// --namespace.
+    ///
+    /// Exit status: 0 nothing, 1 there is something, 2 error.
     Audit(AuditArgs),
     /// Shows what an upgrade or a roll back of the operator does to installations.
     Upgrade(UpgradeArgs),
-    /// Serves a local, read-only web page with the state of a hub.
+    /// Serves a local, read-only web page with the state of a hub: of all namespaces, or that of
+    /// --namespace.
+    ///
+    /// Exit status: 0 stopped by a signal, 2 error.
     Ui(UiArgs),
     /// Plans, observes and controls rollouts of KnativeFleets.
     Fleet(FleetArgs),
@@ -112,6 +129,8 @@ enum Command {
     #[command(hide = true)]
     Permissions,
     /// Prints the completions of a shell: `source <(knative-operator completions bash)`.
+    ///
+    /// Exit status: 0 printed, 2 error.
     #[command(visible_alias = "completion")]
     Completions {
         /// The shell.
@@ -124,15 +143,28 @@ enum Command {
         folder: std::path::PathBuf,
     },
     /// Lists the versions in the release bundle.
+    ///
+    /// Exit status: 0 printed, 2 error.
     Versions(VersionsArgs),
     /// Lists the images of resources and of the operator, without a cluster, and prints how to copy
     /// them to a mirror, and the settings with which they come from there.
+    ///
+    /// Without --filename, they are a KnativeServing and a KnativeEventing without settings.
+    ///
+    /// Exit status: 0 printed, 2 error.
     Images(ImagesArgs),
     /// Prints the smallest ClusterRole with which the credential of a spoke can install, upgrade
     /// and remove custom resources, without a cluster.
+    ///
+    /// Without --filename, they are a KnativeServing and a KnativeEventing without settings, which
+    /// are called knative-serving and knative-eventing.
+    ///
+    /// Exit status: 0 printed, 2 error.
     SpokeRole(SpokeRoleArgs),
     /// Prints the CustomResourceDefinitions, as YAML: those of KnativeServing and KnativeEventing,
     /// or one of them all.
+    ///
+    /// Exit status: 0 printed, 2 error.
     Crds {
         /// Prints the definition of this kind only.
         #[arg(long, value_parser = ["KnativeServing", "KnativeEventing", "KnativeFleet", "KnativeFleetApproval"])]
@@ -209,6 +241,9 @@ fn crds(kind: Option<&str>) -> String {
 }
 
 #[cfg(test)]
+mod convention_tests;
+
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 
@@ -217,41 +252,6 @@ mod tests {
     #[test]
     fn flags_are_consistent() {
         Args::command().debug_assert();
-    }
-
-    /// Visits `command` and the visible subcommands below it, with their names.
-    fn visit(command: &clap::Command, parent: &str, check: &mut impl FnMut(&str, &clap::Command)) {
-        let name = format!("{parent} {}", command.get_name());
-        check(name.trim_start(), command);
-        command.get_subcommands().filter(|below| !below.is_hide_set()).for_each(|below| visit(below, &name, check));
-    }
-
-    /// The convention of docs/develop/how-to.md.
-    #[test]
-    fn commands_and_flags_follow_the_convention() {
-        let is_help = |text: &str| text.starts_with(char::is_uppercase) && !text.starts_with("Whether");
-        let formats = ["table", "wide", "json", "yaml", "text", "crane", "skopeo", "registry"];
-        let mut wrong = Vec::new();
-        visit(&Args::command(), "", &mut |name, command| {
-            if command.get_about().is_none_or(|about| !is_help(&about.to_string())) {
-                wrong.push(format!("{name}: has no sentence about it"));
-            }
-            for flag in command.get_arguments() {
-                let what = format!("{name}: {}", flag.get_id());
-                if flag.get_help().is_none_or(|help| !is_help(&help.to_string())) {
-                    wrong.push(format!("{what}: the help is no sentence, or begins with Whether"));
-                }
-                let values = flag.get_possible_values();
-                let is_known = !values.is_empty() && values.iter().all(|value| formats.contains(&value.get_name()));
-                if flag.get_short() == Some('o') && !(is_known && flag.get_long() == Some("output")) {
-                    wrong.push(format!("{what}: -o is --output, with some of {formats:?}"));
-                }
-                if flag.get_short() == Some('f') && flag.get_long() != Some("filename") {
-                    wrong.push(format!("{what}: -f is --filename"));
-                }
-            }
-        });
-        assert_eq!(wrong, Vec::<String>::new());
     }
 
     #[test]

@@ -1,6 +1,4 @@
-//! Reads custom resources from a file.
-
-use std::io::Read;
+//! Reads custom resources from the text of a file.
 
 use knative_operator_shared::api::{Component, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
@@ -18,16 +16,6 @@ const KINDS: [(&str, &str); 4] = [
     ("KnativeFleet", FLEET_VERSION),
     ("KnativeFleetApproval", FLEET_VERSION),
 ];
-
-/// Contents of `file`; `-` is stdin.
-pub fn text(file: &str) -> Result<String, String> {
-    let mut text = String::new();
-    let (name, read) = match file {
-        "-" => ("stdin", std::io::stdin().read_to_string(&mut text).map(|_| text)),
-        file => (file, std::fs::read_to_string(file)),
-    };
-    read.map_err(|error| format!("cannot read {name}: {error}"))
-}
 
 /// A KnativeServing and a KnativeEventing without settings.
 pub fn default_resources() -> String {
@@ -124,9 +112,6 @@ pub fn fleet_documents(yaml: &str) -> Result<Vec<Document<KnativeFleet>>, String
 /// The error describes invalid resources, and if `is_strict` those with unknown fields.
 pub fn resources(yaml: &str, namespace: Option<&str>, is_strict: bool) -> Result<(Vec<Knative>, Vec<String>), String> {
     let (documents, mut warnings) = documents(yaml, namespace)?;
-    if documents.is_empty() {
-        return Err("the file has neither a KnativeServing nor a KnativeEventing".to_owned());
-    }
     let mut resources = Vec::new();
     for document in documents {
         let (resource, own_warnings) = renderable(document, is_strict)?;
@@ -257,7 +242,6 @@ mod tests {
                 file("{}").replace("v1beta1", "v1alpha1"),
                 "apiVersion: \"operator.knative.dev/v1alpha1\" has no KnativeServing; set it to operator.knative.dev/v1beta1",
             ),
-            (String::new(), "neither a KnativeServing nor a KnativeEventing"),
         ] {
             let error = resources(&text, None, false).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::input::Input;
-use super::output::{self, CommandOutput, Output, finish};
-use knative_operator_shared::yaml;
+use super::output::{self, CommandOutput, Format, finish};
 
 /// Flags of `render`.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,8 +13,8 @@ pub struct RenderArgs {
     #[command(flatten)]
     input: Input,
     /// Output format: a v1 List (json) or a stream of documents (yaml).
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[arg(short, long, value_parser = Format::among(&[Format::Yaml, Format::Json]), default_value = "yaml")]
+    output: Format,
     /// Treats unknown fields as errors.
     #[arg(long)]
     strict: bool,
@@ -35,15 +34,12 @@ fn render(args: &RenderArgs) -> Result<CommandOutput, String> {
         objects.extend(plan.items().iter().map(|item| plan.rendered_object_of(item)));
         warnings.extend(own_warnings);
     }
-    Ok(CommandOutput { text: print(&objects, args.output)?, warnings, is_data: true })
+    Ok(CommandOutput { text: print(&objects, args.output), warnings, is_data: true })
 }
 
-fn print(objects: &[Value], output: Output) -> Result<String, String> {
-    match output {
-        Output::Json => {
-            let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-            serde_json::to_string_pretty(&list).map(|text| text + "\n").map_err(|e| e.to_string())
-        }
-        Output::Yaml => objects.iter().map(|o| yaml::write(o).map(|text| format!("---\n{text}"))).collect(),
+fn print(objects: &[Value], format: Format) -> String {
+    if format == Format::Json {
+        return format.document(&json!({"apiVersion": "v1", "kind": "List", "items": objects}));
     }
+    objects.iter().map(|object| format.next_document(object)).collect()
 }

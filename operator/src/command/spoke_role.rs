@@ -7,6 +7,7 @@ use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use knative_operator_shared::yaml;
 
+use super::files::FileArgs;
 use super::output::{self, CommandOutput, finish};
 use super::read;
 use super::release_args::{InputError, ReleaseArgs};
@@ -17,11 +18,10 @@ use knative_operator_release::{Bundle, HostPolicy, VersionSelectionError};
 
 /// Flags of `spoke-role`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("filename", |filename| filename.required(false)))]
 pub struct SpokeRoleArgs {
-    /// File with custom resources, YAML or JSON; - for stdin. Defaults to a KnativeServing and a
-    /// KnativeEventing without settings, which are called knative-serving and knative-eventing.
-    #[arg(short = 'f', long, value_name = "FILE")]
-    filename: Option<String>,
+    #[command(flatten)]
+    files: FileArgs,
     /// Versions to cover instead of that in each resource, such as 1.22,1.23. An upgrade needs the
     /// old version and the new one.
     #[arg(long, value_name = "VERSION", value_delimiter = ',')]
@@ -59,12 +59,11 @@ async fn print_role(args: &SpokeRoleArgs) -> Result<CommandOutput, String> {
 impl SpokeRoleArgs {
     /// The resources to cover, all of them as on a spoke, and warnings.
     fn resources(&self) -> Result<(Vec<Knative>, Vec<String>), String> {
-        let (name, text) = match self.filename.as_deref() {
-            Some("-") => ("stdin", read::text("-")?),
-            Some(file) => (file, read::text(file)?),
-            None => ("default", read::default_resources()),
+        let (mut resources, warnings) = if self.files.is_empty() {
+            read::resources(&read::default_resources(), None, false)?
+        } else {
+            self.files.resources(None, false)?
         };
-        let (mut resources, warnings) = read::resources(&text, None, false).map_err(|why| format!("{name}: {why}"))?;
         for resource in &mut resources {
             // One for the local cluster has its namespace there; on a spoke, the usual one.
             resource.common_mut().cluster_profile_ref.get_or_insert_default();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
 use knative_operator_shared::api::{KnativeEventing, KnativeServing};
 use knative_operator_shared::label::TAKE_OVER;
 use knative_operator_shared::text::one_line;
@@ -25,9 +25,8 @@ pub struct TakeOverArgs {
     /// Names of resources. Defaults to all in the namespace.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Looks at the resources of all namespaces.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
+    #[command(flatten)]
+    namespaces: Namespaces,
     /// Only installations that belong to the hub with this uid.
     #[arg(long, value_name = "UID")]
     hub: Option<String>,
@@ -51,12 +50,12 @@ struct Occupied {
 
 /// Takes over. Exit status: 0 done or nothing to do, 1 declined or not possible, 2 error.
 pub fn run(args: &TakeOverArgs) -> ExitCode {
-    output::run(execute(args))
+    output::run_on(&args.user, |connection| execute(args, connection))
 }
 
-async fn execute(args: &TakeOverArgs) -> Result<ExitCode, String> {
-    let (client, namespace) = args.user.client(PROGRAM).await?;
-    let namespace = Some(namespace.as_str()).filter(|_| !args.all_namespaces);
+async fn execute(args: &TakeOverArgs, connection: Connection) -> Result<ExitCode, String> {
+    let Connection { client, namespace, .. } = connection;
+    let namespace = args.namespaces.only(&namespace);
     let kinds = [ApiResource::erase::<KnativeServing>(&()), ApiResource::erase::<KnativeEventing>(&())];
     let mut occupied = Vec::new();
     for kind in &kinds {

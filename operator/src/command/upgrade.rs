@@ -4,7 +4,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
@@ -13,7 +13,7 @@ use kube::core::DynamicObject;
 use serde_json::json;
 
 use super::list;
-use super::output::{self, PROGRAM};
+use super::output;
 use super::release_args::BUNDLE;
 use super::table::{row, table};
 use super::upgrade_fleets::{self, fleets, is_owned};
@@ -30,7 +30,9 @@ pub struct UpgradeArgs {
 enum UpgradeCommand {
     /// Shows, for each resource of a hub, the installed version of Knative and the one that an
     /// operator with this release bundle installs, and for each fleet the one that it rolls out.
-    /// Changes nothing. Exit status: 0 all are supported, 1 a version is not, 2 error.
+    /// In all namespaces, or that of --namespace. Changes nothing.
+    ///
+    /// Exit status: 0 all are supported, 1 a version is not, 2 error.
     Plan(PlanArgs),
 }
 
@@ -39,6 +41,8 @@ enum UpgradeCommand {
 struct PlanArgs {
     #[command(flatten)]
     user: UserArgs,
+    #[command(flatten)]
+    namespaces: Namespaces,
     /// Path of the release bundle of the operator to upgrade to, or to roll back to.
     #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
     releases: std::path::PathBuf,
@@ -78,12 +82,12 @@ impl fmt::Display for Effect {
 /// Runs the subcommand.
 pub fn run(args: &UpgradeArgs) -> ExitCode {
     let UpgradeCommand::Plan(plan) = &args.command;
-    output::run(execute(plan))
+    output::run_on(&plan.user, |connection| execute(plan, connection))
 }
 
-async fn execute(args: &PlanArgs) -> Result<ExitCode, String> {
-    let (client, namespace) = args.user.client(PROGRAM).await?;
-    let namespace = Some(namespace.as_str()).filter(|_| args.user.has_namespace());
+async fn execute(args: &PlanArgs, connection: Connection) -> Result<ExitCode, String> {
+    let Connection { client, namespace, .. } = connection;
+    let namespace = args.namespaces.only(&namespace).filter(|_| args.user.has_namespace());
     let bundle = Bundle::open(args.releases.clone());
     let mut rows = vec![row(["KIND", "NAMESPACE", "NAME", "SPEC", "INSTALLED", "EFFECT"])];
     let mut problems = 0;

@@ -1,17 +1,16 @@
 //! `knative-operator versions`: lists the versions in the bundle.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::process::ExitCode;
 
 use knative_operator_shared::api::Component;
 use knative_operator_shared::version::Version;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::output::{CommandOutput, Output, finish};
+use super::output::{CommandOutput, Format, finish};
 use super::release_args::BUNDLE;
+use super::table::{row, table};
 use knative_operator_release::{Bundle, ReleaseError};
-use knative_operator_shared::yaml;
 
 /// Flags of `versions`.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,72 +18,51 @@ pub struct VersionsArgs {
     /// Path of the release bundle.
     #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
     releases: std::path::PathBuf,
-    /// Output format; a table by default.
-    #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    /// Output format.
+    #[arg(short, long, value_parser = Format::among(&Format::TEXT_OR_VALUE), default_value = "text")]
+    output: Format,
 }
 
-/// Lists the versions of each component, oldest first, and the extras of each minor version.
+/// Lists the versions of each component, oldest first, and the minor versions of each extra.
 pub fn run(args: VersionsArgs) -> ExitCode {
     finish(list(&Bundle::open(args.releases), args.output).map_err(|e| e.to_string()).map(|text| CommandOutput {
         text,
         warnings: Vec::new(),
-        is_data: args.output.is_some(),
+        is_data: !args.output.is_text(),
     }))
 }
 
-fn list(bundle: &Bundle, output: Option<Output>) -> Result<String, ReleaseError> {
-    let mut components: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
+fn list(bundle: &Bundle, format: Format) -> Result<String, ReleaseError> {
+    let mut rows = vec![row(["NAME", "VERSIONS"])];
+    let mut all = json!({});
+    let mut add = |name: String, versions: &[Version]| {
+        let versions: Vec<_> = versions.iter().map(ToString::to_string).collect();
+        rows.push(row([&name, &versions.join(" ")]));
+        all[name] = json!(versions);
+    };
     for component in Component::ALL {
         let mut versions = bundle.versions(component)?;
         versions.sort();
-        components.insert(component.canonical(), versions);
+        add(component.canonical().to_owned(), &versions);
     }
-    let extras = ["ingress", "eventing-source"].map(|family| (family, bundle.extras(family)));
-    let guards: Vec<_> = bundle.extras("security-guard").into_keys().collect();
-    let mut all: BTreeMap<&str, Value> =
-        components.iter().map(|(name, versions)| (*name, json!(texts(versions)))).collect();
-    for (family, extras) in &extras {
-        all.insert(family, extras.iter().map(|(version, names)| (version.to_string(), json!(names))).collect());
-    }
-    all.insert("security-guard", json!(texts(&guards)));
-    Ok(match output {
-        Some(Output::Json) => format!("{:#}\n", json!(all)),
-        // A map of strings always serializes.
-        Some(Output::Yaml) => yaml::write(&all).unwrap_or_default(),
-        None => table(&components, &extras, &guards),
-    })
-}
-
-type Extras<'a> = [(&'a str, BTreeMap<Version, Vec<String>>)];
-
-fn table(components: &BTreeMap<&str, Vec<Version>>, extras: &Extras<'_>, guards: &[Version]) -> String {
-    let mut rows: Vec<(String, String)> = vec![("NAME".to_owned(), "VERSIONS".to_owned())];
-    rows.extend(components.iter().map(|(name, versions)| ((*name).to_owned(), texts(versions).join(" "))));
-    for (family, extras) in extras {
-        let mut by_name: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for (version, names) in extras {
-            names.iter().for_each(|name| by_name.entry(name).or_default().push(version.to_string()));
+    for family in ["ingress", "eventing-source"] {
+        let mut by_name: BTreeMap<String, Vec<Version>> = BTreeMap::new();
+        for (version, names) in bundle.extras(family) {
+            names.into_iter().for_each(|name| by_name.entry(name).or_default().push(version.clone()));
         }
-        rows.extend(by_name.into_iter().map(|(name, versions)| (format!("{family}/{name}"), versions.join(" "))));
+        by_name.into_iter().for_each(|(name, versions)| add(format!("{family}/{name}"), &versions));
     }
+    let guards: Vec<_> = bundle.extras("security-guard").into_keys().collect();
     if !guards.is_empty() {
-        rows.push(("security-guard".to_owned(), texts(guards).join(" ")));
+        add("security-guard".to_owned(), &guards);
     }
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let mut text = String::new();
-    for (name, versions) in rows {
-        let _ = writeln!(text, "{name:width$}   {versions}");
-    }
-    text
-}
-
-fn texts(versions: &[Version]) -> Vec<String> {
-    versions.iter().map(ToString::to_string).collect()
+    Ok(if format.is_text() { table(&rows) } else { format.document(&all) })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -100,11 +78,16 @@ mod tests {
             std::fs::create_dir_all(root.path().join(directory)).unwrap();
         }
         let bundle = Bundle::open(root.path().to_owned());
-        let expected = "NAME               VERSIONS\nknative-eventing   1.9.0\nknative-serving    1.9.0 1.10.0\ningress/kourier    1.9\nsecurity-guard     0.6\n";
-        assert_eq!(list(&bundle, None).unwrap(), expected);
-        let json: Value = serde_json::from_str(&list(&bundle, Some(Output::Json)).unwrap()).unwrap();
-        assert_eq!(json["ingress"], json!({"1.9": ["kourier"]}));
+        let expected = "NAME               VERSIONS\nknative-serving    1.9.0 1.10.0\nknative-eventing   1.9.0\ningress/kourier    1.9\nsecurity-guard     0.6\n";
+        assert_eq!(list(&bundle, Format::Text).unwrap(), expected);
+        let json: Value = serde_json::from_str(&list(&bundle, Format::Json).unwrap()).unwrap();
+        assert_eq!(
+            (&json["knative-serving"], &json["ingress/kourier"]),
+            (&json!(["1.9.0", "1.10.0"]), &json!(["1.9"]))
+        );
         let missing = Bundle::open(root.path().join("nothing"));
-        assert!(list(&missing, None).unwrap_err().to_string().contains("--releases must name a release bundle"));
+        assert!(
+            list(&missing, Format::Text).unwrap_err().to_string().contains("--releases must name a release bundle")
+        );
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use knative_operator_runtime::duration::duration;
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::text::one_line;
 use tokio::time::Instant;
 
-use super::output::{self, PROGRAM};
-use super::status::follow;
+use super::output;
+use crate::overview::follow::Follower;
 use crate::overview::{Advice, Overview, Snapshot, State, Watched, overview};
 
 /// Time for which a problem that does not end by itself must last, so that a controller which
@@ -23,10 +23,12 @@ pub struct WaitArgs {
     #[command(flatten)]
     user: UserArgs,
     /// The resource: knativeserving/NAME, knativeeventing/NAME or knativefleet/NAME.
-    #[arg(value_name = "KIND/NAME", value_parser = target)]
-    target: Target,
-    /// What to wait for.
-    #[arg(long = "for", value_enum, default_value_t)]
+    #[arg(value_name = "KIND/NAME")]
+    target: String,
+    /// Its name, if it is not part of the first argument.
+    name: Option<String>,
+    /// What to wait for. The words of kubectl, condition=Ready and delete, mean the same.
+    #[arg(long = "for", value_enum, default_value_t, ignore_case = true)]
     goal: Goal,
     /// Time limit.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
@@ -38,8 +40,10 @@ pub struct WaitArgs {
 enum Goal {
     /// The resource is Ready, with its newest spec.
     #[default]
+    #[value(aliases = ["condition=Ready", "condition=Ready=True"])]
     Ready,
     /// The resource does not exist.
+    #[value(alias = "delete")]
     Deleted,
 }
 
@@ -50,23 +54,30 @@ struct Target {
     name: String,
 }
 
-fn target(text: &str) -> Result<Target, String> {
-    let Some((kind, name)) = text.split_once('/').filter(|(_, name)| !name.is_empty()) else {
-        return Err("use KIND/NAME, such as knativeserving/knative-serving".to_owned());
+/// The resource `text`, which is KIND/NAME, or a KIND with its `name`.
+fn target(text: &str, name: Option<&str>) -> Result<Target, String> {
+    let pair = match name {
+        None => text.split_once('/'),
+        Some(name) => Some((text, name)),
+    };
+    let Some((kind, name)) = pair.filter(|(kind, name)| !name.is_empty() && !format!("{kind}{name}").contains('/'))
+    else {
+        return Err("name one resource as KIND/NAME, such as knativeserving/knative-serving".to_owned());
     };
     let kind = kind.to_lowercase();
     let kind = match kind.split('.').next().unwrap_or_default() {
         "knativeserving" | "knativeservings" => Watched::Servings,
         "knativeeventing" | "knativeeventings" => Watched::Eventings,
         "knativefleet" | "knativefleets" | "kfleet" => Watched::Fleets,
-        _ => return Err("the kind must be knativeserving, knativeeventing or knativefleet".to_owned()),
+        _ => return Err(format!("the kind must be knativeserving, knativeeventing or knativefleet, not {kind}")),
     };
     Ok(Target { kind, name: name.to_owned() })
 }
 
 /// Waits. Exit status: 0 done, 1 timeout or a problem that does not end by itself, 2 error.
 pub fn run(args: &WaitArgs) -> ExitCode {
-    output::run(execute(args))
+    let target = target(&args.target, args.name.as_deref());
+    output::exit(target.map(|target| output::run_on(&args.user, |connection| execute(args, &target, connection))))
 }
 
 /// How far a resource is.
@@ -76,18 +87,18 @@ enum Progress {
     Waiting { text: String, remedy: Option<Advice> },
 }
 
-async fn execute(args: &WaitArgs) -> Result<ExitCode, String> {
+async fn execute(args: &WaitArgs, target: &Target, connection: Connection) -> Result<ExitCode, String> {
     let deadline = Instant::now() + args.timeout;
-    let (client, namespace) = args.user.client(PROGRAM).await?;
-    let mut follower = follow(&client, &namespace, false);
+    let Connection { client, namespace, .. } = connection;
+    let mut follower = Follower::start(&client, Some(&namespace));
     follower.listed().await?;
-    if let Some((_, error)) = follower.snapshot().errors().find(|(kind, _)| *kind == args.target.kind) {
+    if let Some((_, error)) = follower.snapshot().errors().find(|(kind, _)| *kind == target.kind) {
         return Err(error.to_owned());
     }
     let (mut printed, mut permanent_since) = (String::new(), None);
     loop {
         let current = overview(follower.snapshot(), Timestamp::now());
-        let progress = progress(args, &namespace, follower.snapshot(), &current);
+        let progress = progress((args.goal, target), &namespace, follower.snapshot(), &current);
         let text = match (&progress, follower.disconnected()) {
             (Progress::Done(text), _) => text.clone(),
             (_, Some(error)) => format!("reconnecting to the API server: {}", one_line(error)),
@@ -114,16 +125,16 @@ async fn execute(args: &WaitArgs) -> Result<ExitCode, String> {
     }
 }
 
-fn progress(args: &WaitArgs, namespace: &str, snapshot: &Snapshot, overview: &Overview) -> Progress {
-    let Target { kind, name } = &args.target;
+fn progress((goal, target): (Goal, &Target), namespace: &str, snapshot: &Snapshot, overview: &Overview) -> Progress {
+    let Target { kind, name } = target;
     let what = format!("{} {namespace}/{name}", kind.resource().kind);
     let exists = snapshot.get(*kind, &(namespace.to_owned(), name.clone())).is_some();
     let waiting = |text: String| Progress::Waiting { text, remedy: None };
-    match (args.goal, exists) {
+    match (goal, exists) {
         (Goal::Deleted, false) => Progress::Done(format!("{what} does not exist")),
         (Goal::Ready, false) => waiting(format!("{what} does not exist yet")),
-        _ if *kind == Watched::Fleets => fleet(args.goal, namespace, name, overview),
-        _ => component(args.goal, (kind.resource().kind.as_str(), namespace, name), overview),
+        _ if *kind == Watched::Fleets => fleet(goal, namespace, name, overview),
+        _ => component(goal, (kind.resource().kind.as_str(), namespace, name), overview),
     }
 }
 
@@ -169,12 +180,29 @@ mod tests {
 
     #[test]
     fn targets_have_kind_and_name() {
-        let parsed = |text| target(text).map(|target| (target.kind, target.name));
+        let parsed = |text| target(text, None).map(|target| (target.kind, target.name));
         assert_eq!(parsed("KnativeServing/a"), Ok((Watched::Servings, "a".to_owned())));
         assert_eq!(parsed("knativeeventings.operator.knative.dev/a"), Ok((Watched::Eventings, "a".to_owned())));
         assert_eq!(parsed("kfleet/a"), Ok((Watched::Fleets, "a".to_owned())));
-        for wrong in ["a", "knativeserving/", "pod/a", "/a"] {
+        assert_eq!(target("KnativeServing", Some("a")), target("knativeserving/a", None));
+        for wrong in ["a", "knativeserving/", "pod/a", "/a", "knativeserving/a/b"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+        for (kind, name) in [("knativeserving/a", "b"), ("knativeserving", ""), ("knativeserving", "a/b")] {
+            assert!(target(kind, Some(name)).is_err(), "{kind} {name}");
+        }
+    }
+
+    #[test]
+    fn words_of_kubectl_mean_the_same() {
+        use clap::ValueEnum;
+        for (word, goal) in [
+            ("ready", Goal::Ready),
+            ("condition=ready", Goal::Ready),
+            ("deleted", Goal::Deleted),
+            ("delete", Goal::Deleted),
+        ] {
+            assert_eq!(Goal::from_str(word, true), Ok(goal), "{word}");
         }
     }
 }

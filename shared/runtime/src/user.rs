@@ -14,8 +14,11 @@ use kube::client::{AuthError, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster};
 use kube::{Client, Config};
 use tower::BoxError;
-use tower::util::MapErrLayer;
+use tower::timeout::TimeoutLayer;
+use tower::timeout::error::Elapsed;
+use tower::util::{MapErrLayer, option_layer};
 
+use crate::duration::duration;
 use crate::error_text::{Unreachable, error_text};
 use crate::identity::user_agent;
 
@@ -24,8 +27,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Variable with the paths of kubeconfigs.
 const KUBECONFIG: &str = "KUBECONFIG";
 
-/// Flags of the connection of a user. Their identifiers differ from those of a program, which may
-/// have the same flags.
+/// Flags of the connection of a user, as kubectl has them. Their identifiers differ from those of a
+/// program, which may have the same flags.
 #[derive(Args, Clone, Debug)]
 pub struct UserArgs {
     /// Path of a kubeconfig. Defaults to that of kubectl.
@@ -37,28 +40,64 @@ pub struct UserArgs {
     /// Namespace. Defaults to that of the context.
     #[arg(id = "user-namespace", short = 'n', long = "namespace", global = true, value_name = "NAME")]
     namespace: Option<String>,
+    /// User to act as. You need the permission to impersonate.
+    #[arg(id = "user-as", long = "as", global = true, value_name = "USER")]
+    user: Option<String>,
+    /// Group to act as, with --as. You can repeat it.
+    #[arg(id = "user-as-group", long = "as-group", global = true, value_name = "GROUP")]
+    groups: Vec<String>,
+    /// Time limit of a response of the API server, such as 30s. Watches go on. By default, there is
+    /// none.
+    #[arg(id = "user-request-timeout", long = "request-timeout", global = true, value_name = "DURATION",
+        value_parser = duration)]
+    request_timeout: Option<Duration>,
+}
+
+/// The namespaces that a command lists.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Namespaces {
+    /// All namespaces, regardless of --namespace.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+}
+
+impl Namespaces {
+    /// `namespace`, or `None` for all.
+    pub fn only(self, namespace: &str) -> Option<&str> {
+        (!self.all_namespaces).then_some(namespace)
+    }
+}
+
+/// A connection of a user.
+pub struct Connection {
+    /// Client of the API server.
+    pub client: Client,
+    /// The namespace that the user named, or else that of the context.
+    pub namespace: String,
+    /// URL of the API server and where it is from, for messages. It has no credentials.
+    pub server: String,
 }
 
 impl UserArgs {
-    /// A client for `program`, and the namespace. In a Pod without a kubeconfig, it uses the Pod's
-    /// ServiceAccount.
+    /// Connects `program`. In a Pod without a kubeconfig, it uses the Pod's ServiceAccount.
     ///
     /// # Errors
     ///
-    /// If the kubeconfig is invalid.
-    pub async fn client(&self, program: &str) -> Result<(Client, String), String> {
-        let (client, namespace) = match self.read() {
+    /// If the kubeconfig or a flag is invalid.
+    pub async fn connect(&self, program: &str) -> Result<Connection, String> {
+        let mut connection = match self.read() {
             Err(error) if is_missing(&error) && self.is_of_pod() => {
                 let config = Config::incluster();
                 let config = config
                     .map_err(|error| format!("cannot use the ServiceAccount of the Pod: {}", error_text(&error)))?;
-                connect(config, "the cluster of this Pod", "check the network of the Pod", program)?
+                self.connect_with(config, "the cluster of this Pod", "check the network of the Pod", program)?
             }
             kubeconfig => {
-                self.client_of(kubeconfig.map_err(|error| failed(&error))?, self.context.clone(), program).await?
+                self.connect_by(kubeconfig.map_err(|error| unreadable(&error))?, self.context.clone(), program).await?
             }
         };
-        Ok((client, self.namespace.clone().unwrap_or(namespace)))
+        connection.namespace = self.namespace.clone().unwrap_or(connection.namespace);
+        Ok(connection)
     }
 
     /// The namespace that the user named.
@@ -87,7 +126,7 @@ impl UserArgs {
         let found =
             kubeconfig.contexts.iter().find(|named| named.context.as_ref().is_some_and(|c| has_server(&c.cluster)));
         let Some(context) = found.map(|named| named.name.clone()) else { return Ok(None) };
-        self.client_of(kubeconfig, Some(context), program).await.map(|(client, _)| Some(client))
+        self.connect_by(kubeconfig, Some(context), program).await.map(|connection| Some(connection.client))
     }
 
     /// Names of the contexts of the user.
@@ -100,7 +139,7 @@ impl UserArgs {
     }
 
     fn kubeconfig(&self) -> Result<Kubeconfig, String> {
-        self.read().map_err(|error| failed(&error))
+        self.read().map_err(|error| unreadable(&error))
     }
 
     fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
@@ -117,22 +156,50 @@ impl UserArgs {
         !is_chosen && is_set("KUBERNETES_SERVICE_HOST")
     }
 
-    /// A client for `program` by `context` of `kubeconfig`, or by the current one; and the
-    /// namespace.
-    async fn client_of(
+    /// Connects `program` by `context` of `kubeconfig`, or by the current one.
+    async fn connect_by(
         &self,
         kubeconfig: Kubeconfig,
         context: Option<String>,
         program: &str,
-    ) -> Result<(Client, String), String> {
+    ) -> Result<Connection, String> {
         let name = context.clone().or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
         let path = self.kubeconfig.clone().map(PathBuf::into_os_string);
         let path = path.or_else(|| var_os(KUBECONFIG)).filter(|path| !path.is_empty());
         let path = path.map_or_else(|| "~/.kube/config".to_owned(), |path| path.to_string_lossy().into_owned());
+        if let Some(why) = without_context(&kubeconfig, &name) {
+            return Err(format!("cannot use the kubeconfig {path}: {why}"));
+        }
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| failed(&error))?;
         let check = "if it is the wrong context: kubectl config get-contexts lists them";
-        connect(config, &format!("context {name}, {path}"), check, program)
+        self.connect_with(config, &format!("context {name}, {path}"), check, program)
+    }
+
+    /// Connects `program` with `config` and the flags.
+    fn connect_with(
+        &self,
+        mut config: Config,
+        origin: &str,
+        check: &'static str,
+        program: &str,
+    ) -> Result<Connection, String> {
+        self.impersonate(&mut config)?;
+        connect(config, origin, check, program, self.request_timeout)
+    }
+
+    /// Lets `config` act as the user of the flags, and as nothing of another one that the
+    /// kubeconfig names.
+    fn impersonate(&self, config: &mut Config) -> Result<(), String> {
+        let Some(user) = &self.user else {
+            let is_valid = self.groups.is_empty();
+            return is_valid.then_some(()).ok_or_else(|| "--as-group needs --as, a user of the group".to_owned());
+        };
+        config.auth_info.impersonate = Some(user.clone());
+        config.auth_info.impersonate_groups = Some(self.groups.clone());
+        config.auth_info.impersonate_uid = None;
+        config.auth_info.impersonate_user_extra = None;
+        Ok(())
     }
 }
 
@@ -143,6 +210,29 @@ fn is_missing(error: &KubeconfigError) -> bool {
         KubeconfigError::FindPath => true,
         _ => false,
     }
+}
+
+/// What is reported about a kubeconfig that can't be read.
+fn unreadable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, path) => {
+            let why = error_text(error);
+            format!("cannot use the kubeconfig {}: {why}; name another one with --kubeconfig", path.display())
+        }
+        error => failed(error),
+    }
+}
+
+/// Why `kubeconfig` can't be used, if it lacks the context `name`, which is empty if none is
+/// chosen.
+fn without_context(kubeconfig: &Kubeconfig, name: &str) -> Option<String> {
+    let names: Vec<_> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    if names.contains(&name) {
+        return None;
+    }
+    let lacking = if name.is_empty() { "a current context".to_owned() } else { format!("a context {name}") };
+    let others = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+    Some(format!("it lacks {lacking}; name one with --context: {others}"))
 }
 
 /// What is reported about a credential plugin that failed: the error shows its environment and all
@@ -165,26 +255,34 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> String {
     format!("cannot use the kubeconfig: {}", redact(&error_text(error)))
 }
 
-/// A client for `program` with `config`, and its namespace. If the API server can't be reached, the
-/// error names the server and its `origin`, and what to `check`.
-fn connect(mut config: Config, origin: &str, check: &'static str, program: &str) -> Result<(Client, String), String> {
+/// Connects `program` with `config` and a `limit` of the time to a response. If the API server
+/// can't be reached, the error names the server and its `origin`, and what to `check`.
+fn connect(
+    mut config: Config,
+    origin: &str,
+    check: &'static str,
+    program: &str,
+    limit: Option<Duration>,
+) -> Result<Connection, String> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Name and version of the program are ASCII.
     config.headers.extend(HeaderValue::from_str(&user_agent(program)).ok().map(|agent| (USER_AGENT, agent)));
     let namespace = config.default_namespace.clone();
     let server = format!("{} ({origin})", without_user(&config.cluster_url));
+    let named = server.clone();
     let explain = move |error: BoxError| -> BoxError {
         if let Some(text) = of_plugin(&*error) {
             return text.into();
         }
-        if !error.is::<legacy::Error>() {
+        if !error.is::<legacy::Error>() && !error.is::<Elapsed>() {
             return error;
         }
         let cause = redact(&error_text(&*error)).replace("deadline has elapsed", "timed out");
         Box::new(Unreachable { server, cause, check })
     };
     let builder = ClientBuilder::try_from(config).map_err(|error: kube::Error| failed(&error))?;
-    Ok((builder.with_layer(&MapErrLayer::new(explain)).build(), namespace))
+    let builder = builder.with_layer(&option_layer(limit.map(TimeoutLayer::new)));
+    Ok(Connection { client: builder.with_layer(&MapErrLayer::new(explain)).build(), namespace, server: named })
 }
 
 /// `url` without the user, the password and the query.
@@ -202,8 +300,9 @@ mod tests {
     async fn unreachable_server_is_named_with_its_context_and_without_credentials() {
         crate::install_crypto();
         let config = Config::new("http://user:hunter2@127.0.0.1:1/prefix/".parse().unwrap());
-        let (client, _) = connect(config, "context prod, a.yaml", "check it", "x").unwrap();
-        let error = client.apiserver_version().await.unwrap_err();
+        let connection = connect(config, "context prod, a.yaml", "check it", "x", None).unwrap();
+        assert_eq!(connection.server, "http://127.0.0.1:1/prefix (context prod, a.yaml)");
+        let error = connection.client.apiserver_version().await.unwrap_err();
         let expected = "cannot reach the API server http://127.0.0.1:1/prefix (context prod, a.yaml): \
                         Connection refused; check it";
         assert_eq!(error_text(&error), expected);
@@ -216,7 +315,57 @@ mod tests {
         crate::install_crypto();
         let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
         config.proxy_url = Some("http://user:hunter2@127.0.0.1:2".parse().unwrap());
-        let error = connect(config, "", "", "x").map(drop).unwrap_err();
+        let error = connect(config, "", "", "x", None).map(drop).unwrap_err();
         assert!(error.starts_with("cannot use the kubeconfig: ") && !error.contains("hunter2"), "{error}");
+    }
+    #[test]
+    fn lacking_context_is_reported_with_those_that_are_there() {
+        let kubeconfig: Kubeconfig = serde_json::from_value(serde_json::json!({"contexts": [
+            {"name": "prod", "context": {"cluster": "c"}}, {"name": "test", "context": {"cluster": "c"}}]}))
+        .unwrap();
+        assert_eq!(without_context(&kubeconfig, "prod"), None);
+        let expected = "it lacks a context prd; name one with --context: it has prod, test";
+        assert_eq!(without_context(&kubeconfig, "prd").as_deref(), Some(expected));
+        let expected = "it lacks a current context; name one with --context: it has none";
+        assert_eq!(without_context(&Kubeconfig::default(), "").as_deref(), Some(expected));
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        user: UserArgs,
+    }
+
+    /// The impersonation with the flags `line`, for a kubeconfig that impersonates, too.
+    fn impersonated(line: &[&str]) -> Result<(Option<String>, Option<Vec<String>>), String> {
+        let Line { user } = clap::Parser::try_parse_from([&["x"], line].concat()).unwrap();
+        let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
+        config.auth_info.impersonate = Some("ann".to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["admins".to_owned()]);
+        user.impersonate(&mut config)?;
+        Ok((config.auth_info.impersonate, config.auth_info.impersonate_groups))
+    }
+
+    #[test]
+    fn user_of_the_flags_replaces_the_one_of_the_kubeconfig() {
+        let groups = |names: &[&str]| Some(names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(impersonated(&[]), Ok((Some("ann".to_owned()), groups(&["admins"]))));
+        assert_eq!(impersonated(&["--as", "jane"]), Ok((Some("jane".to_owned()), groups(&[]))));
+        let line = ["--as=jane", "--as-group=a", "--as-group=b"];
+        assert_eq!(impersonated(&line), Ok((Some("jane".to_owned()), groups(&["a", "b"]))));
+        assert!(impersonated(&["--as-group=a"]).unwrap_err().contains("needs --as"));
+    }
+
+    #[tokio::test]
+    async fn server_without_response_is_named() {
+        crate::install_crypto();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // Connections are accepted by the kernel, and nobody reads.
+        let (config, limit) = (Config::new(url.parse().unwrap()), Some(Duration::from_millis(50)));
+        let connection = connect(config, "context prod, a.yaml", "check it", "x", limit).unwrap();
+        let error = connection.client.apiserver_version().await.unwrap_err();
+        let expected = format!("cannot reach the API server {url} (context prod, a.yaml): request timed out; check it");
+        assert_eq!(error_text(&error), expected);
     }
 }

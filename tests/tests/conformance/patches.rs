@@ -95,7 +95,8 @@ fn invalid_patch_is_refused_with_index_target_and_reason() {
         let lint = lint(&spec);
         let line = lint.lines().find(|line| line.contains(expected)).unwrap_or_else(|| panic!("{expected}: {lint}"));
         assert!(
-            line.starts_with("error: KnativeServing serving: spec.patches[1].") && line.ends_with(&format!("[{rule}]")),
+            line.contains("resource.yaml: KnativeServing serving: spec.patches[1].")
+                && line.ends_with(&format!("[{rule}]")),
             "{line}"
         );
         assert!(lint.ends_with("1 resource, 1 error\n"), "{lint}");

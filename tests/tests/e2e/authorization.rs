@@ -195,10 +195,10 @@ async fn audited(hub: &Cluster) -> Result<()> {
     ] {
         assert!(text.contains(&part), "{part}: {text}");
     }
-    let (code, text) = audit::audit(hub, &["-n", TENANT, "--as", "sam", "--as-group", "sre"]).await?;
+    let (code, text) = audit::audit(hub, &["-n", TENANT, "--user", "sam", "--group", "sre"]).await?;
     assert_eq!((code, text.contains("not permitted to user \"sam\"")), (Some(1), true), "{text}");
     assert!(!text.contains("clusterProfileRef") && !text.contains("KnativeFleet"), "{text}");
-    let (code, text) = audit::audit(hub, &["-A", "--as", "admin", "--as-group", "system:masters"]).await?;
+    let (code, text) = audit::audit(hub, &["-A", "--user", "admin", "--group", "system:masters"]).await?;
     assert_eq!((code, text.contains("2 resources are permitted")), (Some(0), true), "{text}");
     audit::needs_permission_to_list(hub, TENANT).await
 }

@@ -12,9 +12,9 @@ mod subject;
 
 use std::process::ExitCode;
 
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
 
-use super::output::{self, PROGRAM};
+use super::output;
 
 use check::{Auditor, Suspects};
 use subject::Subject;
@@ -24,26 +24,24 @@ use subject::Subject;
 pub struct AuditArgs {
     #[command(flatten)]
     user: UserArgs,
-    /// All namespaces. This is the default without a namespace.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// The user to ask about. Defaults to all subjects of bindings that may write a resource.
-    #[arg(long = "as", value_name = "USER")]
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// User to ask about. Defaults to all subjects of bindings that may write a resource.
+    #[arg(long = "user", value_name = "USER")]
     subject: Option<String>,
-    /// A group of the user. You can repeat it.
-    #[arg(long = "as-group", value_name = "GROUP", requires = "subject")]
+    /// Group of the user. You can repeat it.
+    #[arg(long = "group", value_name = "GROUP", requires = "subject")]
     groups: Vec<String>,
 }
 
 /// Prints what is not permitted. Exit status: 0 nothing, 1 there is something, 2 error.
 pub fn run(args: &AuditArgs) -> ExitCode {
-    output::run(execute(args))
+    output::run_on(&args.user, |connection| execute(args, connection))
 }
 
-async fn execute(args: &AuditArgs) -> Result<ExitCode, String> {
-    let (client, namespace) = args.user.client(PROGRAM).await?;
-    let is_limited = args.user.has_namespace() && !args.all_namespaces;
-    let namespace = Some(namespace.as_str()).filter(|_| is_limited);
+async fn execute(args: &AuditArgs, connection: Connection) -> Result<ExitCode, String> {
+    let Connection { client, namespace, .. } = connection;
+    let namespace = args.namespaces.only(&namespace).filter(|_| args.user.has_namespace());
     let resources = stored::list(&client, namespace).await?;
     let suspects = match &args.subject {
         Some(name) => Suspects::One(Subject::user(name, &args.groups)),

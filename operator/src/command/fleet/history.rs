@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::Hub;
+use super::{Hub, fleets};
 use crate::command::list;
 use crate::command::table::{row, table};
 use knative_operator_fleet::revision::{Owner, Revision, RevisionData};
@@ -63,13 +63,14 @@ pub fn versions(revision: &RevisionData) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Prints the revisions of the fleet.
-pub async fn run(hub: &Hub, name: &str) -> Result<ExitCode, String> {
-    let fleet = hub.fleet(name).await?;
+/// Prints the revisions of the fleet `name`, or of the only one.
+pub async fn run(hub: &Hub, name: Option<&str>) -> Result<ExitCode, String> {
+    let name = fleets::name_or_only(hub, name).await?;
+    let fleet = hub.fleet(&name).await?;
     let (uid, status) = (fleet.metadata.uid.unwrap_or_default(), fleet.status.unwrap_or_default());
     let mut rows = vec![row(["NUMBER", "REVISION", "CREATED", "SERVING", "EVENTING", "STATE"])];
     let mut values: Vec<Value> = Vec::new();
-    for (revision, created) in revisions(hub, Owner { name, uid: &uid, status: &status }).await? {
+    for (revision, created) in revisions(hub, Owner { name: &name, uid: &uid, status: &status }).await? {
         let states = [
             (status.current_revision.as_ref() == Some(&revision.name), "current"),
             (status.update_revision.as_ref() == Some(&revision.name), "update"),

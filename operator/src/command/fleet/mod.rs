@@ -3,6 +3,7 @@
 
 mod delete;
 mod edit;
+mod fleets;
 mod history;
 mod plan;
 mod retry;
@@ -12,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use knative_operator_runtime::error_text;
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeFleet, KnativeServing};
 use knative_operator_shared::rules;
 use kube::api::ListParams;
@@ -21,7 +22,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 pub use self::history::update_revision;
-use super::output::{self, PROGRAM};
+use super::output::{self, Format, PROGRAM};
 
 /// Flags of `fleet`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,38 +30,37 @@ pub struct FleetArgs {
     #[command(flatten)]
     user: UserArgs,
     /// Output format.
-    #[arg(short = 'o', long, global = true, value_enum, default_value_t)]
+    #[arg(short, long, global = true, value_parser = Format::among(&Format::TEXT_OR_VALUE), default_value = "text")]
     output: Format,
     #[command(subcommand)]
     command: FleetCommand,
-}
-
-/// Output format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON document.
-    Json,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum FleetCommand {
     /// Shows what a KnativeFleet in a file would change on which clusters, in which stage. Writes
     /// nothing.
+    ///
+    /// Exit status: 0 shown, 1 the webhook would refuse it, 2 error.
     Plan(plan::PlanArgs),
-    /// Shows the progress of a rollout. Exit status with --watch: 0 complete, 1 stopped by
-    /// failures.
+    /// Shows the progress of a rollout, or lists all fleets.
+    ///
+    /// Exit status: 0 shown, or with --watch complete, 1 with --watch stopped by failures, 2 error.
     Status(status::StatusArgs),
     /// Lists the revisions of a fleet.
+    ///
+    /// Exit status: 0 shown, 2 error.
     History {
-        /// Name of the fleet.
-        name: String,
+        /// Name of the fleet. Defaults to the only one in the namespace.
+        name: Option<String>,
     },
     /// Approves the stage that waits for it, or a blocked removal: creates a KnativeFleetApproval.
+    ///
+    /// Exit status: 0 approved, 2 error.
     Approve(edit::ApproveArgs),
     /// Sets spec.rollout.paused: no further cluster is started, and none is removed.
+    ///
+    /// Exit status: 0 changed, 2 error.
     Pause {
         /// Name of the fleet.
         name: String,
@@ -70,36 +70,46 @@ enum FleetCommand {
         reason: Option<String>,
     },
     /// Resumes a paused rollout, and observes clusters that failed once more.
+    ///
+    /// Exit status: 0 changed, 2 error.
     Resume {
         /// Name of the fleet.
         name: String,
     },
     /// Gives clusters that failed another try, without a change of the fleet. Clusters that are
     /// skipped must be named. Needs the permission to approve.
+    ///
+    /// Exit status: 0 changed, or no cluster failed, 2 error.
     Retry(retry::RetryArgs),
     /// Lets the rollout leave clusters as they are: it neither waits for them nor updates them, and
     /// their failures don't count. `fleet retry NAME CLUSTER` ends that, and so does the next
     /// change of what the fleet rolls out, or where. Needs the permission to approve.
+    ///
+    /// Exit status: 0 changed, 2 error.
     Skip(retry::SkipArgs),
     /// Sets the templates and overrides to those of an earlier revision, after it showed what that
-    /// changes, and asked. Exit status: 0 changed, 1 declined.
+    /// changes, and asked.
+    ///
+    /// Exit status: 0 changed, 1 declined, 2 error.
     Rollback(edit::RollbackArgs),
     /// Deletes a fleet, after it showed the clusters from which that uninstalls, and asked.
+    ///
+    /// Exit status: 0 deleted, 1 declined, 2 error.
     Delete(delete::DeleteArgs),
 }
 
 /// Runs the subcommand. Exit status: 0 success, 1 stopped by failures or refused, 2 error.
 pub fn run(args: &FleetArgs) -> ExitCode {
-    output::run(execute(args))
+    output::run_on(&args.user, |connection| execute(args, connection))
 }
 
-async fn execute(args: &FleetArgs) -> Result<ExitCode, String> {
-    let (client, namespace) = args.user.client(PROGRAM).await?;
+async fn execute(args: &FleetArgs, connection: Connection) -> Result<ExitCode, String> {
+    let Connection { client, namespace, .. } = connection;
     let hub = Hub { client, namespace, format: args.output };
     match &args.command {
         FleetCommand::Plan(plan) => plan::run(&hub, plan).await,
         FleetCommand::Status(status) => status::run(&hub, status).await,
-        FleetCommand::History { name } => history::run(&hub, name).await,
+        FleetCommand::History { name } => history::run(&hub, name.as_deref()).await,
         FleetCommand::Approve(approve) => edit::approve(&hub, approve).await,
         FleetCommand::Pause { name, reason } => edit::set_paused(&hub, name, true, reason.as_deref()).await,
         FleetCommand::Resume { name } => edit::set_paused(&hub, name, false, None).await,
@@ -120,7 +130,8 @@ struct Hub {
 impl Hub {
     /// The fleet called `name`.
     async fn fleet(&self, name: &str) -> Result<KnativeFleet, String> {
-        let missing = || format!("KnativeFleet {}/{name} does not exist", self.namespace);
+        let missing =
+            || format!("KnativeFleet {}/{name} does not exist; to list all: {}", self.namespace, fleets::LIST);
         let fleets: Api<KnativeFleet> = Api::namespaced(self.client.clone(), &self.namespace);
         fleets.get_opt(name).await.map_err(|error| error_text(&error))?.ok_or_else(missing)
     }
@@ -159,12 +170,9 @@ impl Hub {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// Prints `text`, or `value` as JSON.
+    /// Prints `text`, or `value` for programs.
     fn print(&self, text: &str, value: &Value) {
-        match self.format {
-            Format::Text => output::print(text),
-            Format::Json => output::print_data(&format!("{value:#}\n")),
-        };
+        self.format.print(text, value);
     }
 }
 

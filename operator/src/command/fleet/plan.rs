@@ -18,8 +18,9 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use super::{Hub, update_revision};
+use crate::command::files::{File, FileArgs};
 use crate::command::list;
-use crate::command::read;
+use crate::command::read::{self, FleetDocument};
 use crate::command::table::{row, table};
 use knative_operator_fleet::plan::{Change, PlannedChange, Stored, meanings, plan};
 use knative_operator_fleet::plan_steps::{self, PlannedRemoval, PlannedStage};
@@ -32,22 +33,31 @@ const MAX_FIELDS: usize = 3;
 /// Flags of `fleet plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanArgs {
-    /// File with KnativeFleets, YAML or JSON; - for stdin.
-    #[arg(short = 'f', long, value_name = "FILE")]
-    filename: String,
+    #[command(flatten)]
+    files: FileArgs,
     /// Namespace of the operator, whose ConfigMap knative-operator-releases has the versions that
     /// it can install.
     #[arg(long, value_name = "NAME", default_value = "knative-operator")]
     operator_namespace: String,
 }
 
-/// Prints what each fleet in the file would change.
-pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
-    let text = read::text(&args.filename)?;
-    let fleets = read::fleets(&text).map_err(|why| format!("{}: {why}", args.filename))?;
-    if fleets.is_empty() {
-        return Err(format!("{}: the file has no KnativeFleet", args.filename));
+impl PlanArgs {
+    /// The fleets in the files.
+    fn fleets(&self) -> Result<Vec<FleetDocument>, String> {
+        let mut fleets = Vec::new();
+        for File { name, text } in self.files.read()? {
+            fleets.extend(read::fleets(&text).map_err(|why| format!("{name}: {why}"))?);
+        }
+        if fleets.is_empty() {
+            return Err(format!("{}: there is no KnativeFleet", self.files.names()));
+        }
+        Ok(fleets)
     }
+}
+
+/// Prints what each fleet in the files would change.
+pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
+    let fleets = args.fleets()?;
     let profiles = profiles(hub).await?;
     let resources = resources(hub).await?;
     let (mut text, mut values, mut is_refused) = (String::new(), Vec::new(), false);

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use futures::StreamExt;
 use jiff::Timestamp;
+use knative_operator_runtime::user::Namespaces;
 use knative_operator_shared::api::fleet::{StageState, StageStatus};
 use knative_operator_shared::api::{ClusterProfileReference, Condition, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::condition::STALLED;
@@ -16,8 +17,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 use serde_json::json;
 
-use super::{Format, Hub};
-use crate::command::output;
+use super::{Hub, fleets};
 use crate::command::status::bar;
 use crate::command::table::{row, table};
 use crate::command::terminal::sequence;
@@ -26,10 +26,14 @@ use crate::overview::{Names, advice_for_attention};
 /// Flags of `fleet status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatusArgs {
-    /// Name of the fleet.
-    name: String,
+    /// Name of the fleet. Without a name, all fleets of the namespace are listed, or with --watch
+    /// the only one is followed.
+    #[arg(conflicts_with = "all_namespaces")]
+    name: Option<String>,
+    #[command(flatten)]
+    namespaces: Namespaces,
     /// Follows the rollout to its end.
-    #[arg(short = 'w', long)]
+    #[arg(short = 'w', long, conflicts_with = "all_namespaces")]
     watch: bool,
 }
 
@@ -38,33 +42,36 @@ const STANDING: [&str; 2] = ["ClustersUnknown", "InvalidSpec"];
 
 /// Prints the status.
 pub async fn run(hub: &Hub, args: &StatusArgs) -> Result<ExitCode, String> {
+    if args.name.is_none() && !args.watch {
+        return fleets::run(hub, args.namespaces.only(&hub.namespace)).await;
+    }
+    let name = fleets::name_or_only(hub, args.name.as_deref()).await?;
     if !args.watch {
-        let fleet = hub.fleet(&args.name).await?;
+        let fleet = hub.fleet(&name).await?;
         let status = fleet.status.clone().unwrap_or_default();
         hub.print(&describe(&fleet, Timestamp::now()), &json!(status));
         return Ok(ExitCode::SUCCESS);
     }
-    hub.fleet(&args.name).await?;
+    hub.fleet(&name).await?;
     let api: Api<KnativeFleet> = Api::namespaced(hub.client.clone(), &hub.namespace);
-    let mut events = watch_object(api, &args.name).default_backoff().boxed();
-    let (redraws, mut last) = (std::io::stdout().is_terminal() && hub.format == Format::Text, String::new());
+    let mut events = watch_object(api, &name).default_backoff().boxed();
+    let (redraws, mut last) = (std::io::stdout().is_terminal() && hub.format.is_text(), String::new());
     while let Some(event) = events.next().await {
         // The watch is retried.
         let Ok(fleet) = event else { continue };
         let Some(fleet) = fleet else {
-            return Err(format!("KnativeFleet {}/{} was deleted", hub.namespace, args.name));
+            return Err(format!("KnativeFleet {}/{name} was deleted", hub.namespace));
         };
-        let text = match hub.format {
-            Format::Json => format!("{}\n", json!(fleet.status)),
+        let text = if redraws {
             // The cursor moves to the start, and what is below is deleted.
-            Format::Text if redraws => sequence("H") + &sequence("J") + &describe(&fleet, Timestamp::now()),
-            Format::Text => summary(&fleet),
+            sequence("H") + &sequence("J") + &describe(&fleet, Timestamp::now())
+        } else if hub.format.is_text() {
+            summary(&fleet)
+        } else {
+            hub.format.next_document(&json!(fleet.status))
         };
         if text != last {
-            match hub.format {
-                Format::Text => output::print(&text),
-                Format::Json => output::print_data(&text),
-            };
+            hub.format.write(&text);
             let _ = std::io::stdout().flush();
             last = text;
         }

@@ -15,6 +15,7 @@ use knative_operator_shared::yaml;
 use serde_json::{Value, json};
 
 use self::source::{Source, sources};
+use super::files::{File, FileArgs};
 use super::output::{self, CommandOutput, finish};
 use super::read;
 use super::release_args::{InputError, ReleaseArgs};
@@ -25,11 +26,10 @@ const CHART: &str = include_str!("../../../../charts/knative-operator/values.yam
 
 /// Flags of `images`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("filename", |filename| filename.required(false)))]
 pub struct ImagesArgs {
-    /// File with KnativeServings, KnativeEventings or KnativeFleets, YAML or JSON; - for stdin.
-    /// Defaults to a KnativeServing and a KnativeEventing without settings.
-    #[arg(short = 'f', long, value_name = "FILE")]
-    filename: Option<String>,
+    #[command(flatten)]
+    files: FileArgs,
     /// Version instead of that in each resource, such as 1.23.
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
@@ -56,6 +56,8 @@ enum Format {
     Text,
     /// Image, digest, name in the mirror and places of each image, as one JSON document.
     Json,
+    /// The same as YAML.
+    Yaml,
     /// Commands of crane that copy each image to the mirror.
     Crane,
     /// Commands of skopeo that copy each image to the mirror.
@@ -107,28 +109,32 @@ async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {
 impl ImagesArgs {
     /// The resources, and warnings.
     fn sources(&self) -> Result<(Vec<Source>, Vec<String>), String> {
-        let (name, text) = match self.filename.as_deref() {
-            Some("-") => ("stdin", read::text("-")?),
-            Some(file) => (file, read::text(file)?),
-            None => ("default", read::default_resources()),
+        let (mut all, mut warnings) = if self.files.is_empty() {
+            sources(&read::default_resources())?
+        } else {
+            Default::default()
         };
-        let (mut sources, warnings) = sources(&text).map_err(|why| format!("{name}: {why}"))?;
-        if let Some(kind) = &self.kind {
-            sources.retain(|source| source.component.kind() == kind);
-            if sources.is_empty() {
-                return Err(format!("{name}: the file has no {kind}"));
-            }
+        for File { name, text } in self.files.read()? {
+            let found = sources(&text).map_err(|why| format!("{name}: {why}"))?;
+            all.extend(found.0);
+            warnings.extend(found.1);
+        }
+        all.retain(|source| self.kind.as_ref().is_none_or(|kind| source.component.kind() == kind));
+        if all.is_empty() {
+            let kinds = self.kind.as_deref().unwrap_or("KnativeServing, KnativeEventing or KnativeFleet");
+            return Err(format!("{}: there is no {kinds}", self.files.names()));
         }
         if let Some(version) = &self.version {
-            sources.iter_mut().for_each(|source| source.set_version(version));
+            all.iter_mut().for_each(|source| source.set_version(version));
         }
-        Ok((sources, warnings))
+        Ok((all, warnings))
     }
 
     fn print(&self, listing: &Listing, documents: &[Value]) -> Result<String, String> {
         let mirror = self.mirror.as_ref();
         Ok(match (self.output, mirror) {
-            (Format::Json, _) => format!("{:#}\n", listing.json(mirror)),
+            (Format::Json, _) => output::Format::Json.document(&listing.json(mirror)),
+            (Format::Yaml, _) => output::Format::Yaml.document(&listing.json(mirror)),
             (Format::Crane, Some(mirror)) => listing.copies("crane copy", "", mirror),
             (Format::Skopeo, Some(mirror)) => {
                 listing.copies("skopeo copy --all --preserve-digests", "docker://", mirror)

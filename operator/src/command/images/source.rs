@@ -44,9 +44,6 @@ pub fn sources(yaml: &str) -> Result<(Vec<Source>, Vec<String>), String> {
             warnings.extend(own_warnings);
         }
     }
-    if sources.is_empty() {
-        return Err("the file has no KnativeServing, KnativeEventing or KnativeFleet".to_owned());
-    }
     Ok((sources, warnings))
 }
 
@@ -182,7 +179,6 @@ mod tests {
     #[test]
     fn invalid_files_are_errors() {
         for (text, expected) in [
-            ("{apiVersion: v1, kind: Namespace, metadata: {name: n}}".to_owned(), "the file has no KnativeServing"),
             (SERVING.replace("KnativeServing", "KnativeServng"), "the nearest is KnativeServing"),
             (
                 FLEET.replace("spec: {version: '1.22'}", "spec: {registry: 1}"),

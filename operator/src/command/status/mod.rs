@@ -7,11 +7,10 @@ mod watch;
 use std::process::ExitCode;
 
 use jiff::Timestamp;
-use knative_operator_runtime::user::UserArgs;
-use knative_operator_shared::yaml;
-use kube::Client;
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
+use serde_json::json;
 
-use super::output::{self, PROGRAM};
+use super::output::{self, Format};
 use crate::overview::follow::Follower;
 use crate::overview::{self, Overview, Watched};
 
@@ -24,54 +23,36 @@ use tree::{Options, render};
 pub struct StatusArgs {
     #[command(flatten)]
     user: UserArgs,
-    /// All namespaces.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// Output format.
-    #[arg(short = 'o', long, value_enum, default_value_t)]
+    #[command(flatten)]
+    namespaces: Namespaces,
+    /// Output format: a tree, in which Ready clusters of a large fleet are counted, or with wide
+    /// all clusters and the last repairs; or a document, with --watch one for each change.
+    #[arg(short, long, value_parser = Format::among(&[Format::Text, Format::Wide, Format::Json, Format::Yaml]),
+        default_value = "text")]
     output: Format,
     /// Follows changes until you press Ctrl+C.
     #[arg(short = 'w', long)]
     watch: bool,
 }
 
-/// Output format.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// A tree; Ready clusters of a large fleet are counted, not listed.
-    #[default]
-    Table,
-    /// A tree with all clusters and the last repairs.
-    Wide,
-    /// One JSON document; with --watch, one for each change.
-    Json,
-    /// One YAML document; with --watch, one for each change.
-    Yaml,
-}
-
 /// Prints the status. Exit status: 0 all Ready, 1 not, 2 error.
 pub fn run(args: &StatusArgs) -> ExitCode {
-    output::run(execute(args))
+    output::run_on(&args.user, |connection| execute(args, connection))
 }
 
-async fn execute(args: &StatusArgs) -> Result<ExitCode, String> {
-    let (client, namespace) = args.user.client(PROGRAM).await?;
-    let mut follower = follow(&client, &namespace, args.all_namespaces);
+async fn execute(args: &StatusArgs, connection: Connection) -> Result<ExitCode, String> {
+    let namespace = args.namespaces.only(&connection.namespace);
+    let mut follower = Follower::start(&connection.client, namespace);
     follower.listed().await?;
     if args.watch {
         return watch::run(follower, args).await;
     }
     let overview = readable(&follower)?;
-    args.print(&args.text(&overview, &Style::of_stdout()));
-    if overview.clusters.is_empty() && overview.fleets.is_empty() && !args.all_namespaces {
+    args.output.write(&args.text(&overview, &Style::of_stdout()));
+    if let Some(namespace) = namespace.filter(|_| overview.clusters.is_empty() && overview.fleets.is_empty()) {
         output::report(&format!("No resources in namespace {namespace}. Use --all-namespaces (-A) for all of them."));
     }
     Ok(exit_code(&overview))
-}
-
-/// Watches the resources in `namespace`, or in all.
-pub fn follow(client: &Client, namespace: &str, all: bool) -> Follower {
-    Follower::start(client, (!all).then_some(namespace))
 }
 
 /// The overview, if the resources can be read.
@@ -91,23 +72,13 @@ fn exit_code(overview: &Overview) -> ExitCode {
 }
 
 impl StatusArgs {
-    /// Prints `text`, which is in the format of the user.
-    fn print(&self, text: &str) -> ExitCode {
-        match self.output {
-            Format::Table | Format::Wide => output::print(text),
-            Format::Json | Format::Yaml => output::print_data(text),
-        }
-    }
-
     /// `overview` in the format of the user.
     fn text(&self, overview: &Overview, style: &Style) -> String {
-        match self.output {
-            Format::Table => render(overview, &Options { is_wide: false, now: Timestamp::now() }, style),
-            Format::Wide => render(overview, &Options { is_wide: true, now: Timestamp::now() }, style),
-            Format::Json if self.watch => format!("{}\n", serde_json::json!(overview)),
-            Format::Json => format!("{:#}\n", serde_json::json!(overview)),
-            // Plain data with string keys always serializes.
-            Format::Yaml => format!("---\n{}", yaml::write(&serde_json::json!(overview)).unwrap_or_default()),
+        if self.output.is_text() {
+            let options = Options { is_wide: self.output == Format::Wide, now: Timestamp::now() };
+            return render(overview, &options, style);
         }
+        let value = json!(overview);
+        if self.watch { self.output.next_document(&value) } else { self.output.document(&value) }
     }
 }

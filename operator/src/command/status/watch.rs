@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use knative_operator_shared::text::one_line;
 
 use super::line::Style;
-use super::{Format, StatusArgs, exit_code};
+use super::{StatusArgs, exit_code};
 use crate::command::output;
 use crate::command::terminal::visible;
 use crate::overview::follow::Follower;
@@ -24,7 +24,7 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// Prints each change until Ctrl+C.
 pub async fn run(mut follower: Follower, args: &StatusArgs) -> Result<ExitCode, String> {
     let (term, style) = (Term::stdout(), Style::of_stdout());
-    let redraws = term.is_term() && matches!(args.output, Format::Table | Format::Wide);
+    let redraws = term.is_term() && args.output.is_text();
     let (mut last, mut lines, mut shown) = (String::new(), HashMap::new(), 0);
     let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
@@ -35,12 +35,12 @@ pub async fn run(mut follower: Follower, args: &StatusArgs) -> Result<ExitCode, 
                 frame += &style.lines("\n", "", &format!("Reconnecting to the API server: {}", one_line(error)));
             }
             shown = draw(&term, &frame, shown).map_err(|error| format!("cannot write to the terminal: {error}"))?;
-        } else if matches!(args.output, Format::Table | Format::Wide) {
+        } else if args.output.is_text() {
             output::print(&changed_lines(&current, &mut lines));
         } else {
             let text = args.text(&current, &style);
             if text != last {
-                args.print(&text);
+                args.output.write(&text);
                 last = text;
             }
         }

@@ -13,13 +13,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use knative_operator_runtime::signal;
-use knative_operator_runtime::user::UserArgs;
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::output::{self, PROGRAM};
+use super::output;
 use super::release_args::ReleaseArgs;
-use super::status::follow;
+use crate::overview::follow::Follower;
 use detail::Details;
 use guard::Guard;
 use redirect::Redirect;
@@ -29,6 +29,8 @@ use redirect::Redirect;
 pub struct UiArgs {
     #[command(flatten)]
     user: UserArgs,
+    #[command(flatten)]
+    namespaces: Namespaces,
     /// Port on 127.0.0.1. Defaults to a free one.
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     port: u16,
@@ -42,13 +44,14 @@ pub struct UiArgs {
 
 /// Serves the page until Ctrl+C. Exit status: 0, or 2 for an error.
 pub fn run(args: UiArgs) -> ExitCode {
-    output::run(async { serve(args).await.map(|()| ExitCode::SUCCESS) })
+    let user = args.user.clone();
+    output::run_on(&user, |connection| async move { serve(args, connection).await.map(|()| ExitCode::SUCCESS) })
 }
 
-async fn serve(args: UiArgs) -> Result<(), String> {
-    let (client, namespace) = args.user.client(PROGRAM).await?;
-    let all = !args.user.has_namespace();
-    let mut follower = follow(&client, &namespace, all);
+async fn serve(args: UiArgs, connection: Connection) -> Result<(), String> {
+    let Connection { client, namespace, .. } = connection;
+    let namespace = args.namespaces.only(&namespace).filter(|_| args.user.has_namespace());
+    let mut follower = Follower::start(&client, namespace);
     follower.listed().await?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let failed = |error: std::io::Error| format!("cannot listen on {address}: {error}");

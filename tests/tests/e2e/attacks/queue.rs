@@ -34,7 +34,7 @@ async fn is_listed(site: &Site) -> Result<()> {
     let field = format!("spec.clusterProfileRef: use ClusterProfile \"{FLEET}/{}\"", SPOKES[1]);
     let is_named = block.contains(&field) && block.contains(&format!("user \"{TENANT}\""));
     assert_eq!((code, is_named), (Some(1), true), "{text}");
-    let (code, text) = audit::audit(&site.hub, &["--as", "admin", "--as-group", "system:masters"]).await?;
+    let (code, text) = audit::audit(&site.hub, &["--user", "admin", "--group", "system:masters"]).await?;
     assert_eq!(code, Some(0), "{text}");
     Ok(())
 }

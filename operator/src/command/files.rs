@@ -1,0 +1,178 @@
+//! Files that commands read: the flags -f and -R, as kubectl has them.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use knative_operator_shared::api::Knative;
+use knative_operator_shared::text::one_line;
+
+use super::read;
+
+/// How names of files in folders end.
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+/// Name of standard input.
+const STDIN: &str = "-";
+
+/// Files and folders.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FileArgs {
+    /// File with resources, YAML or JSON; or folder with .yaml, .yml and .json files; or - for
+    /// stdin. You can repeat it.
+    #[arg(short = 'f', long, required = true, value_name = "FILE")]
+    filename: Vec<String>,
+    /// Reads the folders in a folder, too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+/// A file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its path, for messages.
+    pub name: String,
+    /// Its contents.
+    pub text: String,
+}
+
+impl FileArgs {
+    /// Whether the user named none.
+    pub fn is_empty(&self) -> bool {
+        self.filename.is_empty()
+    }
+
+    /// The names that the user gave, for messages.
+    pub fn names(&self) -> String {
+        let names: Vec<_> =
+            self.filename.iter().map(|name| if name == STDIN { "stdin" } else { name.as_str() }).collect();
+        names.join(", ")
+    }
+
+    /// All files; those of a folder in the order of their names. The error names each that can't be
+    /// read.
+    pub fn read(&self) -> Result<Vec<File>, String> {
+        let (mut files, mut errors) = (Vec::new(), Vec::new());
+        for name in &self.filename {
+            match self.paths(name) {
+                Ok(paths) => {
+                    for path in paths {
+                        match contents(&path) {
+                            Ok(file) => files.push(file),
+                            Err(why) => errors.push(why),
+                        }
+                    }
+                }
+                Err(why) => errors.push(why),
+            }
+        }
+        if errors.is_empty() { Ok(files) } else { Err(errors.join("\n")) }
+    }
+
+    /// The path `name`, or if it is a folder, those of the files in it.
+    fn paths(&self, name: &str) -> Result<Vec<PathBuf>, String> {
+        let path = Path::new(name);
+        if name == STDIN || !path.is_dir() {
+            return Ok(vec![path.to_owned()]);
+        }
+        let mut found = Vec::new();
+        collect(path, self.recursive, &mut found)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if found.is_empty() {
+            let hint = if self.recursive { "" } else { "; -R reads the folders in it, too" };
+            return Err(format!("{}: the folder has no .yaml, .yml or .json file{hint}", path.display()));
+        }
+        Ok(found)
+    }
+
+    /// The KnativeServings and KnativeEventings in the files, as [`read::resources`] reads them,
+    /// and warnings.
+    pub fn resources(&self, namespace: Option<&str>, is_strict: bool) -> Result<(Vec<Knative>, Vec<String>), String> {
+        let (mut resources, mut warnings) = (Vec::new(), Vec::new());
+        for File { name, text } in self.read()? {
+            let read = read::resources(&text, namespace, is_strict).map_err(|why| format!("{name}: {why}"))?;
+            resources.extend(read.0);
+            warnings.extend(read.1);
+        }
+        if resources.is_empty() {
+            return Err(format!("{}: there is neither a KnativeServing nor a KnativeEventing", self.names()));
+        }
+        Ok((resources, warnings))
+    }
+}
+
+/// Adds the files in `folder` to `found`, by name, and if `is_recursive` those in the folders
+/// below. Links to folders are not followed.
+fn collect(folder: &Path, is_recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    let mut entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            if is_recursive {
+                collect(&path, true, found)?;
+            }
+        } else if path.extension().and_then(OsStr::to_str).is_some_and(|extension| EXTENSIONS.contains(&extension)) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The file at `path`.
+fn contents(path: &Path) -> Result<File, String> {
+    // A name with several lines could look like a finding.
+    let (mut name, mut text) = (one_line(&path.display().to_string()), String::new());
+    let read = if name == STDIN {
+        "stdin".clone_into(&mut name);
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = read.map_err(|error| format!("cannot read {name}: {error}"))?;
+    Ok(File { name, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        files: FileArgs,
+    }
+
+    fn args(line: &[&str]) -> FileArgs {
+        Line::try_parse_from([&["x"], line].concat()).unwrap().files
+    }
+
+    #[test]
+    fn files_of_folders_are_read_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in [("b.yaml", "b"), ("a.json", "a"), ("c.yml", "c"), ("note.txt", ""), ("deep/d.yaml", "d")] {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let folder = root.path().to_str().unwrap();
+        let texts = |line: &[&str]| {
+            args(line).read().map(|files| files.into_iter().map(|file| file.text).collect::<Vec<_>>().concat())
+        };
+        assert_eq!(texts(&["-f", folder]).unwrap(), "abc");
+        assert_eq!(texts(&["-R", "-f", folder]).unwrap(), "abcd");
+        let note = root.path().join("note.txt").display().to_string();
+        let one = root.path().join("b.yaml").display().to_string();
+        assert_eq!(texts(&["-f", &one, "-f", &note, "-f", folder]).unwrap(), "babc");
+        let empty = root.path().join("empty");
+        std::fs::create_dir(&empty).unwrap();
+        let error = texts(&["-f", empty.to_str().unwrap(), "-f", "/none.yaml"]).unwrap_err();
+        let expected = format!(
+            "{}: the folder has no .yaml, .yml or .json file; -R reads the folders in it, too\ncannot read /none.yaml: ",
+            empty.display()
+        );
+        assert!(error.starts_with(&expected), "{error}");
+        assert_eq!(args(&["-f", "-", "-f", "a"]).names(), "stdin, a");
+    }
+}

@@ -1,0 +1,108 @@
+//! What commands print about wrong input: the argument, file or cluster, the problem, and the fix.
+
+use std::path::Path;
+use std::process::Command;
+
+use knative_operator_tests::https::{Answer, Server};
+use knative_operator_tests::kubeconfig::{User, kubeconfig};
+use knative_operator_tests::pki::Authority;
+use knative_operator_tests::{environment, tools};
+
+const SERVING: &str =
+    "{apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {name: a, namespace: n}}";
+const NOT_FOUND: &str = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}"#;
+
+/// Exit status and standard error of the command in `folder`, with its kubeconfig; the error
+/// without the usage.
+fn error(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(tools::binary("knative-operator").unwrap());
+    environment::confine(&mut command, folder).current_dir(folder).env("KUBECONFIG", "kubeconfig").args(arguments);
+    let output = command.output().unwrap();
+    assert!(output.stdout.is_empty(), "{arguments:?} prints an error on stdout");
+    let text = String::from_utf8(output.stderr).unwrap();
+    let error = text.split("\n\n").next().unwrap();
+    (output.status.code(), error.trim_end().to_owned())
+}
+
+#[test]
+fn errors_name_the_input_the_cluster_and_the_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new("cluster").unwrap();
+    // An API server without the operator.
+    let server = Server::start(&authority, |_, _| {
+        let headers = vec!["Content-Type: application/json".to_owned()];
+        Answer::With("404 Not Found", headers, NOT_FOUND.as_bytes().to_vec())
+    });
+    let server = server.unwrap();
+    let url = server.url("");
+    let config = kubeconfig("prod", &url, &authority.pem(), "default", &User::Token("token"));
+    let releases = tools::project().join("tests/release").display().to_string();
+    for (name, text) in [
+        ("kubeconfig", config.as_str()),
+        ("serving.yaml", SERVING),
+        ("namespace.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: n}}"),
+        ("broken.yaml", "{"),
+        ("empty/note.txt", ""),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let cluster = format!("cluster: {url} (context prod, kubeconfig)");
+    let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
+                  --releases must name a release bundle";
+    let table: [(&[&str], String); 16] = [
+        (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
+        (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
+        (
+            &["lint", "-f", "empty"],
+            "empty: the folder has no .yaml, .yml or .json file; -R reads the folders in it, too".to_owned(),
+        ),
+        (&["lint", "-f", "serving.yaml", "--releases", "/none"], bundle.to_owned()),
+        (
+            &["lint", "-f", "namespace.yaml", "-f", "empty/note.txt", "--releases", &releases],
+            "namespace.yaml, empty/note.txt: there is no KnativeServing, KnativeEventing or KnativeFleet".to_owned(),
+        ),
+        (
+            &["render", "-f", "namespace.yaml", "--releases", &releases],
+            "namespace.yaml: there is neither a KnativeServing nor a KnativeEventing".to_owned(),
+        ),
+        (&["render", "-f", "serving.yaml", "--releases", "/none"], format!("serving.yaml: KnativeServing a: {bundle}")),
+        (&["versions", "--releases", "/none"], bundle.to_owned()),
+        (
+            &["status", "-o", "table1"],
+            "invalid value 'table1' for '--output <OUTPUT>'\n  [possible values: text, wide, json, yaml]".to_owned(),
+        ),
+        (
+            &["wait", "knativeserving/a", "--timeout", "3"],
+            "invalid value '3' for '--timeout <DURATION>': \"3\" is not a duration such as 10s, 1m30s or 500ms"
+                .to_owned(),
+        ),
+        (&["wait", "pod/a"], "the kind must be knativeserving, knativeeventing or knativefleet, not pod".to_owned()),
+        (&["wait", "a"], "name one resource as KIND/NAME, such as knativeserving/knative-serving".to_owned()),
+        (
+            &["status", "--context", "prd"],
+            "cannot use the kubeconfig kubeconfig: it lacks a context prd; name one with --context: it has prod"
+                .to_owned(),
+        ),
+        (
+            &["status", "--kubeconfig", "none"],
+            "cannot use the kubeconfig none: No such file or directory; name another one with --kubeconfig".to_owned(),
+        ),
+        (&["status", "--as-group", "admins"], "--as-group needs --as, a user of the group".to_owned()),
+        (
+            &["fleet", "status"],
+            format!(
+                "the API server does not serve knativefleets.operator.knative.dev: the operator is not installed there\n{cluster}"
+            ),
+        ),
+    ];
+    for (arguments, expected) in table {
+        assert_eq!(error(folder.path(), arguments), (Some(2), format!("error: {expected}")), "{arguments:?}");
+    }
+    let (code, text) = error(folder.path(), &["lint", "-f", "broken.yaml", "-f", "serving.yaml"]);
+    assert!(code == Some(2) && text.starts_with("error: broken.yaml: unclosed bracket "), "{text}");
+    let (code, text) = error(folder.path(), &["fleet", "status", "a"]);
+    let missing = "KnativeFleet default/a does not exist; to list all: knative-operator fleet status -A";
+    assert_eq!((code, text), (Some(2), format!("error: {missing}\n{cluster}")));
+}
