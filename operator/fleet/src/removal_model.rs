@@ -15,7 +15,7 @@ use super::removal::{GRACE_PERIOD, Leaving, RemovalInput, recorded};
 
 /// Clocks differ by at most this many seconds.
 const SKEW: i64 = 7200;
-/// Time within which the limit of a day holds by true time, whatever clocks say.
+/// Time within which the limit of a day holds by true time, with clocks that differ.
 const DAY: SignedDuration = SignedDuration::from_secs(24 * 3600 - 2 * SKEW);
 
 /// Something that happens.
@@ -44,7 +44,6 @@ enum Action {
 /// What is true about a cluster.
 #[derive(Clone, Debug, Default)]
 struct Cluster {
-    is_removed: bool,
     has_left: bool,
     is_protected: bool,
     counts: bool,
@@ -62,6 +61,8 @@ struct Cluster {
 #[derive(Clone, Debug, Default)]
 struct Fleet {
     clusters: Vec<Cluster>,
+    /// Those whose installation was removed.
+    removed: BTreeSet<usize>,
     record: RemovalStatus,
     paused: bool,
     now: SignedDuration,
@@ -92,7 +93,7 @@ impl Fleet {
     }
 
     fn installed(&self) -> usize {
-        self.clusters.iter().filter(|cluster| !cluster.is_removed).count()
+        self.clusters.len() - self.removed.len()
     }
 
     /// Brings the truth up to date.
@@ -103,8 +104,8 @@ impl Fleet {
         }
     }
 
-    /// Decides, and makes the first `limit` writes, as the controller does. Returns the removal that
-    /// is blocked, and its clusters.
+    /// Decides, and makes the first `limit` writes, as the controller does. Returns the name of the
+    /// removal that is blocked, and its clusters.
     fn pass(&mut self, limit: usize) -> Option<(String, Vec<usize>)> {
         let now = self.now;
         let mut leaving = BTreeMap::new();
@@ -113,7 +114,7 @@ impl Fleet {
             let is_paused = self.paused;
             let cluster = &mut self.clusters[index];
             cluster.observed = cluster.observed.filter(|_| since.is_some() && !is_paused).or(since.map(|_| now));
-            if cluster.has_left && !cluster.is_removed {
+            if cluster.has_left && !self.removed.contains(&index) {
                 let observed = cluster.observed.map(|from| now - from).unwrap_or_default();
                 let one = Leaving { since, observed, is_protected: cluster.is_protected };
                 leaving.insert(reference(index), one);
@@ -150,7 +151,7 @@ impl Fleet {
         let rest = leaving.iter().filter(|(name, _)| !decision.waits(name));
         let is_marked = rest.clone().all(|(_, one)| one.since.is_some());
         let rest: Vec<usize> = rest.filter_map(|(name, _)| name.name.parse().ok()).filter(|_| is_marked).collect();
-        let blocked = decision.blocked.take().map(|(name, _)| (name, rest));
+        let blocked = decision.blocked.take().and_then(|blocked| Some((blocked.name?, rest)));
         if !decision.remove.is_empty() && write() {
             self.record = decision.record;
             for index in 0..self.clusters.len() {
@@ -169,7 +170,7 @@ impl Fleet {
         assert!(!cluster.is_protected && !cluster.counts, "cluster {index} was removed, which waits: {cluster:?}");
         let kept = cluster.since.map(|since| self.now - since);
         assert!(kept >= Some(GRACE_PERIOD), "cluster {index} was removed before its grace period is over: {kept:?}");
-        cluster.is_removed = true;
+        self.removed.insert(index);
         if self.approved.contains(&(index, cluster.times)) {
             return;
         }
@@ -186,7 +187,7 @@ impl Fleet {
             Action::Tick(minutes) => self.now += SignedDuration::from_mins(*minutes),
             Action::Leave(index, left) => self.leave(index % count, *left),
             Action::Mistype(index) => {
-                (0..count).filter(|other| *other != index % count).for_each(|i| self.leave(i, true))
+                (0..count).filter(|other| *other != index % count).for_each(|i| self.leave(i, true));
             }
             Action::Protect(index, is) => self.clusters[index % count].is_protected = *is,
             Action::Count(index, is) => self.clusters[index % count].counts = *is,
@@ -214,9 +215,11 @@ impl Fleet {
     fn leave(&mut self, index: usize, left: bool) {
         let cluster = &mut self.clusters[index];
         cluster.times += u32::from(left && !cluster.has_left);
-        // One that is back is installed.
-        cluster.is_removed &= left;
         cluster.has_left = left;
+        if !left {
+            // It is installed again.
+            self.removed.remove(&index);
+        }
     }
 }
 
@@ -259,8 +262,8 @@ proptest! {
             fleet.act(&Action::Approve);
             fleet.act(&Action::Tick(61));
         }
-        for cluster in &fleet.clusters {
-            prop_assert_eq!(cluster.is_removed, cluster.has_left, "{:?}", cluster);
+        for (index, cluster) in fleet.clusters.iter().enumerate() {
+            prop_assert_eq!(fleet.removed.contains(&index), cluster.has_left, "{:?}", cluster);
         }
     }
 }

@@ -55,7 +55,7 @@ impl Truth {
         let is_ready = member.is_new() || member.is_ready() && member.unavailable.is_none();
         if let Change::Apply { revision, .. } = change {
             let named = |revision: &str| member.applied().any(|applied| applied.revision == revision);
-            // What was replaced as a whole begins anew.
+            // What was replaced as a whole has not begun.
             self.begun.retain(|begun, _| named(begun));
             self.begun.entry(revision.clone()).or_insert(stage);
             self.last.clone_from(revision);

@@ -94,7 +94,7 @@ fn describe(fleets: &[DynamicObject]) -> String {
 mod tests {
     use super::*;
 
-    fn fleet(name: &str, status: Value) -> DynamicObject {
+    fn fleet(name: &str, status: &Value) -> DynamicObject {
         serde_json::from_value(json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
             "metadata": {"name": name, "namespace": "platform"}, "status": status}))
         .unwrap()
@@ -106,7 +106,7 @@ mod tests {
             {"type": "Ready", "status": "False", "reason": "RollingOut", "message": "1 of 3 clusters\nhave the revision"}]);
         let rolling =
             json!({"clusters": 3, "updated": 1, "ready": 2, "failed": 1, "stage": "rest", "conditions": conditions});
-        let fleets = [fleet("prod", rolling), fleet("new", Value::Null)];
+        let fleets = [fleet("prod", &rolling), fleet("new", &Value::Null)];
         let expected = "\
 NAMESPACE   NAME   UPDATED   READY   FAILED   STAGE   STATUS       MESSAGE
 platform    prod   1/3       2       1        rest    RollingOut   1 of 3 clusters have the revision
@@ -119,7 +119,7 @@ platform    new    0/0       0       0        -       -
 
     #[test]
     fn a_fleet_is_meant_without_a_name_if_it_is_the_only_one() {
-        let fleets: Vec<_> = (0..22).map(|number| fleet(&format!("f{number}"), Value::Null)).collect();
+        let fleets: Vec<_> = (0..22).map(|number| fleet(&format!("f{number}"), &Value::Null)).collect();
         assert_eq!(only(&fleets[..1], "platform").as_deref(), Ok("f0"));
         let error = only(&fleets[..2], "platform").unwrap_err();
         assert_eq!(error, "namespace platform has several KnativeFleets; name one of f0, f1");
