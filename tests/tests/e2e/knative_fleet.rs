@@ -178,7 +178,11 @@ fn rollout_runs_in_stages() {
         let mut mistyped = fleet(&serving);
         mistyped["spec"]["placement"]["clusterSelector"]["matchLabels"]["env"] = json!("prd");
         apply(&hub, &mistyped).await?;
-        let blocked = status(&hub, "blocked", |status| has(status, "RemovalBlocked", "TooManyClusters")).await?;
+        // Its name follows from the times since when they left, which are recorded before.
+        let is_blocked = |status: &KnativeFleetStatus| {
+            has(status, "RemovalBlocked", "TooManyClusters") && status.blocked_removal.is_some()
+        };
+        let blocked = status(&hub, "blocked", is_blocked).await?;
         let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());
         let expected = "All clusters (3) would leave the fleet: fleet-system/a, fleet-system/b, fleet-system/c; ";
         assert!(message.is_some_and(|message| message.starts_with(expected)));

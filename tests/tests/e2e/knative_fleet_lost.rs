@@ -65,7 +65,7 @@ fn cluster_that_is_lost_by_its_update_has_failed() {
         let condition = paused.conditions.iter().find(|condition| condition.type_ == "Paused");
         let message = condition.and_then(|condition| condition.message.clone()).unwrap_or_default();
         let parts = ["I look at it", "1 of 1 clusters of stage canary failed"];
-        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}: {paused:?}");
         let waits_for = paused.stages.first().and_then(|stage| stage.waits_for.clone()).unwrap_or_default();
         assert!(waits_for.starts_with("a person: 1 of 1 clusters failed; "), "{waits_for}");
 
