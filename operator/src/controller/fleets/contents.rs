@@ -118,3 +118,33 @@ impl member::Contents for Contents<'_> {
         self.versions.iter().find(|(other, _)| *other == component).map_or(&[], |(_, versions)| versions.as_slice())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_fleet::member::Contents as _;
+
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let data = RevisionData { serving: Some(Template::default()), ..RevisionData::default() };
+        let clusters =
+            ["a", "b"].map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() });
+        let (cache, profiles) = (Mutex::default(), HashMap::new());
+        let contents = |revisions: &[&'static str]| Contents {
+            revisions: revisions.iter().map(|revision| (*revision, &data)).collect(),
+            profiles: &profiles,
+            versions: &[],
+            cache: &cache,
+        };
+        let both = contents(&["old", "new"]);
+        for cluster in &clusters {
+            assert!(both.of("old", cluster, Component::Serving).is_some());
+            assert!(both.of("new", cluster, Component::Serving).is_some());
+        }
+        contents(&["new"]).forget_others(&clusters[..1]);
+        let cache = cache.lock().unwrap();
+        let known: Vec<_> = cache[&clusters[0]].contents.iter().map(|(revision, ..)| revision.as_str()).collect();
+        assert_eq!((cache.len(), known), (1, vec!["new"]));
+    }
+}
