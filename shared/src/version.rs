@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of minor versions that a way between two versions lists.
+const MAX_STEPS: usize = 100;
+
 /// A Knative version such as `1.22.1`, or `1.22` for own manifests with that version. Parses with
 /// or without a leading `v`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -121,11 +124,14 @@ impl Version {
         format!("{}.{next}", self.number.major)
     }
 
-    /// The minor versions on the way to `target`, in order, up to its own.
+    /// The minor versions on the way to `target`, in order, up to its own; of a way that no release
+    /// has, the first ones.
     pub fn steps(&self, target: &Self) -> Vec<String> {
         let (from, to) = (self.number.minor, target.number.minor);
-        let minors: Vec<u64> = if to >= from { (from + 1..=to).collect() } else { (to..from).rev().collect() };
-        minors.into_iter().map(|minor| format!("{}.{minor}", self.number.major)).collect()
+        let up = (from < to).then(|| from + 1..=to).into_iter().flatten();
+        let down = (to..from).rev();
+        let minors = up.chain(down).take(MAX_STEPS);
+        minors.map(|minor| format!("{}.{minor}", self.number.major)).collect()
     }
 
     /// Whether `asked` (`spec.version`) can be a version: exact, `major.minor`, `latest` or empty.

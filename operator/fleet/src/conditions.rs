@@ -207,7 +207,7 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
 }
 
 fn removal_blocked(leavers: &Leavers<'_>) -> State {
-    let Some(Blocked { name, limit }) = &leavers.decision.blocked else {
+    let Some(Blocked { name, limit, .. }) = &leavers.decision.blocked else {
         return ("RemovalBlocked", false, "NotBlocked", String::new());
     };
     let removable = leavers.removable();

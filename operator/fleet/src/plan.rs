@@ -232,7 +232,9 @@ fn planned(
     spec["spec"]["clusterProfileRef"] = json!({"name": cluster.name, "namespace": cluster.namespace});
     let wanted = child::with_defaults(component, &spec);
     differences(&child::spec(present), &wanted["spec"], "spec", &mut planned.fields);
-    planned.note = steps(present, asked.as_deref(), available).unwrap_or_default();
+    // Own manifests may have any version.
+    let is_released = template.spec.get("manifests").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    planned.note = steps(present, asked.as_deref(), available).filter(|_| is_released).unwrap_or_default();
     planned.version = asked;
     planned.change = match (is_own, planned.fields.is_empty()) {
         (false, _) => Change::Adopt,

@@ -213,6 +213,8 @@ impl Fleet {
     }
 
     fn leave(&mut self, index: usize, left: bool) {
+        // Times are recorded in seconds: to leave twice takes longer.
+        self.now += SignedDuration::from_secs(1);
         let cluster = &mut self.clusters[index];
         cluster.times += u32::from(left && !cluster.has_left);
         cluster.has_left = left;

@@ -143,7 +143,7 @@ fn removal_has_a_name_once_all_its_times_are_recorded() {
     let mut case = Case::new(leaving(4, 0, HOUR), 0);
     assert!(case.decide().blocked.unwrap().name.is_some());
     case.leaving.get_mut(&cluster(0)).unwrap().since = None;
-    assert_eq!(case.approved(|_| true).blocked, Some(Blocked { name: None, limit: 0 }));
+    assert_eq!(case.approved(|_| true).blocked, Some(Blocked { name: None, clusters: 4, limit: 0 }));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn nothing_is_removed_before_the_grace_period_is_over() {
 #[test]
 fn approval_is_for_these_clusters_and_counts_once() {
     let mut case = Case::new(leaving(4, 0, HOUR), 0);
-    let Blocked { name, limit } = case.decide().blocked.unwrap();
+    let Blocked { name, limit, .. } = case.decide().blocked.unwrap();
     let name = name.unwrap();
     assert_eq!(limit, 0);
     let approved = |case: &Case| case.approved(|approved| approved == name);

@@ -1,5 +1,6 @@
 //! Files that commands read: the flags -f and -R, as kubectl has them.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use super::read;
 
 /// How names of files in folders end.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
+/// Maximum size of a file, in bytes.
+const MAX_SIZE: u64 = 64 << 20;
 /// Name of standard input.
 const STDIN: &str = "-";
 
@@ -51,11 +54,13 @@ impl FileArgs {
     /// All files; those of a folder in the order of their names. The error names each that can't be
     /// read.
     pub fn read(&self) -> Result<Vec<File>, String> {
-        let (mut files, mut errors) = (Vec::new(), Vec::new());
+        let (mut files, mut errors, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
         for name in &self.filename {
             match self.paths(name) {
                 Ok(paths) => {
-                    for path in paths {
+                    // A link, or a folder that is named as well, has the same file.
+                    let is_new = |path: &PathBuf| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()));
+                    for path in paths.into_iter().filter(is_new) {
                         match contents(&path) {
                             Ok(file) => files.push(file),
                             Err(why) => errors.push(why),
@@ -101,17 +106,19 @@ impl FileArgs {
 }
 
 /// Adds the files in `folder` to `found`, by name, and if `is_recursive` those in the folders
-/// below. Links to folders are not followed.
+/// below. Links to folders are not followed, and what is hidden or no file is not read.
 fn collect(folder: &Path, is_recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     let mut entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
+    for entry in entries.into_iter().filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".")) {
         let path = entry.path();
         if entry.file_type()?.is_dir() {
             if is_recursive {
                 collect(&path, true, found)?;
             }
-        } else if path.extension().and_then(OsStr::to_str).is_some_and(|extension| EXTENSIONS.contains(&extension)) {
+        } else if path.extension().and_then(OsStr::to_str).is_some_and(|extension| EXTENSIONS.contains(&extension))
+            && path.is_file()
+        {
             found.push(path);
         }
     }
@@ -124,12 +131,17 @@ fn contents(path: &Path) -> Result<File, String> {
     let (mut name, mut text) = (one_line(&path.display().to_string()), String::new());
     let read = if name == STDIN {
         "stdin".clone_into(&mut name);
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
+        std::io::stdin().take(MAX_SIZE + 1).read_to_string(&mut text)
     } else {
-        std::fs::read_to_string(path)
+        std::fs::File::open(path).and_then(|file| file.take(MAX_SIZE + 1).read_to_string(&mut text))
     };
-    let text = read.map_err(|error| format!("cannot read {name}: {error}"))?;
-    Ok(File { name, text })
+    match read {
+        Err(error) => Err(format!("cannot read {name}: {error}")),
+        Ok(size) if size as u64 > MAX_SIZE => {
+            Err(format!("cannot read {name}: it is larger than {} MiB", MAX_SIZE >> 20))
+        }
+        Ok(_) => Ok(File { name, text }),
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +176,11 @@ mod tests {
         assert_eq!(texts(&["-R", "-f", folder]).unwrap(), "abcd");
         let note = root.path().join("note.txt").display().to_string();
         let one = root.path().join("b.yaml").display().to_string();
-        assert_eq!(texts(&["-f", &one, "-f", &note, "-f", folder]).unwrap(), "babc");
+        // Each file is read once, and neither links to nothing nor hidden files are.
+        std::os::unix::fs::symlink("/none", root.path().join("link.yaml")).unwrap();
+        std::os::unix::fs::symlink("a.json", root.path().join("same.json")).unwrap();
+        std::fs::write(root.path().join(".hidden.yaml"), "h").unwrap();
+        assert_eq!(texts(&["-f", &one, "-f", &note, "-f", folder]).unwrap(), "bac");
         let empty = root.path().join("empty");
         std::fs::create_dir(&empty).unwrap();
         let error = texts(&["-f", empty.to_str().unwrap(), "-f", "/none.yaml"]).unwrap_err();

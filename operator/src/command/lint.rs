@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::rules::{self, FleetContext, RuleContext, Violation};
+use knative_operator_shared::text::one_line;
 use serde_json::{Value, json};
 
 use super::files::File;
@@ -29,7 +30,7 @@ pub struct LintArgs {
 }
 
 /// Prints every violation with its file, field and rule. Exit status: 0 nothing refused, 1 refused,
-/// 2 a file or the release bundle can't be read.
+/// 2 a file, which is named besides, or the release bundle can't be read.
 pub fn run(args: &LintArgs) -> ExitCode {
     output::exit(lint(args))
 }
@@ -65,13 +66,16 @@ fn lint(args: &LintArgs) -> Result<ExitCode, String> {
         }
         resources += documents.len() + fleets.len();
     }
-    if !unreadable.is_empty() {
-        return Err(unreadable.join("\n"));
-    }
-    if resources == 0 {
+    if resources == 0 && unreadable.is_empty() {
         return Err(format!("{}: there is no KnativeServing, KnativeEventing or KnativeFleet", args.input.names()));
     }
-    Ok(findings.print(args.output, resources, catalog.is_some()))
+    if resources > 0 {
+        let code = findings.print(args.output, resources, catalog.is_some());
+        if unreadable.is_empty() {
+            return Ok(code);
+        }
+    }
+    Err(unreadable.join("\n"))
 }
 
 /// What is printed.
@@ -101,6 +105,8 @@ impl Findings {
     fn line(&mut self, is_error: bool, (file, what): (&str, &str), text: &str, violation: Option<&Violation>) {
         self.errors += usize::from(is_error);
         let severity = if is_error { "error" } else { "warning" };
+        // What the file has could look like another finding.
+        let text = one_line(text);
         let (field, rule) = violation.map(|violation| (violation.field.as_str(), violation.rule.id)).unzip();
         let mark = rule.map(|rule| format!(" [{rule}]")).unwrap_or_default();
         self.text.extend([format!("{severity}: {file}: {what}: {text}{mark}\n")]);

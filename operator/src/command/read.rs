@@ -3,7 +3,7 @@
 use knative_operator_shared::api::{Component, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
 use knative_operator_shared::rules::{self, Kind, RuleContext, Violation};
-use knative_operator_shared::text::nearest;
+use knative_operator_shared::text::{nearest, one_line};
 use serde_json::{Value, json};
 
 use super::unknown;
@@ -71,7 +71,8 @@ pub fn documents(yaml: &str, namespace: Option<&str>) -> Result<(Vec<Document>, 
 
 /// Kind and name of `object`.
 fn called(object: &Value) -> String {
-    format!("{} {}", text_at(object, "/kind"), text_at(object, "/metadata/name"))
+    // A name with several lines could look like a finding.
+    one_line(&format!("{} {}", text_at(object, "/kind"), text_at(object, "/metadata/name")))
 }
 
 /// Why `object` is none of [`KINDS`], if it is meant to be: its kind is one of another API version,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use knative_operator_objects::ObjectId;
 use knative_operator_shared::rules::image_violation;
+use knative_operator_shared::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -84,12 +85,18 @@ impl Listing {
     }
 
     /// A line for each image that copies it to `mirror`: `command`, what is pulled and what is
-    /// pushed, both after `prefix`. A valid reference has no character that a shell obeys.
-    pub fn copies(&self, command: &str, prefix: &str, mirror: &Mirror) -> String {
-        let copied = self.0.keys().filter(|image| !mirror.has(image));
-        let line =
-            |image: &String| format!("{command} {prefix}{} {prefix}{}\n", mirror::source(image), mirror.target(image));
-        copied.map(line).collect()
+    /// pushed, both after `prefix`. The error names one that a shell could take for something else:
+    /// a valid reference is none.
+    pub fn copies(&self, command: &str, prefix: &str, mirror: &Mirror) -> Result<String, String> {
+        let is_plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
+        let line = |image: &String| {
+            let (source, target) = (mirror::source(image), mirror.target(image));
+            if is_plain(&source) && is_plain(&target) {
+                return Ok(format!("{command} {prefix}{source} {prefix}{target}\n"));
+            }
+            Err(format!("\"{}\" has characters that no image reference has", one_line(image)))
+        };
+        self.0.keys().filter(|image| !mirror.has(image)).map(line).collect()
     }
 }
 
@@ -124,12 +131,22 @@ mod tests {
         let chart = json!({"of": "chart knative-operator", "path": "operator.image"});
         assert_eq!(listing.json(None)[0], json!({"image": "a.io/operator:1", "where": [chart]}));
         assert_eq!(
-            listing.copies("crane copy", "", &mirror),
+            listing.copies("crane copy", "", &mirror).unwrap(),
             format!(
                 "crane copy a.io/operator:1 m.io/a.io/operator:1\ncrane copy b.io/x:1 m.io/b.io/x:1\n\
                  crane copy gcr.io/a@sha256:{hex} m.io/gcr.io/a:{hex}\n"
             )
         );
+    }
+
+    #[test]
+    fn what_a_shell_would_obey_is_not_printed() {
+        let mirror: Mirror = "m.io".parse().unwrap();
+        for image in ["a.io/x:1;id", "a.io/x@$(id):0123456789abcdef0123456789abcdef", "a.io/x:1\nid"] {
+            let mut listing = Listing::default();
+            listing.add_of_chart(image.to_owned(), "value".to_owned());
+            assert!(listing.copies("crane copy", "", &mirror).is_err(), "{image}");
+        }
     }
 
     #[test]

@@ -63,7 +63,8 @@ async fn publish_once(
         .await
         .map_err(|e| e.to_string())?
         .map_err(|e| e.to_string())?;
-    let text = serde_json::to_string(&Catalog { keeps_installed, ..releases }).map_err(|e| e.to_string())?;
+    let text = serde_json::to_string(&Catalog { keeps_installed: Some(keeps_installed), ..releases })
+        .map_err(|e| e.to_string())?;
     let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": RELEASES_CONFIG_MAP, "annotations": {BUNDLE: digest}},

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// Parses a number of seconds or a duration, as kubectl does for `--request-timeout`.
+pub fn seconds_or_duration(text: &str) -> Result<Duration, String> {
+    text.parse().map_or_else(|_| duration(text), |seconds| Ok(Duration::from_secs(seconds)))
+}
+
 /// Parses a duration in Go's format: numbers with units from `ms` to `h`, such as `1m30s`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("\"{text}\" is not a duration such as 10s, 1m30s or 500ms");

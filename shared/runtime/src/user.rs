@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use http::header::USER_AGENT;
 use http::uri::Authority;
 use http::{HeaderValue, Uri};
@@ -18,7 +19,7 @@ use tower::timeout::TimeoutLayer;
 use tower::timeout::error::Elapsed;
 use tower::util::{MapErrLayer, option_layer};
 
-use crate::duration::duration;
+use crate::duration::seconds_or_duration;
 use crate::error_text::{Unreachable, error_text};
 use crate::identity::user_agent;
 
@@ -41,15 +42,16 @@ pub struct UserArgs {
     #[arg(id = "user-namespace", short = 'n', long = "namespace", global = true, value_name = "NAME")]
     namespace: Option<String>,
     /// User to act as. You need the permission to impersonate.
-    #[arg(id = "user-as", long = "as", global = true, value_name = "USER")]
+    #[arg(id = "user-as", long = "as", global = true, value_name = "USER", value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
     /// Group to act as, with --as. You can repeat it.
-    #[arg(id = "user-as-group", long = "as-group", global = true, value_name = "GROUP")]
+    #[arg(id = "user-as-group", long = "as-group", global = true, value_name = "GROUP",
+        value_parser = NonEmptyStringValueParser::new())]
     groups: Vec<String>,
-    /// Time limit of a response of the API server, such as 30s. Watches go on. By default, there is
-    /// none.
+    /// Time limit of a response of the API server, such as 30s. Watches go on. By default, and with
+    /// 0, there is none.
     #[arg(id = "user-request-timeout", long = "request-timeout", global = true, value_name = "DURATION",
-        value_parser = duration)]
+        value_parser = seconds_or_duration)]
     request_timeout: Option<Duration>,
 }
 
@@ -219,8 +221,16 @@ fn unreadable(error: &KubeconfigError) -> String {
             let why = error_text(error);
             format!("cannot use the kubeconfig {}: {why}; name another one with --kubeconfig", path.display())
         }
+        // The error shows the lines around it.
+        KubeconfigError::Parse(error) => format!("cannot use the kubeconfig: it is no valid YAML{}", place(error)),
         error => failed(error),
     }
+}
+
+/// Where `error` is.
+fn place(error: &serde_saphyr::Error) -> String {
+    let place = error.location().map(|place| format!(", line {} column {}", place.line(), place.column()));
+    place.unwrap_or_default()
 }
 
 /// Why `kubeconfig` can't be used, if it lacks the context `name`, which is empty if none is
@@ -243,6 +253,10 @@ fn of_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
         AuthError::AuthExecRun { out, .. } => {
             Some(format!("the credential plugin of the kubeconfig failed with {}; run it to see why", out.status))
         }
+        AuthError::AuthExecParse(error) => Some(format!(
+            "the credential plugin of the kubeconfig printed no ExecCredential{}; run it to see why",
+            place(error)
+        )),
         _ => None,
     })
 }
@@ -281,7 +295,7 @@ fn connect(
         Box::new(Unreachable { server, cause, check })
     };
     let builder = ClientBuilder::try_from(config).map_err(|error: kube::Error| failed(&error))?;
-    let builder = builder.with_layer(&option_layer(limit.map(TimeoutLayer::new)));
+    let builder = builder.with_layer(&option_layer(limit.filter(|limit| !limit.is_zero()).map(TimeoutLayer::new)));
     Ok(Connection { client: builder.with_layer(&MapErrLayer::new(explain)).build(), namespace, server: named })
 }
 

@@ -41,9 +41,10 @@ pub struct Catalog {
     pub versions: BTreeMap<String, Vec<Version>>,
     /// Names in a release, by kind and `major.minor`.
     pub names: BTreeMap<String, BTreeMap<String, ReleaseNames>>,
-    /// Whether the operator keeps what is installed while `spec.version` means it.
-    #[serde(default, rename = "keepsInstalled")]
-    pub keeps_installed: bool,
+    /// Whether the operator keeps what is installed while `spec.version` means it; `None` if an
+    /// earlier version of the operator wrote it.
+    #[serde(default, rename = "keepsInstalled", skip_serializing_if = "Option::is_none")]
+    pub keeps_installed: Option<bool>,
 }
 
 /// Names in a release that a spec may refer to.

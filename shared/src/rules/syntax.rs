@@ -116,8 +116,13 @@ fn is_host(text: &str) -> bool {
 }
 
 fn is_digest(text: &str) -> bool {
+    let is_word = |word: &str| {
+        word.bytes().next().is_some_and(|b| b.is_ascii_alphabetic()) && word.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
     text.split_once(':').is_some_and(|(algorithm, hex)| {
-        !algorithm.is_empty() && hex.len() >= 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())
+        algorithm.split(['+', '.', '-', '_']).all(is_word)
+            && hex.len() >= 32
+            && hex.bytes().all(|b| b.is_ascii_hexdigit())
     })
 }
 
@@ -135,6 +140,7 @@ mod tests {
             "a.io:443/b/c_d:v1.2-x",
             "gcr.io/x/y@sha256:0123456789abcdef0123456789abcdef",
             "a/b:t@sha256:0123456789abcdef0123456789abcdef",
+            "a@sha512-256.x+b3_y:0123456789abcdef0123456789abcdef",
             "Registry.Example/x",
             "a/b__c",
         ] {
@@ -148,6 +154,11 @@ mod tests {
             "a//b",
             "a@",
             "a@sha256:12",
+            "a@$(id):0123456789abcdef0123456789abcdef",
+            "a@x;id:0123456789abcdef0123456789abcdef",
+            "a@x\n:0123456789abcdef0123456789abcdef",
+            "a@-x:0123456789abcdef0123456789abcdef",
+            "a@:0123456789abcdef0123456789abcdef",
             "A",
             "a/B",
             "a:b c",

@@ -52,7 +52,7 @@ fn catalog() -> Catalog {
     Catalog {
         versions: BTreeMap::from([versions("KnativeServing"), versions("KnativeEventing")]),
         names: BTreeMap::from([of("KnativeServing"), of("KnativeEventing")]),
-        keeps_installed: false,
+        keeps_installed: Some(false),
     }
 }
 

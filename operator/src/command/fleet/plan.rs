@@ -14,6 +14,7 @@ use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::fleet::placement::{Labels, decided, selected};
 use knative_operator_shared::label::{CONFIRM_REMOVAL, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::rules::{self, Catalog, FleetContext, Violation};
+use knative_operator_shared::text::one_line;
 use kube::Api;
 use serde_json::{Value, json};
 
@@ -64,6 +65,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
     let catalog = catalog(hub, &args.operator_namespace).await;
     if let Err(why) = &catalog {
         // Writing to a String can't fail.
+        let why = one_line(why);
         let _ = writeln!(text, "warning: the versions that the operator can install are not known: {why}");
     }
     let catalog = catalog.ok();
@@ -75,7 +77,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
         let violations = violations(&fleet, catalog.as_ref(), &profiles);
         for violation in &violations {
             let severity = if violation.is_error() { "error" } else { "warning" };
-            let _ = writeln!(text, "{severity}: {violation}");
+            let _ = writeln!(text, "{severity}: {}", one_line(&violation.to_string()));
         }
         is_refused |= violations.iter().any(Violation::is_error);
         let mut texts: Vec<String> = violations.iter().map(Violation::to_string).collect();
@@ -89,7 +91,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
                 resources: &resources,
                 before: revision.as_ref(),
                 available: &available,
-                keeps_installed: catalog.as_ref().is_some_and(|catalog| catalog.keeps_installed),
+                keeps_installed: catalog.as_ref().and_then(|catalog| catalog.keeps_installed).unwrap_or_default(),
             };
             let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &stored));
             for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
@@ -262,7 +264,11 @@ async fn catalog(hub: &Hub, namespace: &str) -> Result<Catalog, String> {
     let missing = || format!("{what} does not exist; set --operator-namespace to the namespace of the operator");
     let data = map.ok_or_else(missing)?.data.unwrap_or_default();
     let text = data.get(RELEASES_KEY).ok_or_else(|| format!("the operator has not published it in {what} yet"))?;
-    serde_json::from_str(text).map_err(|error| format!("cannot parse {what}: {error}"))
+    let catalog: Catalog = serde_json::from_str(text).map_err(|error| format!("cannot parse {what}: {error}"))?;
+    if catalog.keeps_installed.is_none() {
+        return Err(format!("an earlier version of the operator wrote {what}, which doesn't say what stays installed"));
+    }
+    Ok(catalog)
 }
 
 fn violations(

@@ -77,6 +77,10 @@ async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {
     let renderer = Renderer { library, releases: &args.releases };
     let (mut listing, mut documents): (_, Vec<Value>) = (Listing::default(), Vec::new());
     for source in &sources {
+        for (field, job) in &source.gates {
+            let found = Found { places: image_places(job, source.component, ""), object: job.clone() };
+            listing.add(&format!("{} {field}", source.fleet_name()), &[found])?;
+        }
         let installation = renderer.render(&source.what, &source.resource()?).await?;
         listing.add(&source.what, &installation.objects)?;
         let mut others = Vec::new();
@@ -88,7 +92,8 @@ async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {
         if let Some(mirror) = args.mirror.as_ref().filter(|_| args.output == Format::Registry) {
             let spec = renderer.settings(source, &installation, mirror).await?;
             renderer.check_overrides(source, &spec, &others, mirror).await?;
-            add_document(&mut documents, source.document(&spec));
+            warnings.extend(source.beside_settings());
+            add_document(&mut documents, source.document(&spec))?;
         }
         warnings.extend(installation.warnings);
     }
@@ -109,11 +114,8 @@ async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {
 impl ImagesArgs {
     /// The resources, and warnings.
     fn sources(&self) -> Result<(Vec<Source>, Vec<String>), String> {
-        let (mut all, mut warnings) = if self.files.is_empty() {
-            sources(&read::default_resources())?
-        } else {
-            Default::default()
-        };
+        let (mut all, mut warnings) =
+            if self.files.is_empty() { sources(&read::default_resources())? } else { Default::default() };
         for File { name, text } in self.files.read()? {
             let found = sources(&text).map_err(|why| format!("{name}: {why}"))?;
             all.extend(found.0);
@@ -135,9 +137,9 @@ impl ImagesArgs {
         Ok(match (self.output, mirror) {
             (Format::Json, _) => output::Format::Json.document(&listing.json(mirror)),
             (Format::Yaml, _) => output::Format::Yaml.document(&listing.json(mirror)),
-            (Format::Crane, Some(mirror)) => listing.copies("crane copy", "", mirror),
+            (Format::Crane, Some(mirror)) => listing.copies("crane copy", "", mirror)?,
             (Format::Skopeo, Some(mirror)) => {
-                listing.copies("skopeo copy --all --preserve-digests", "docker://", mirror)
+                listing.copies("skopeo copy --all --preserve-digests", "docker://", mirror)?
             }
             (Format::Registry, _) => {
                 let documents = documents.iter().map(|one| yaml::write(one).map(|text| format!("---\n{text}")));
@@ -149,13 +151,24 @@ impl ImagesArgs {
     }
 }
 
-/// Adds `document` to `documents`: to that of the same fleet, if there is one.
-fn add_document(documents: &mut Vec<Value>, document: Value) {
+/// Adds `document` to `documents`: to that of the same fleet, if there is one. The error names a
+/// second resource with the same name: settings of one don't fit another.
+fn add_document(documents: &mut Vec<Value>, document: Value) -> Result<(), String> {
     let is_same = |one: &Value| ["kind", "metadata"].iter().all(|field| one[*field] == document[*field]);
-    match documents.iter_mut().find(|one| is_same(one)) {
-        Some(one) => json_patch::merge(one, &document),
-        None => documents.push(document),
+    let Some(one) = documents.iter_mut().find(|one| is_same(one)) else {
+        documents.push(document);
+        return Ok(());
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let has = |value: &Value, word: &str| value["spec"].get(word).is_some();
+    let words = ["serving", "eventing"];
+    if document["kind"] != "KnativeFleet" || words.iter().any(|word| has(one, word) && has(&document, word)) {
+        let [namespace, name] = ["namespace", "name"].map(|field| text(&document["metadata"][field]));
+        let kind = text(&document["kind"]);
+        return Err(format!("there are several {kind}s {namespace}/{name}: print the settings of each by itself"));
     }
+    json_patch::merge(one, &document);
+    Ok(())
 }
 
 /// What a resource installs.
@@ -273,11 +286,18 @@ mod tests {
 
     #[test]
     fn components_of_a_fleet_share_a_document() {
-        let of = |kind: &str, spec: Value| json!({"kind": kind, "metadata": {"name": "f"}, "spec": spec});
+        let of =
+            |kind: &str, spec: Value| json!({"kind": kind, "metadata": {"name": "f", "namespace": "n"}, "spec": spec});
         let mut documents = Vec::new();
-        add_document(&mut documents, of("KnativeFleet", json!({"serving": {"spec": {"version": "1"}}})));
-        add_document(&mut documents, of("KnativeFleet", json!({"eventing": {"spec": {"version": "2"}}})));
-        add_document(&mut documents, of("KnativeServing", json!({"version": "3"})));
+        let mut add = |kind: &str, spec: Value| add_document(&mut documents, of(kind, spec));
+        add("KnativeFleet", json!({"serving": {"spec": {"version": "1"}}})).unwrap();
+        add("KnativeFleet", json!({"eventing": {"spec": {"version": "2"}}})).unwrap();
+        add("KnativeServing", json!({"version": "3"})).unwrap();
+        // Those of another cluster may have the same name.
+        for (kind, spec) in [("KnativeServing", json!({})), ("KnativeFleet", json!({"serving": {}}))] {
+            let error = add(kind, spec).unwrap_err();
+            assert_eq!(error, format!("there are several {kind}s n/f: print the settings of each by itself"));
+        }
         let both = json!({"serving": {"spec": {"version": "1"}}, "eventing": {"spec": {"version": "2"}}});
         assert_eq!(documents, [of("KnativeFleet", both), of("KnativeServing", json!({"version": "3"}))]);
     }

@@ -21,6 +21,8 @@ pub struct Source {
     overrides: Vec<(String, Value)>,
     /// The fleet, without its spec.
     fleet: Option<Value>,
+    /// The Jobs of the gates of the fleet, with their fields.
+    pub gates: Vec<(String, Value)>,
 }
 
 /// The resources in `yaml`, and warnings. The error describes invalid ones.
@@ -32,7 +34,7 @@ pub fn sources(yaml: &str) -> Result<(Vec<Source>, Vec<String>), String> {
         warnings.extend(own_warnings);
         let object = object(&resource).map_err(|error| format!("{what}: {error}"))?;
         let component = resource.component();
-        sources.push(Source { what, component, object, overrides: Vec::new(), fleet: None });
+        sources.push(Source { what, component, object, overrides: Vec::new(), fleet: None, gates: Vec::new() });
     }
     for Document { what, resource, unknown, .. } in read::fleet_documents(yaml)? {
         let fleet = resource.map_err(|violation| format!("{what}: {violation}"))?;
@@ -76,12 +78,21 @@ fn of_fleet(
             "{what}: each override is applied by itself; for clusters that several overrides select, give a resource"
         ));
     }
+    let stages = fleet.spec.rollout.stages.iter().enumerate();
+    let gates = stages.flat_map(|(stage, settings)| settings.gates.iter().enumerate().map(move |gate| (stage, gate)));
+    let gates = gates.filter_map(|(stage, (index, gate))| {
+        let job = gate.job.as_ref()?;
+        let metadata = json!({"name": gate.name, "namespace": job.namespace});
+        let object = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.spec});
+        Some((format!("spec.rollout.stages[{stage}].gates[{index}].job"), object))
+    });
+    let gates = gates.collect();
     let metadata = json!({"name": fleet.metadata.name, "namespace": fleet.metadata.namespace});
     let mut head = json!({
         "apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleet", "metadata": metadata,
     });
     rules::drop_nulls(&mut head);
-    Ok((Source { what, component, object, overrides, fleet: Some(head) }, warnings))
+    Ok((Source { what, component, object, overrides, fleet: Some(head), gates }, warnings))
 }
 
 fn object(resource: &Knative) -> Result<Value, String> {
@@ -113,9 +124,30 @@ impl Source {
         rules::parse(self.component, &object).map_err(|violation| format!("{}: {violation}", self.what))
     }
 
+    /// Kind and name of the fleet, for messages.
+    pub fn fleet_name(&self) -> &str {
+        self.what.split(" spec.").next().unwrap_or_default()
+    }
+
+    /// Warnings about what the settings for a mirror don't reach.
+    pub fn beside_settings(&self) -> Vec<String> {
+        let fleet = self.fleet_name();
+        let mut warnings: Vec<_> = (self.gates.iter())
+            .map(|(field, _)| format!("{fleet} {field}: no setting changes its images: name those of the mirror"))
+            .collect();
+        if self.fleet.is_some() {
+            warnings.push(format!(
+                "{}: the settings fit one version, and a cluster gets them in the minor versions on its way, too: change the \
+                 version of the fleet by one minor version at a time",
+                self.what
+            ));
+        }
+        warnings
+    }
+
     /// The overrides of the fleet: for messages, and as JSON merge patches of the resource.
     pub fn overrides(&self) -> impl Iterator<Item = (String, &Value)> {
-        let fleet = self.what.split(" spec.").next().unwrap_or_default();
+        let fleet = self.fleet_name();
         self.overrides.iter().map(move |(field, patch)| (format!("{fleet} {field}"), patch))
     }
 
