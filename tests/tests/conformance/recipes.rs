@@ -3,13 +3,14 @@
 //! of the page are valid.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use knative_operator_tests::recipe::{self, Ended, container};
 use knative_operator_tests::site::Site;
 use knative_operator_tests::tools;
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use super::operator;
 
@@ -17,7 +18,9 @@ use super::operator;
 const PROMETHEUS: &str = "http://prometheus.monitoring:9090";
 const WEBHOOK: &str = "https://checks.example.com";
 const SERVICE: &str = "http://hello.default.svc.cluster.local";
-/// Latency of a slow response: more than the load test permits.
+/// Seconds that the load test permits for the 99th percentile of the latencies.
+const PERMITTED: f64 = 1.0;
+/// Latency of a slow response: more than that.
 const SLOW: Duration = Duration::from_millis(1500);
 
 /// What the operator gives a container; `e2e knative_fleet_gates` compares the names.
@@ -42,10 +45,14 @@ where
     (run(name, from, &site.url()).await, site.take_requests())
 }
 
-/// A URL at which nothing listens.
-fn nowhere() -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+/// Runs the recipe `name` with a URL at which nothing listens in place of the address `from`.
+async fn unanswered(name: &str, from: &str) -> Ended {
+    // The socket has the port, so nobody else can listen there, and does not listen itself.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let ended = run(name, from, &format!("http://{}", socket.local_addr().unwrap())).await;
+    drop(socket);
+    ended
 }
 
 /// Exit code and last words.
@@ -89,7 +96,7 @@ async fn query_passes_with_few_errors_only() {
         let is_query = request.starts_with("POST /api/v1/query HTTP/1.1\r\n") && request.contains("\r\n\r\nquery=");
         assert!(is_query && request.contains("kn_serving_invocation_duration_seconds_count"), "{request}");
     }
-    let ended = run("errors", PROMETHEUS, &nowhere()).await;
+    let ended = unanswered("errors", PROMETHEUS).await;
     assert!(ended.code == 7 && ended.last_words().starts_with("curl: (7) "), "{ended:?}");
 }
 
@@ -101,7 +108,7 @@ async fn webhook_decides() {
         let expected = "GET /fine?cluster=fleet-system/spoke-1&version=1.22.1 HTTP/1.1\r\n";
         assert!(requests.len() == 1 && requests[0].starts_with(expected), "{requests:?}");
     }
-    let ended = run("business-check", WEBHOOK, &nowhere()).await;
+    let ended = unanswered("business-check", WEBHOOK).await;
     assert!(ended.code == 7 && ended.last_words().starts_with("curl: (7) "), "{ended:?}");
 }
 
@@ -111,28 +118,44 @@ fn number(request: &str) -> u32 {
     path.strip_prefix("/?").and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
+/// Failed requests and 99th percentile in seconds, as the load test prints them.
+fn measured(ended: &Ended) -> (u32, f64) {
+    let measured = ended.last_words().split_once(" of 200 requests failed, p99 ").and_then(|(failed, rest)| {
+        let seconds = rest.strip_suffix(" s")?;
+        Some((failed.parse().ok()?, seconds.parse().ok()?))
+    });
+    measured.unwrap_or_else(|| panic!("{ended:?}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn load_test_passes_if_all_requests_are_answered_in_time() {
     let fine = || (200, "hello".to_owned());
-    let (ended, requests) = served("load", SERVICE, move |_| fine()).await;
-    assert!(ended.code == 0 && ended.last_words().starts_with("0 of 200 requests failed, p99 0."), "{ended:?}");
+    let (mut ended, mut requests) = served("load", SERVICE, move |_| fine()).await;
+    // A busy machine can be slow once.
+    if measured(&ended).1 > PERMITTED {
+        (ended, requests) = served("load", SERVICE, move |_| fine()).await;
+    }
+    let (failed, p99) = measured(&ended);
+    assert!(ended.code == 0 && failed == 0 && p99 <= PERMITTED, "{ended:?}");
     let mut numbers: Vec<u32> = requests.iter().map(|request| number(request)).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (1..=200).collect::<Vec<_>>());
 
     let one = move |request: &str| if number(request) == 7 { (503, String::new()) } else { fine() };
     let (ended, _) = served("load", SERVICE, one).await;
-    assert!(ended.code == 1 && ended.last_words().starts_with("1 of 200 requests failed"), "{ended:?}");
+    assert_eq!((ended.code, measured(&ended).0), (1, 1), "{ended:?}");
     let slow = move |request: &str| {
-        if number(request) > 195 {
+        // Three in 200 are more than one in a hundred.
+        if number(request) > 197 {
             std::thread::sleep(SLOW);
         }
         fine()
     };
     let (ended, _) = served("load", SERVICE, slow).await;
-    assert!(ended.code == 1 && ended.last_words().starts_with("0 of 200 requests failed, p99 1."), "{ended:?}");
-    let ended = run("load", SERVICE, &nowhere()).await;
-    assert!(ended.code == 1 && ended.last_words().starts_with("200 of 200 requests failed"), "{ended:?}");
+    let (failed, p99) = measured(&ended);
+    assert!(ended.code == 1 && failed == 0 && p99 > PERMITTED, "{ended:?}");
+    let ended = unanswered("load", SERVICE).await;
+    assert_eq!((ended.code, measured(&ended).0), (1, 200), "{ended:?}");
 }
 
 /// A fleet with what `block` of the page shows: gates, or a part of the spec.

@@ -13,7 +13,7 @@ use crate::document::{Block, Shell, document};
 use crate::support::{ready, resource, run};
 
 /// The version that the documents install, as far as `releases` has one.
-fn minor(releases: &Releases) -> &str {
+pub fn minor(releases: &Releases) -> &str {
     releases.serving.rsplit_once('.').map_or("", |(minor, _)| minor)
 }
 
@@ -58,6 +58,7 @@ fn commands_of_the_readme_and_of_install_upgrade_and_release_work() {
             folder.join("serving.yaml"),
             example.replace("version: \"1.22\"", &format!("version: \"{}\"", minor(&releases))),
         )?;
+        std::fs::write(folder.join("values.yaml"), "")?;
         std::os::unix::fs::symlink(releases.dir.canonicalize()?, folder.join("bundle"))?;
         std::fs::copy(folder.join("kubeconfig"), folder.join("spoke.kubeconfig"))?;
 

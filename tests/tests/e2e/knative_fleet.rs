@@ -180,7 +180,8 @@ fn rollout_runs_in_stages() {
         apply(&hub, &mistyped).await?;
         // Its name follows from the times since when they left, which are recorded before.
         let is_blocked = |status: &KnativeFleetStatus| {
-            has(status, "RemovalBlocked", "TooManyClusters") && status.blocked_removal.is_some()
+            let is_named = status.blocked_removal.as_ref().is_some_and(|removal| removal.name.is_some());
+            has(status, "RemovalBlocked", "TooManyClusters") && is_named
         };
         let blocked = status(&hub, "blocked", is_blocked).await?;
         let message = blocked.conditions.iter().find(|c| c.type_ == "RemovalBlocked").and_then(|c| c.message.clone());

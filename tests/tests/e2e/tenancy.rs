@@ -8,6 +8,7 @@ use knative_operator_tests::{releases, tools};
 use serde_json::json;
 
 use crate::document::{Shell, document};
+use crate::documents::minor;
 use crate::support::{ready, run, serving};
 
 /// How `audit` ends.
@@ -78,7 +79,8 @@ fn teams_can_do_what_the_document_says_and_nothing_else() {
                 product = Some(Product::start(&hub, &releases, own.into()).await?);
                 Ok(())
             };
-            let printed = shell.run(script, started).await?;
+            let runnable = script.replace("version: \"1.22\"", &format!("version: \"{}\"", minor(&releases)));
+            let printed = shell.run(&runnable, started).await?;
             eprintln!("## {}\n{script}\n{}", block.heading, printed.replace(&token, "[hidden]"));
             let expected = shown(&text, script);
             // The shell does not end at a command with `!` that succeeds: its answer shows it. A
@@ -103,7 +105,7 @@ fn teams_can_do_what_the_document_says_and_nothing_else() {
         // What was tried is not stored, but what an administrator created is.
         let stored =
             hub.kubectl(&["get", "knativeservings,knativeeventings,knativefleets", "-A", "-o", "name"], "").await?;
-        let expected = ["knativeserving.operator.knative.dev/knative", "knativefleet.operator.knative.dev/knative"];
+        let expected = ["knativeserving.operator.knative.dev/knative", "knativefleet.operator.knative.dev/staged"];
         assert_eq!(stored.lines().collect::<Vec<_>>(), expected);
 
         // The team installs on its cluster, with the Secret that the document binds.

@@ -16,17 +16,23 @@ use super::{LIMIT, Prometheus, run};
 
 /// The address in the recipe.
 const ADDRESS: &str = "http://prometheus.monitoring:9090";
+/// The label by which the recipe selects, and its value.
+const OWN: &str = "namespace=\"default\"";
+/// Good and bad requests in a second to the Knative Services of somebody else.
+const OTHERS: u64 = 1000;
 /// Prometheus has scraped this often, which suffices for a rate.
 const SCRAPED: &str = "count_over_time(up[5m]) >= 4";
 
-/// The metrics of a queue-proxy after `scrapes`, between which there were `good` and `bad`
-/// requests.
+/// The metrics of queue-proxies after `scrapes`, between which there were `good` and `bad`
+/// requests, and those of somebody else.
 fn metrics(scrapes: u64, good: u64, bad: u64) -> String {
     let name = "kn_serving_invocation_duration_seconds";
     let mut text = format!("# TYPE {name} histogram\n");
-    for (code, requests) in [("200", good * scrapes), ("503", bad * scrapes)] {
+    let others = "namespace=\"others\"";
+    for (of, code, rate) in [(OWN, "200", good), (OWN, "503", bad), (others, "200", OTHERS), (others, "503", OTHERS)] {
+        let requests = rate * scrapes;
         if requests > 0 {
-            let label = format!("http_response_status_code=\"{code}\"");
+            let label = format!("{of},http_response_status_code=\"{code}\"");
             // Writing to a String can't fail.
             let _ = writeln!(text, "{name}_bucket{{{label},le=\"+Inf\"}} {requests}");
             let _ = writeln!(text, "{name}_sum{{{label}}} {requests}");

@@ -2,9 +2,9 @@
 //! the version of the fleet means now is another revision, which passes each stage again.
 
 use knative_operator_shared::api::{KnativeFleetStatus, KnativeServing};
-use knative_operator_tests::Result;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::FLEET;
+use knative_operator_tests::{Result, wait};
 use kube::Api;
 use kube::api::ListParams;
 use rustix::process::Signal;
@@ -15,7 +15,7 @@ use crate::knative_fleet::{PLACE, approve, fleet, has, status, two_spokes};
 use crate::status::command;
 use crate::support::{apply, run};
 
-/// Seconds for which the canary must be Ready, in which the test stops the operator.
+/// Seconds for which the canary must be Ready. While the operator is stopped, they don't pass.
 const SOAK: u32 = 20;
 
 /// A fleet with the version `1.1`, and another setting if `is_changed`.
@@ -58,12 +58,16 @@ fn newer_bundle_in_a_rollout_passes_each_stage_again() {
         let of = |cluster: &str, version: &str, is_changed| (cluster.to_owned(), version.to_owned(), is_changed);
         assert_eq!(resources(&hub).await?, [of("a", "1.1.0", false), of("b", "1.1.0", false)]);
 
-        // A change is in progress on the canary, and approved for the other stage.
+        // A change is in progress on the canary. It is approved for the other stage while no
+        // operator runs, so that none goes on there before the next one starts.
         apply(&hub, &staged(true)).await?;
         let is_updating = |status: &KnativeFleetStatus| status.stages.first().is_some_and(|stage| stage.updating == 1);
         let begun = status(&hub, "in progress", is_updating).await?.update_revision.unwrap_or_default();
-        approve(&hub, &begun, "prod").await?;
+        let servings = Api::<KnativeServing>::namespaced(hub.client(), PLACE);
+        let is_begun = |all: &[KnativeServing]| all.iter().any(|one| one.spec.common.config.contains_key("defaults"));
+        wait::until_all(&servings, "", wait::LIMIT, "changed on the canary", is_begun).await?;
         product.stop_operator(Signal::TERM)?;
+        approve(&hub, &begun, "prod").await?;
         assert_eq!(resources(&hub).await?, [of("a", "1.1.0", true), of("b", "1.1.0", false)]);
         bundle(&folder.join("bundle"), &["1.1.1"])?;
         product.start_operator(&hub).await?;
