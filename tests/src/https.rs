@@ -133,12 +133,16 @@ fn serve(
 }
 
 fn read(stream: &mut impl Read) -> Option<ReceivedRequest> {
-    let mut lines = BufReader::new(stream).lines();
+    let mut reader = BufReader::new(stream);
+    let mut lines = reader.by_ref().lines();
     let path = lines.next()?.ok()?.split(' ').nth(1)?.to_owned();
-    let headers = lines
+    let headers: Vec<String> = lines
         .map_while(std::result::Result::ok)
         .take_while(|line| !line.is_empty())
         .map(|line| line.to_lowercase())
         .collect();
+    // With an unread body, the system resets the connection, and the client loses the response.
+    let length = headers.iter().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    std::io::copy(&mut reader.take(length.unwrap_or(0)), &mut std::io::sink()).ok()?;
     Some(ReceivedRequest { path, headers })
 }

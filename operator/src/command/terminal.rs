@@ -32,16 +32,21 @@ pub fn visible(text: &str) -> String {
     text.split(sequence("").as_str()).map(show_controls).collect::<Vec<_>>().join("\x1b[")
 }
 
+/// Fails if there is no terminal to ask on, and names the flags to use `instead`.
+pub fn needed(instead: &str) -> Result<(), String> {
+    if std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    Err(format!("nobody can be asked: there is no terminal; use {instead}"))
+}
+
 /// Asks on the terminal; fails if there is none.
 pub fn confirmed(question: &str) -> Result<bool, String> {
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err("nobody can be asked: there is no terminal; use --yes".to_owned());
-    }
+    needed("--yes")?;
     let mut stderr = std::io::stderr();
     let _ = stderr.write_all(visible(question).as_bytes()).and_then(|()| stderr.flush());
     let mut answer = String::new();
-    stdin.lock().read_line(&mut answer).map_err(|error| error.to_string())?;
+    std::io::stdin().lock().read_line(&mut answer).map_err(|error| error.to_string())?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 

@@ -1,7 +1,7 @@
-//! `knative-operator fleet` without the name of a fleet, and as another user.
+//! `knative-operator fleet` without the name of a fleet, as another user, and without a terminal.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use knative_operator_tests::https::{Answer, Server};
 use knative_operator_tests::kubeconfig::{User, kubeconfig};
@@ -28,26 +28,37 @@ fn answer(path: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
 }
 
-/// Standard output of the command in `folder`, with its kubeconfig.
-fn stdout(folder: &Path, arguments: &[&str]) -> String {
+/// Result of the command in `folder`, with its kubeconfig and without a terminal.
+fn run_in(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(tools::binary("knative-operator").unwrap());
     environment::confine(&mut command, folder).env("KUBECONFIG", folder.join("kubeconfig")).args(arguments);
-    let output = command.output().unwrap();
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// Standard output of the command in `folder`.
+fn stdout(folder: &Path, arguments: &[&str]) -> String {
+    let output = run_in(folder, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Starts an API server that answers with the `object` at a path, and writes a kubeconfig for it.
+fn serve(folder: &Path, object: impl Fn(&str) -> Value + Send + Sync + 'static) -> Server {
+    let authority = Authority::new("cluster").unwrap();
+    let server = Server::start(&authority, move |request, _| {
+        let headers = vec!["Content-Type: application/json".to_owned()];
+        Answer::With("200 OK", headers, object(&request.path).to_string().into_bytes())
+    });
+    let server = server.unwrap();
+    let config = kubeconfig("prod", &server.url(""), &authority.pem(), "default", &User::Token("token"));
+    std::fs::write(folder.join("kubeconfig"), config).unwrap();
+    server
 }
 
 #[test]
 fn fleets_are_listed_and_the_only_one_needs_no_name() {
     let folder = tempfile::tempdir().unwrap();
-    let authority = Authority::new("cluster").unwrap();
-    let server = Server::start(&authority, |request, _| {
-        let headers = vec!["Content-Type: application/json".to_owned()];
-        Answer::With("200 OK", headers, answer(&request.path).to_string().into_bytes())
-    });
-    let server = server.unwrap();
-    let config = kubeconfig("prod", &server.url(""), &authority.pem(), "default", &User::Token("token"));
-    std::fs::write(folder.path().join("kubeconfig"), config).unwrap();
+    let server = serve(folder.path(), answer);
     let run = |arguments: &[&str]| stdout(folder.path(), arguments);
 
     let head = "NAMESPACE   NAME   UPDATED   READY   FAILED   STAGE   STATUS       MESSAGE\n";
@@ -68,4 +79,51 @@ fn fleets_are_listed_and_the_only_one_needs_no_name() {
     for header in ["impersonate-user: jane", "impersonate-group: dev", "impersonate-group: sre"] {
         assert!(headers.iter().any(|line| line == header), "{header}: {headers:?}");
     }
+}
+
+/// Path of the approvals in the default namespace.
+const APPROVALS: &str = "/apis/operator.knative.dev/v1alpha1/namespaces/default/knativefleetapprovals";
+
+/// A fleet that waits for an approval, and whose removal is blocked; and the answer to an approval.
+fn waiting(path: &str) -> Value {
+    if path.starts_with(APPROVALS) {
+        return json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleetApproval",
+            "metadata": {"name": "prod-1"}, "spec": {"username": "jane"}});
+    }
+    let mut fleet = fleet("default", "prod");
+    fleet["status"]["updateRevision"] = json!("prod-1");
+    fleet["status"]["stages"] = json!([{"name": "rest", "state": "AwaitingApproval", "clusters": 2}]);
+    fleet["status"]["conditions"] = json!([{"type": "RemovalBlocked", "status": "True", "message": "revision 12ab"}]);
+    fleet["status"]["blockedRemoval"] = json!({"name": "12ab", "clusters": 2, "limit": 1});
+    fleet
+}
+
+#[test]
+fn without_a_terminal_an_approval_needs_a_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(folder.path(), waiting);
+    let approvals = || server.requests().iter().filter(|request| request.path.starts_with(APPROVALS)).count();
+    let asked = "nobody can be asked: there is no terminal; use --revision REVISION, or --yes";
+    let refused: [(&[&str], &str); 4] = [
+        (&[], asked),
+        (&["--revision", "prod-0"], "the fleet rolls out revision prod-1 now, not prod-0"),
+        (&["--removal"], asked),
+        (&["--removal", "--revision", "34cd"], "another removal is blocked now: 12ab"),
+    ];
+    for (flags, expected) in refused {
+        let output = run_in(folder.path(), &[&["fleet", "approve", "prod"][..], flags].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(expected), "{flags:?}: {error}");
+    }
+    assert_eq!(approvals(), 0);
+    let approved: [(&[&str], &str); 4] = [
+        (&["--yes"], "revision prod-1 approved for stage rest by jane\n"),
+        (&["--revision", "prod-1"], "revision prod-1 approved for stage rest by jane\n"),
+        (&["--removal", "-y"], "revision 12ab approved for stage removal by jane\n"),
+        (&["--removal", "--revision", "12ab"], "revision 12ab approved for stage removal by jane\n"),
+    ];
+    for (flags, expected) in approved {
+        assert_eq!(stdout(folder.path(), &[&["fleet", "approve", "prod"][..], flags].concat()), expected);
+    }
+    assert_eq!(approvals(), 4);
 }

@@ -51,7 +51,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let cluster = format!("cluster: {url} (context prod, kubeconfig)");
     let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
                   --releases must name a release bundle";
-    let table: [(&[&str], String); 16] = [
+    let table: [(&[&str], String); 17] = [
         (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
         (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
         (
@@ -90,6 +90,11 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
             "cannot use the kubeconfig none: No such file or directory; name another one with --kubeconfig".to_owned(),
         ),
         (&["status", "--as-group", "admins"], "--as-group needs --as, a user of the group".to_owned()),
+        (
+            &["fleet", "skip", "prod", "eu-1"],
+            "invalid value 'eu-1' for '<CLUSTERS>...': name a ClusterProfile as NAMESPACE/NAME, such as fleet-system/eu-1"
+                .to_owned(),
+        ),
         (
             &["fleet", "status"],
             format!(

@@ -1,5 +1,7 @@
 //! `knative-operator fleet history`.
 
+use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::process::ExitCode;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -7,6 +9,7 @@ use knative_operator_runtime::error_text;
 use knative_operator_shared::api::KnativeFleet;
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::label::FLEET;
+use knative_operator_shared::text::one_line;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -63,6 +66,39 @@ pub fn versions(revision: &RevisionData) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
+/// A line for each field of the spec that differs between `from` and `to`, with its values.
+pub fn changes(from: &RevisionData, to: &RevisionData) -> String {
+    let mut lines = String::new();
+    compare(Some(&json!(from.pinned())), Some(&json!(to.pinned())), "spec", &mut lines);
+    lines
+}
+
+/// Adds the fields at `path` that differ to `lines`. All count: an empty template installs, and an
+/// override with null removes.
+fn compare(from: Option<&Value>, to: Option<&Value>, path: &str, lines: &mut String) {
+    let change = match (from, to) {
+        (from, to) if from == to => return,
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            for key in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+                compare(old.get(key), new.get(key), &format!("{path}.{key}"), lines);
+            }
+            return;
+        }
+        (Some(Value::Array(old)), Some(Value::Array(new))) => {
+            for number in 0..old.len().max(new.len()) {
+                compare(old.get(number), new.get(number), &format!("{path}.{number}"), lines);
+            }
+            return;
+        }
+        (Some(from), Some(to)) => format!("{from} to {to}"),
+        (Some(from), None) => format!("{from} is removed"),
+        (None, Some(to)) => format!("{to} is added"),
+        (None, None) => return,
+    };
+    // Writing to a String can't fail.
+    let _ = writeln!(lines, "  {}: {change}", one_line(path));
+}
+
 /// Prints the revisions of the fleet `name`, or of the only one.
 pub async fn run(hub: &Hub, name: Option<&str>) -> Result<ExitCode, String> {
     let name = fleets::name_or_only(hub, name).await?;
@@ -86,4 +122,31 @@ pub async fn run(hub: &Hub, name: Option<&str>) -> Result<ExitCode, String> {
     }
     hub.print(&table(&rows), &json!(values));
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_fields_that_change_are_shown() {
+        let data = |value: Value| serde_json::from_value::<RevisionData>(value).unwrap();
+        let change = |patch: Value| json!({"clusterSelector": {}, "serving": {"spec": {"config": patch}}});
+        let versions = |version: &str| json!({"KnativeServing": {"1.22": version}});
+        let before = data(json!({"serving": {"spec": {"version": "1.22", "config": {"a": {"b": "c"}}}},
+            "overrides": [change(json!({"a": "b"}))], "versions": versions("1.22.0")}));
+        let after =
+            data(json!({"serving": {"spec": {"version": "1.22", "config": {"x\n  y": {}}}}, "eventing": {"spec": {}},
+            "overrides": [change(json!({"a": null})), change(json!({}))], "versions": versions("1.22.1")}));
+        assert_eq!(changes(&before, &before), "");
+        let expected = [
+            r#"spec.eventing: {"metadata":{},"spec":{}} is added"#,
+            r#"spec.overrides.0.serving.spec.config.a: "b" to null"#,
+            r#"spec.overrides.1: {"clusterSelector":{},"serving":{"spec":{"config":{}}}} is added"#,
+            r#"spec.serving.spec.config.a: {"b":"c"} is removed"#,
+            "spec.serving.spec.config.x y: {} is added",
+            r#"spec.serving.spec.version: "1.22.0" to "1.22.1""#,
+        ];
+        assert_eq!(changes(&before, &after).lines().map(str::trim_start).collect::<Vec<_>>(), expected);
+    }
 }

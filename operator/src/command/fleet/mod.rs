@@ -1,6 +1,7 @@
 //! `knative-operator fleet`: plans, observes and controls rollouts, with the kubeconfig of the
 //! user.
 
+mod approve;
 mod delete;
 mod edit;
 mod fleets;
@@ -54,10 +55,11 @@ enum FleetCommand {
         /// Name of the fleet. Defaults to the only one in the namespace.
         name: Option<String>,
     },
-    /// Approves the stage that waits for it, or a blocked removal: creates a KnativeFleetApproval.
+    /// Approves the stage that waits for it, or a blocked removal, after it showed what that
+    /// changes, and asked: creates a KnativeFleetApproval.
     ///
-    /// Exit status: 0 approved, 2 error.
-    Approve(edit::ApproveArgs),
+    /// Exit status: 0 approved, 1 declined, 2 error.
+    Approve(approve::ApproveArgs),
     /// Sets spec.rollout.paused: no further cluster is started, and none is removed.
     ///
     /// Exit status: 0 changed, 2 error.
@@ -110,7 +112,7 @@ async fn execute(args: &FleetArgs, connection: Connection) -> Result<ExitCode, S
         FleetCommand::Plan(plan) => plan::run(&hub, plan).await,
         FleetCommand::Status(status) => status::run(&hub, status).await,
         FleetCommand::History { name } => history::run(&hub, name.as_deref()).await,
-        FleetCommand::Approve(approve) => edit::approve(&hub, approve).await,
+        FleetCommand::Approve(args) => approve::approve(&hub, args).await,
         FleetCommand::Pause { name, reason } => edit::set_paused(&hub, name, true, reason.as_deref()).await,
         FleetCommand::Resume { name } => edit::set_paused(&hub, name, false, None).await,
         FleetCommand::Retry(args) => retry::retry(&hub, args).await,

@@ -29,6 +29,7 @@ pub struct RetryArgs {
     name: String,
     /// Clusters that failed or are skipped, as NAMESPACE/NAME of their ClusterProfiles. Defaults to
     /// all that failed, and are not skipped.
+    #[arg(value_parser = reference)]
     clusters: Vec<String>,
 }
 
@@ -38,8 +39,17 @@ pub struct SkipArgs {
     /// Name of the fleet.
     name: String,
     /// Clusters, as NAMESPACE/NAME of their ClusterProfiles.
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = reference)]
     clusters: Vec<String>,
+}
+
+/// `text` if it is NAMESPACE/NAME of a ClusterProfile.
+fn reference(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| !part.is_empty() && !part.contains('/');
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok(text.to_owned()),
+        _ => Err("name a ClusterProfile as NAMESPACE/NAME, such as fleet-system/eu-1".to_owned()),
+    }
 }
 
 /// A change of a resource of a fleet.
@@ -71,7 +81,7 @@ impl Change {
 pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
     let (fleet, current) = if args.clusters.is_empty() {
         // Right after a change of the fleet, it is not known which skips are those of its rollout.
-        let (fleet, current) = observed(hub, &args.name).await?;
+        let (fleet, current) = observed(hub, &args.name, "name the clusters, or try again").await?;
         (fleet, Some(current))
     } else {
         (hub.fleet(&args.name).await?, None)
@@ -94,7 +104,7 @@ pub async fn retry(hub: &Hub, args: &RetryArgs) -> Result<ExitCode, String> {
 /// Lets the rollout of the fleet leave the clusters as they are, until the next change of what it
 /// rolls out, and where.
 pub async fn skip(hub: &Hub, args: &SkipArgs) -> Result<ExitCode, String> {
-    let (fleet, skipped) = observed(hub, &args.name).await?;
+    let (fleet, skipped) = observed(hub, &args.name, "try again").await?;
     let own = hub.resources_of(fleet.metadata.uid.as_deref()).await?;
     let change = |(component, resource): &(Component, DynamicObject)| {
         Change::of((*component, resource), vec![changes("add", FLEET_SKIPPED, &skipped)])
@@ -116,8 +126,9 @@ fn missing<'a>(clusters: &'a [String], changes: &[Change]) -> Option<&'a String>
     clusters.iter().find(|cluster| changes.iter().all(|change| change.cluster != **cluster))
 }
 
-/// The fleet called `name` and its rollout, once the operator has observed its last change.
-async fn observed(hub: &Hub, name: &str) -> Result<(KnativeFleet, String), String> {
+/// The fleet called `name` and its rollout, once the operator has observed its last change. `fix`:
+/// what else helps.
+async fn observed(hub: &Hub, name: &str, fix: &str) -> Result<(KnativeFleet, String), String> {
     let started = Instant::now();
     loop {
         let fleet = hub.fleet(name).await?;
@@ -126,18 +137,30 @@ async fn observed(hub: &Hub, name: &str) -> Result<(KnativeFleet, String), Strin
         }
         // The status follows a change of the fleet in about a second.
         if started.elapsed() > OBSERVED {
-            let namespace = &hub.namespace;
-            return Err(format!(
-                "KnativeFleet {namespace}/{name} has no rollout yet: the operator has not observed it"
-            ));
+            let why = unobserved(&fleet);
+            return Err(format!("KnativeFleet {}/{name}: {why}; {fix}", hub.namespace));
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
+/// Why `fleet` has no [`rollout`].
+fn unobserved(fleet: &KnativeFleet) -> String {
+    let generation = fleet.metadata.generation.unwrap_or_default();
+    if is_observed(fleet) {
+        return "it has no rollout yet".to_owned();
+    }
+    format!("the operator has not observed generation {generation} of the fleet yet")
+}
+
+/// Whether the status describes the last change of `fleet`.
+fn is_observed(fleet: &KnativeFleet) -> bool {
+    fleet.status.as_ref().is_some_and(|status| status.observed_generation == fleet.metadata.generation)
+}
+
 /// The rollout of `fleet`, as [`FLEET_SKIPPED`] names it.
 fn rollout(fleet: &KnativeFleet) -> Option<String> {
-    let status = fleet.status.as_ref().filter(|status| status.observed_generation == fleet.metadata.generation)?;
+    let status = fleet.status.as_ref().filter(|_| is_observed(fleet))?;
     Some(child::skipped(status.update_revision.as_deref()?, status.rollout_generation?))
 }
 
@@ -237,12 +260,22 @@ mod tests {
 
     #[test]
     fn rollout_is_known_once_the_last_change_was_observed() {
-        let of = |generation: i64| {
-            let fleet = json!({"metadata": {"name": "f", "generation": generation}, "spec": {"placement": {}},
-                "status": {"observedGeneration": 2, "updateRevision": "r", "rolloutGeneration": 1}});
-            rollout(&serde_json::from_value(fleet).unwrap())
+        let of = |generation: i64, status: Value| -> KnativeFleet {
+            let fleet = json!({"metadata": {"name": "f", "generation": generation}, "spec": {"placement": {}}, "status": status});
+            serde_json::from_value(fleet).unwrap()
         };
-        assert_eq!(of(2).as_deref(), Some("r/1"));
-        assert_eq!(of(3), None);
+        let status = json!({"observedGeneration": 2, "updateRevision": "r", "rolloutGeneration": 1});
+        assert_eq!(rollout(&of(2, status.clone())).as_deref(), Some("r/1"));
+        assert_eq!(rollout(&of(3, status.clone())), None);
+        assert_eq!(unobserved(&of(3, status)), "the operator has not observed generation 3 of the fleet yet");
+        assert_eq!(unobserved(&of(2, json!({"observedGeneration": 2}))), "it has no rollout yet");
+    }
+
+    #[test]
+    fn clusters_are_named_with_their_namespace() {
+        assert_eq!(reference("fleet-system/eu-1").as_deref(), Ok("fleet-system/eu-1"));
+        for wrong in ["eu-1", "/eu-1", "fleet-system/", "a/b/c", ""] {
+            assert!(reference(wrong).is_err_and(|why| why.contains("NAMESPACE/NAME")), "{wrong}");
+        }
     }
 }
