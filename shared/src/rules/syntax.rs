@@ -140,7 +140,7 @@ mod tests {
             "a.io:443/b/c_d:v1.2-x",
             "gcr.io/x/y@sha256:0123456789abcdef0123456789abcdef",
             "a/b:t@sha256:0123456789abcdef0123456789abcdef",
-            "a@sha512-256.x+b3_y:0123456789abcdef0123456789abcdef",
+            "a@sha512+b64.x3_y-z:0123456789abcdef0123456789abcdef",
             "Registry.Example/x",
             "a/b__c",
         ] {
