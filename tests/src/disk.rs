@@ -17,5 +17,6 @@ pub fn check(folder: &Path) -> Result<()> {
         return Ok(());
     }
     let parent = folder.parent().unwrap_or(folder).display();
-    Err(format!("{free} MiB are free in {parent}; a control plane needs {NEEDED} MiB: delete files, or set TMPDIR").into())
+    Err(format!("{free} MiB are free in {parent}; a control plane needs {NEEDED} MiB: delete files, or set TMPDIR")
+        .into())
 }
