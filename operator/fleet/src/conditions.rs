@@ -207,11 +207,11 @@ fn removal_pending<C: Contents>(input: &Input<'_, C>, leavers: &Leavers<'_>) -> 
 }
 
 fn removal_blocked(leavers: &Leavers<'_>) -> State {
-    let Some(Blocked { name, limit, .. }) = &leavers.decision.blocked else {
+    let Some(Blocked { name, clusters, limit }) = &leavers.decision.blocked else {
         return ("RemovalBlocked", false, "NotBlocked", String::new());
     };
-    let removable = leavers.removable();
-    let (count, clusters) = (removable.len(), named(&removable));
+    let clusters: Vec<_> = clusters.iter().collect();
+    let (count, clusters) = (clusters.len(), named(&clusters));
     let message = match limit {
         0 => format!("All clusters ({count}) would leave the fleet: {clusters}"),
         limit => {

@@ -68,8 +68,8 @@ pub struct RemovalInput<'a> {
 pub struct Blocked {
     /// Its name, for the approval; `None` until it is recorded since when all its clusters left.
     pub name: Option<String>,
-    /// Number of clusters that need the approval.
-    pub clusters: usize,
+    /// The clusters that need the approval.
+    pub clusters: BTreeSet<ClusterProfileReference>,
     /// Number of clusters that may leave within a day.
     pub limit: usize,
 }
@@ -166,7 +166,7 @@ impl RemovalInput<'_> {
         let name = rest.values().all(|leaving| leaving.since.is_some()).then(|| name(&rest));
         let is_approved = name.as_deref().is_some_and(is_approved);
         if !rest.is_empty() && !is_within && !is_approved {
-            decision.blocked = Some(Blocked { name, clusters: rest.len(), limit });
+            decision.blocked = Some(Blocked { name, clusters: rest.keys().copied().cloned().collect(), limit });
             decision.wake = self.next_limit();
         }
         let mut started = Vec::new();

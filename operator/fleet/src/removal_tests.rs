@@ -143,7 +143,10 @@ fn removal_has_a_name_once_all_its_times_are_recorded() {
     let mut case = Case::new(leaving(4, 0, HOUR), 0);
     assert!(case.decide().blocked.unwrap().name.is_some());
     case.leaving.get_mut(&cluster(0)).unwrap().since = None;
-    assert_eq!(case.approved(|_| true).blocked, Some(Blocked { name: None, clusters: 4, limit: 0 }));
+    assert_eq!(
+        case.approved(|_| true).blocked,
+        Some(Blocked { name: None, clusters: (0..4).map(cluster).collect(), limit: 0 })
+    );
 }
 
 #[test]

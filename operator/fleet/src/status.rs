@@ -67,7 +67,7 @@ pub fn status<C: Contents>(
 /// The removal that is blocked.
 fn blocked_removal(removal: &Leavers<'_>) -> Option<BlockedRemoval> {
     let blocked = removal.decision.blocked.as_ref()?;
-    let (clusters, limit) = (number(blocked.clusters), number(blocked.limit));
+    let (clusters, limit) = (number(blocked.clusters.len()), number(blocked.limit));
     Some(BlockedRemoval { name: blocked.name.clone(), clusters, limit })
 }
 
@@ -297,7 +297,8 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         let decision = input.decide();
-        let blocked = Blocked { name: Some("0123456789".to_owned()), clusters: 5000, limit: 500 };
+        let all = members.iter().map(|member| member.cluster.clone()).collect();
+        let blocked = Blocked { name: Some("0123456789".to_owned()), clusters: all, limit: 500 };
         let blocked = RemovalDecision { blocked: Some(blocked), ..RemovalDecision::default() };
         let clusters: Vec<_> = members.iter().map(|member| &member.cluster).collect();
         let leavers = Leavers { clusters: &clusters, decision: &blocked };

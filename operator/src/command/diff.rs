@@ -6,6 +6,7 @@ use futures::StreamExt;
 use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER};
+use knative_operator_shared::text::one_line;
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -83,7 +84,7 @@ async fn changes(
         counts.add(&difference.counts);
     }
     for warning in warnings {
-        output::report(&format!("warning: {warning}"));
+        output::report(&format!("warning: {}", one_line(&warning)));
     }
     text += &counts.summary();
     output::print(&text);

@@ -106,14 +106,14 @@ impl FileArgs {
 }
 
 /// Adds the files in `folder` to `found`, by name, and if `is_recursive` those in the folders
-/// below. Links to folders are not followed, and what is hidden or no file is not read.
+/// below that are not hidden. Links to folders are not followed, and what is no file is not read.
 fn collect(folder: &Path, is_recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     let mut entries = std::fs::read_dir(folder)?.collect::<std::io::Result<Vec<_>>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries.into_iter().filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".")) {
-        let path = entry.path();
+    for entry in entries {
+        let (path, is_hidden) = (entry.path(), entry.file_name().as_encoded_bytes().starts_with(b"."));
         if entry.file_type()?.is_dir() {
-            if is_recursive {
+            if is_recursive && !is_hidden {
                 collect(&path, true, found)?;
             }
         } else if path.extension().and_then(OsStr::to_str).is_some_and(|extension| EXTENSIONS.contains(&extension))
@@ -176,11 +176,13 @@ mod tests {
         assert_eq!(texts(&["-R", "-f", folder]).unwrap(), "abcd");
         let note = root.path().join("note.txt").display().to_string();
         let one = root.path().join("b.yaml").display().to_string();
-        // Each file is read once, and neither links to nothing nor hidden files are.
+        // Each file is read once, and neither links to nothing nor hidden folders are.
         std::os::unix::fs::symlink("/none", root.path().join("link.yaml")).unwrap();
         std::os::unix::fs::symlink("a.json", root.path().join("same.json")).unwrap();
-        std::fs::write(root.path().join(".hidden.yaml"), "h").unwrap();
+        std::fs::create_dir(root.path().join(".hidden")).unwrap();
+        std::fs::write(root.path().join(".hidden/e.yaml"), "e").unwrap();
         assert_eq!(texts(&["-f", &one, "-f", &note, "-f", folder]).unwrap(), "bac");
+        assert_eq!(texts(&["-R", "-f", folder]).unwrap(), "abcd");
         let empty = root.path().join("empty");
         std::fs::create_dir(&empty).unwrap();
         let error = texts(&["-f", empty.to_str().unwrap(), "-f", "/none.yaml"]).unwrap_err();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use knative_operator_runtime::user::{Connection, UserArgs};
+use knative_operator_shared::text::one_line;
 use knative_operator_shared::yaml;
 use serde_json::Value;
 
@@ -127,7 +128,7 @@ pub fn report(line: &str) {
 pub fn finish(outcome: Result<CommandOutput, String>) -> ExitCode {
     exit(outcome.map(|CommandOutput { text, warnings, is_data }| {
         for warning in warnings {
-            report(&format!("warning: {warning}"));
+            report(&format!("warning: {}", one_line(&warning)));
         }
         if is_data { print_data(&text) } else { print(&text) }
     }))

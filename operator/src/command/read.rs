@@ -126,7 +126,7 @@ pub fn resources(yaml: &str, namespace: Option<&str>, is_strict: bool) -> Result
 /// `is_strict` its unknown fields.
 pub fn renderable(document: Document, is_strict: bool) -> Result<(Knative, Vec<String>), String> {
     let Document { what, resource, warnings, unknown } = document;
-    let about = |text: &dyn std::fmt::Display| format!("{what}: {text}");
+    let about = |text: &dyn std::fmt::Display| one_line(&format!("{what}: {text}"));
     let resource = resource.map_err(|violation| about(&violation))?;
     let violations = rules::validate(&resource, &RuleContext::default());
     let (fatal, rest): (Vec<_>, Vec<_>) = violations.iter().partition(|p| rules::REQUIRED_TO_RENDER.contains(&p.rule));
@@ -138,8 +138,8 @@ pub fn renderable(document: Document, is_strict: bool) -> Result<(Knative, Vec<S
         return Err(errors.join("\n"));
     }
     // The resource may be stored like that, so it is rendered with a warning.
-    warnings
-        .extend(rest.iter().filter(|p| p.is_error()).map(|violation| format!("{what}: would be refused: {violation}")));
+    let refused = rest.iter().filter(|p| p.is_error());
+    warnings.extend(refused.map(|violation| about(&format!("would be refused: {violation}"))));
     Ok((resource, warnings))
 }
 

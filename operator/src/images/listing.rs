@@ -41,7 +41,7 @@ impl Listing {
             let id = ObjectId::of(&found.object);
             for place in &found.places {
                 if let Some(wrong) = image_violation(&place.image) {
-                    return Err(format!("{of}: {id}: {}: \"{}\" {wrong}", place.path, place.image));
+                    return Err(one_line(&format!("{of}: {id}: {}: \"{}\" {wrong}", place.path, place.image)));
                 }
                 let (of, path) = (of.to_owned(), place.path.clone());
                 let (kind, namespace, name) = (id.kind.clone(), id.namespace.clone(), id.name.clone());

@@ -135,14 +135,7 @@ fn fleet_view(
     let (reason, message) = (field("reason").unwrap_or_default(), field("message").unwrap_or_default());
     let fleet = rules::parse_fleet(object).ok();
     let status = fleet.as_ref().and_then(|fleet| fleet.status.clone()).unwrap_or_default();
-    let revision = match headline {
-        Some(condition) if condition.type_ == "RemovalBlocked" => {
-            status.blocked_removal.as_ref().and_then(|removal| removal.name.as_deref())
-        }
-        _ => status.update_revision.as_deref(),
-    };
-    let revision = revision.unwrap_or_default();
-    let names = Names { kind: "knativefleets", name, namespace, revision, ..Names::default() };
+    let names = Names { kind: "knativefleets", name, namespace, ..Names::default() };
     let mut members = fleet.as_ref().map(|fleet| members(snapshot, fleet, clusters)).unwrap_or_default();
     let stages = status.stages.iter().map(|stage| StageView {
         name: stage.name.clone(),
@@ -297,19 +290,6 @@ mod tests {
         let mut status = KnativeFleetStatus::default();
         status::unstored(&KnativeFleetStatus::default(), &mut status, "now", now);
         assert!(view(&status).remedy.unwrap().text.starts_with("Correct what the API server says"));
-    }
-
-    #[test]
-    fn approvals_are_of_what_the_status_names() {
-        for (type_, is, reason, end) in [
-            ("Progressing", "False", "AwaitingApproval", "approve prod -n platform --revision prod-1`"),
-            ("RemovalBlocked", "True", "TooManyClusters", "approve prod -n platform --removal --revision 12ab`"),
-        ] {
-            let status = json!({"updateRevision": "prod-1", "blockedRemoval": {"name": "12ab", "clusters": 2, "limit": 1},
-                "conditions": [{"type": type_, "status": is, "reason": reason, "message": "now"}]});
-            let text = view(&serde_json::from_value(status).unwrap()).remedy.unwrap().text;
-            assert!(text.ends_with(end), "{text}");
-        }
     }
 
     #[test]

@@ -36,7 +36,6 @@ pub fn view(component: Component, resource: &Value, events: &Events<'_>, now: Ti
         profile_namespace: text(resource, "/spec/clusterProfileRef/namespace"),
         pod_namespace: if profile.is_empty() { namespace } else { on_spoke() },
         fleet: owning_fleet(resource),
-        ..Names::default()
     };
     let problem = problem(&conditions, &names);
     let state = state(resource, ready, problem.as_ref(), now);

@@ -50,7 +50,7 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         "Progressing",
         "AwaitingApproval",
         &[],
-        "Check the clusters that have the revision, and approve the stage: `knative-operator fleet approve {name} -n {namespace} --revision {revision}`",
+        "Check the clusters that have the revision, and approve the stage: `knative-operator fleet approve {name} -n {namespace}`",
     ),
     permanent(
         "Progressing",
@@ -86,7 +86,7 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         "RemovalBlocked",
         "TooManyClusters",
         &[],
-        "Correct `spec.placement`, if the clusters must stay: `kubectl edit knativefleets {name} -n {namespace}`; or approve that they are uninstalled: `knative-operator fleet approve {name} -n {namespace} --removal --revision {revision}`",
+        "Correct `spec.placement`, if the clusters must stay: `kubectl edit knativefleets {name} -n {namespace}`; or approve that they are uninstalled: `knative-operator fleet approve {name} -n {namespace} --removal`",
     ),
     permanent(
         "RemovalBlocked",

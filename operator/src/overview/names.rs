@@ -17,8 +17,6 @@ pub struct Names<'a> {
     pub pod_namespace: &'a str,
     /// Name of the fleet that owns it, in its namespace.
     pub fleet: &'a str,
-    /// Of a fleet, the revision, or the name of the removal, that needs an approval.
-    pub revision: &'a str,
 }
 
 impl Names<'_> {
@@ -36,7 +34,6 @@ impl Names<'_> {
             ("{profileNamespace}", self.profile_namespace, "PROFILE_NAMESPACE"),
             ("{podNamespace}", self.pod_namespace, "POD_NAMESPACE"),
             ("{fleet}", self.fleet, "FLEET"),
-            ("{revision}", self.revision, "REVISION"),
         ] {
             filled = filled.replace(placeholder, if is_name(value) { value } else { word });
         }

@@ -353,7 +353,6 @@ mod tests {
             profile_namespace: "f",
             pod_namespace: "knative-serving",
             fleet: "",
-            revision: "",
         };
         for remedy in all() {
             let filled = names.fill(&remedy.text.replace("{fleet}", "prod"));

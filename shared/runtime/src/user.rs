@@ -36,10 +36,12 @@ pub struct UserArgs {
     #[arg(id = "user-kubeconfig", long = "kubeconfig", global = true, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig. Defaults to the current one.
-    #[arg(id = "user-context", long = "context", global = true, value_name = "NAME")]
+    #[arg(id = "user-context", long = "context", global = true, value_name = "NAME",
+        value_parser = NonEmptyStringValueParser::new())]
     context: Option<String>,
     /// Namespace. Defaults to that of the context.
-    #[arg(id = "user-namespace", short = 'n', long = "namespace", global = true, value_name = "NAME")]
+    #[arg(id = "user-namespace", short = 'n', long = "namespace", global = true, value_name = "NAME",
+        value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// User to act as. You need the permission to impersonate.
     #[arg(id = "user-as", long = "as", global = true, value_name = "USER", value_parser = NonEmptyStringValueParser::new())]
@@ -222,7 +224,7 @@ fn unreadable(error: &KubeconfigError) -> String {
             format!("cannot use the kubeconfig {}: {why}; name another one with --kubeconfig", path.display())
         }
         // The error shows the lines around it.
-        KubeconfigError::Parse(error) => format!("cannot use the kubeconfig: it is no valid YAML{}", place(error)),
+        KubeconfigError::Parse(error) => format!("cannot use the kubeconfig: it can't be parsed{}", place(error)),
         error => failed(error),
     }
 }

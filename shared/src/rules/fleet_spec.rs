@@ -42,7 +42,7 @@ pub static SELECTOR: Rule = Rule {
 pub static STAGE: Rule = Rule {
     id: "fleet-stage",
     severity: Severity::Error,
-    requirement: "Stages of a KnativeFleet have different names of letters, digits, `-`, `_` and `.`, none of them `rest` or `removal`, only the last one has no `clusterSelector`, and `sortingLabelKey` is the key of a label.",
+    requirement: "Stages of a KnativeFleet have different names, none of them `rest` or `removal`, only the last one has no `clusterSelector`, and `sortingLabelKey` is the key of a label.",
     valid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "canary", "clusterSelector": {}}, {"name": "prod"}]}}"#,
     ),
@@ -138,9 +138,6 @@ fn check_stages(stages: &[Stage], violations: &mut Vec<Violation>) {
         if [REST, REMOVAL].contains(&stage.name.as_str()) {
             let message = format!("\"{}\" is reserved", stage.name);
             violations.push(STAGE.at(format!("{field}.name"), message, "choose another name"));
-        }
-        if let Some(why) = syntax::label_value(&stage.name) {
-            violations.push(STAGE.at(format!("{field}.name"), why, "choose another name, such as canary"));
         }
         if !names.insert(&stage.name) {
             let message = format!("\"{}\" is the name of an earlier stage, too", stage.name);

@@ -144,7 +144,8 @@ fn states() -> Vec<(&'static str, Value, [&'static str; 2])> {
         Member { refused: Some(refused), ..member() }
     };
     let deletion = status::deleting(&ready, Some(2), 1, NOW);
-    let blocked = Some(Blocked { name: Some("0123456789".to_owned()), clusters: 2, limit: 1 });
+    let leaving_clusters = [cluster("b"), cluster("c")].into();
+    let blocked = Some(Blocked { name: Some("0123456789".to_owned()), clusters: leaving_clusters, limit: 1 });
     let blocked = RemovalDecision { blocked, ..RemovalDecision::default() };
     let leaving = || vec![cluster("b"), cluster("c")];
     let progresses = ["Progressing", "InProgress"];

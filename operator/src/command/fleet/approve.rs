@@ -67,6 +67,10 @@ pub async fn approve(hub: &Hub, args: &ApproveArgs) -> Result<ExitCode, String> 
         if !confirmed(&question)? {
             return Ok(ExitCode::FAILURE);
         }
+        // It says what happens to the clusters, and no digest has it.
+        if args.removal && hub.fleet(&args.name).await?.spec.removal.policy != fleet.spec.removal.policy {
+            return Err(format!("spec.removal.policy of {name} changed in the meantime; try again"));
+        }
     }
     let approval = json!({"apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleetApproval",
         "metadata": {"generateName": format!("{}-", args.name), "namespace": hub.namespace},
@@ -174,8 +178,9 @@ fn describe_rollout(
     if changes.is_empty() {
         changes.push_str("  no template or override changes\n");
     }
+    changes.push_str("placement, stages and gates as they are now: they are not compared\n");
     let clusters = status.stages.iter().find(|other| other.name == stage).map_or(0, |stage| stage.clusters);
-    let _ = write!(text, "{against}\n{changes}Approve it for stage {stage} (clusters: {clusters})? [y/N] ");
+    let _ = write!(text, "{against}\n{changes}Approve it for stage {} (clusters: {clusters})? [y/N] ", one_line(stage));
     Ok(text)
 }
 
@@ -238,7 +243,8 @@ mod tests {
         };
         let both = [revision("1.22.0"), revision("1.23.0")];
         let start = "KnativeFleet n/prod, revision prod-1.23.0: KnativeServing 1.23.0\nrequested by jane root\n";
-        let end = "Approve it for stage rest (clusters: 7)? [y/N] ";
+        let end = "placement, stages and gates as they are now: they are not compared\n\
+                   Approve it for stage rest (clusters: 7)? [y/N] ";
         let last = "which was rolled out completely last";
         let added = r#"  spec.serving: {"metadata":{},"spec":{"version":"1.23.0"}} is added"#;
         for (current, shown) in [

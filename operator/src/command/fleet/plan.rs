@@ -96,7 +96,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
             let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &stored));
             for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
                 is_refused = true;
-                let _ = writeln!(text, "error: {drop}");
+                let _ = writeln!(text, "error: {}", one_line(&drop));
                 texts.push(drop);
             }
             let status = before.and_then(|before| before.status).unwrap_or_default();

@@ -142,13 +142,14 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
     rows.extend(status.stages.iter().map(|stage| stage_row(stage, now)));
     let _ = write!(text, "\n{}", table(&rows));
     for stage in &status.stages {
+        let name = one_line(&stage.name);
         if let Some(user) = &stage.approved_by {
-            let _ = writeln!(text, "Stage {} was approved by {user}.", stage.name);
+            let _ = writeln!(text, "Stage {name} was approved by {user}.");
         }
         let until = stage.until.as_ref().map(|until| format!(", until {until} or earlier")).unwrap_or_default();
         // Those after it wait for it.
         if let Some(what) = stage.waits_for.as_ref().filter(|_| stage.state != StageState::Pending) {
-            let _ = writeln!(text, "Stage {} waits for {}{until}.", stage.name, one_line(what));
+            let _ = writeln!(text, "Stage {name} waits for {}{until}.", one_line(what));
         }
     }
     if !status.attention.is_empty() {

@@ -39,9 +39,11 @@ pub fn sources(yaml: &str) -> Result<(Vec<Source>, Vec<String>), String> {
     for Document { what, resource, unknown, .. } in read::fleet_documents(yaml)? {
         let fleet = resource.map_err(|violation| format!("{what}: {violation}"))?;
         warnings.extend(unknown.iter().map(|field| format!("{what}: {field}")));
+        let mut gates = gates(&fleet);
         for component in Component::ALL {
             let Some(template) = fleet.spec.template(component) else { continue };
-            let (source, own_warnings) = of_fleet(&what, &fleet, component, template)?;
+            let (mut source, own_warnings) = of_fleet(&what, &fleet, component, template)?;
+            source.gates = std::mem::take(&mut gates);
             sources.push(source);
             warnings.extend(own_warnings);
         }
@@ -78,21 +80,25 @@ fn of_fleet(
             "{what}: each override is applied by itself; for clusters that several overrides select, give a resource"
         ));
     }
-    let stages = fleet.spec.rollout.stages.iter().enumerate();
-    let gates = stages.flat_map(|(stage, settings)| settings.gates.iter().enumerate().map(move |gate| (stage, gate)));
-    let gates = gates.filter_map(|(stage, (index, gate))| {
-        let job = gate.job.as_ref()?;
-        let metadata = json!({"name": gate.name, "namespace": job.namespace});
-        let object = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.spec});
-        Some((format!("spec.rollout.stages[{stage}].gates[{index}].job"), object))
-    });
-    let gates = gates.collect();
     let metadata = json!({"name": fleet.metadata.name, "namespace": fleet.metadata.namespace});
     let mut head = json!({
         "apiVersion": format!("{GROUP}/{FLEET_VERSION}"), "kind": "KnativeFleet", "metadata": metadata,
     });
     rules::drop_nulls(&mut head);
-    Ok((Source { what, component, object, overrides, fleet: Some(head), gates }, warnings))
+    Ok((Source { what, component, object, overrides, fleet: Some(head), gates: Vec::new() }, warnings))
+}
+
+/// The Jobs of the gates of `fleet`, with their fields.
+fn gates(fleet: &KnativeFleet) -> Vec<(String, Value)> {
+    let stages = fleet.spec.rollout.stages.iter().enumerate();
+    let gates = stages.flat_map(|(stage, settings)| settings.gates.iter().enumerate().map(move |gate| (stage, gate)));
+    let jobs = gates.filter_map(|(stage, (index, gate))| {
+        let job = gate.job.as_ref()?;
+        let metadata = json!({"name": gate.name, "namespace": job.namespace});
+        let object = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.spec});
+        Some((format!("spec.rollout.stages[{stage}].gates[{index}].job"), object))
+    });
+    jobs.collect()
 }
 
 fn object(resource: &Knative) -> Result<Value, String> {
