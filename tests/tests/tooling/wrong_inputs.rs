@@ -105,7 +105,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     for (arguments, expected) in table {
         assert_eq!(error(folder.path(), arguments), (Some(2), format!("error: {expected}")), "{arguments:?}");
     }
-    let (code, text) = error(folder.path(), &["lint", "-f", "broken.yaml", "-f", "serving.yaml"]);
+    let (code, text) = error(folder.path(), &["lint", "-f", "broken.yaml"]);
     assert!(code == Some(2) && text.starts_with("error: broken.yaml: unclosed bracket "), "{text}");
     let (code, text) = error(folder.path(), &["fleet", "status", "a"]);
     let missing = "KnativeFleet default/a does not exist; to list all: knative-operator fleet status -A";
