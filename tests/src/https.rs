@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
 
 use crate::Result;
 use crate::pki::{Authority, Issued};
@@ -36,6 +37,19 @@ pub enum Answer {
     Endless,
     /// No response.
     Silence,
+}
+
+impl Answer {
+    /// This `status`, with a JSON document.
+    pub fn json(status: &'static str, body: &Value) -> Self {
+        Self::With(status, vec!["Content-Type: application/json".to_owned()], body.to_string().into_bytes())
+    }
+
+    /// What an API server says about an object or a kind that it lacks.
+    pub fn not_found() -> Self {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404});
+        Self::json("404 Not Found", &status)
+    }
 }
 
 /// A server on the loopback network. It stops with the process.

@@ -61,8 +61,8 @@ fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, decisi
     match stopped {
         _ if input.is_paused => {
             // The pause of a person hides no failures.
-            let mut reports = input.stages.settings().iter().zip(&decision.stages);
             let has_too_many = |stage: &&StageStatus| {
+                let mut reports = input.stages.settings().iter().zip(&decision.stages);
                 reports.any(|(settings, report)| settings.name == stage.name && report.has_too_many(settings))
             };
             let failed = stopped.filter(has_too_many).map(|stage| format!("; {}", failures(stage))).unwrap_or_default();

@@ -110,7 +110,7 @@ impl<C: Contents> Input<'_, C> {
     /// a failure stays one, and one of its gates until they are measured again.
     fn has_recovered(&self, member: &Member, decision: &Decision) -> bool {
         let (stage, report) = (&self.stages.settings()[member.stage], &decision.stages[member.stage]);
-        let is_stopped = report.failed > stage.failures(report.clusters);
+        let is_stopped = report.has_too_many(stage);
         let is_ready = matches!(member.phase(self.update, self.contents), Phase::Ready(_));
         let may_recover = !self.is_rolling_out() && !is_stopped && !member.has_failed_gates(self.generation);
         let is_ready = is_ready && member.gates == Gates::Passed;

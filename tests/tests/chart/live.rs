@@ -47,14 +47,8 @@ fn answer(objects: &HashMap<&str, Value>, path: &str) -> Answer {
     });
     // Without its definition, there is no such kind.
     let group = group.filter(|_| !FLEETS.starts_with(path) || objects.contains_key(DEFINITION));
-    let (status, body) = match group.as_ref().or_else(|| objects.get(path)) {
-        Some(found) => ("200 OK", found.clone()),
-        None => (
-            "404 Not Found",
-            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
-        ),
-    };
-    Answer::With(status, vec!["Content-Type: application/json".to_owned()], body.to_string().into_bytes())
+    let found = group.as_ref().or_else(|| objects.get(path));
+    found.map_or_else(Answer::not_found, |found| Answer::json("200 OK", found))
 }
 
 /// Renders the chart with `arguments` for a cluster that has `objects`.

@@ -11,7 +11,6 @@ use knative_operator_tests::{environment, tools};
 
 const SERVING: &str =
     "{apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {name: a, namespace: n}}";
-const NOT_FOUND: &str = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}"#;
 
 /// A command with only `variables` in its environment.
 fn command(program: impl AsRef<std::ffi::OsStr>, folder: &Path, variables: &[(&str, &str)]) -> Command {
@@ -99,11 +98,7 @@ fn command_in_a_pod_uses_its_service_account() {
 fn no_color_has_an_effect_on_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("cluster").unwrap();
-    let server = Server::start(&authority, |_, _| {
-        let headers = vec!["Content-Type: application/json".to_owned()];
-        Answer::With("404 Not Found", headers, NOT_FOUND.as_bytes().to_vec())
-    });
-    let server = server.unwrap();
+    let server = Server::start(&authority, |_, _| Answer::not_found()).unwrap();
     let text = kubeconfig("x", &server.url(""), &authority.pem(), "default", &User::Token("token"));
     let file = write(folder.path(), "kubeconfig", &text).display().to_string();
     let binary = tools::binary("knative-operator").unwrap().display().to_string();

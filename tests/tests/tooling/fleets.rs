@@ -45,11 +45,7 @@ fn stdout(folder: &Path, arguments: &[&str]) -> String {
 /// Starts an API server that answers with the `object` at a path, and writes a kubeconfig for it.
 fn serve(folder: &Path, object: impl Fn(&str) -> Value + Send + Sync + 'static) -> Server {
     let authority = Authority::new("cluster").unwrap();
-    let server = Server::start(&authority, move |request, _| {
-        let headers = vec!["Content-Type: application/json".to_owned()];
-        Answer::With("200 OK", headers, object(&request.path).to_string().into_bytes())
-    });
-    let server = server.unwrap();
+    let server = Server::start(&authority, move |request, _| Answer::json("200 OK", &object(&request.path))).unwrap();
     let config = kubeconfig("prod", &server.url(""), &authority.pem(), "default", &User::Token("token"));
     std::fs::write(folder.join("kubeconfig"), config).unwrap();
     server

@@ -10,7 +10,6 @@ use knative_operator_tests::{environment, tools};
 
 const SERVING: &str =
     "{apiVersion: operator.knative.dev/v1beta1, kind: KnativeServing, metadata: {name: a, namespace: n}}";
-const NOT_FOUND: &str = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}"#;
 
 /// Exit status and standard error of the command in `folder`, with its kubeconfig; the error
 /// without the usage.
@@ -29,11 +28,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("cluster").unwrap();
     // An API server without the operator.
-    let server = Server::start(&authority, |_, _| {
-        let headers = vec!["Content-Type: application/json".to_owned()];
-        Answer::With("404 Not Found", headers, NOT_FOUND.as_bytes().to_vec())
-    });
-    let server = server.unwrap();
+    let server = Server::start(&authority, |_, _| Answer::not_found()).unwrap();
     let url = server.url("");
     let config = kubeconfig("prod", &url, &authority.pem(), "default", &User::Token("token"));
     let releases = tools::project().join("tests/release").display().to_string();
