@@ -29,6 +29,7 @@ mod findings;
 mod gate_cases;
 pub mod gates;
 pub mod gone;
+pub mod history;
 mod in_progress;
 #[cfg(test)]
 mod invariants;

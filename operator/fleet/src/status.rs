@@ -48,6 +48,7 @@ pub fn status<C: Contents>(
         revisions: old.revisions.clone(),
         rollout_digest: old.rollout_digest.clone(),
         rollout_generation: old.rollout_generation,
+        rollouts: old.rollouts.clone(),
         removals: Some(removal.decision.record.clone()).filter(|record| *record != RemovalStatus::default()),
         blocked_removal: blocked_removal(removal),
         clusters: number(input.members.len()),

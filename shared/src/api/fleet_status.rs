@@ -44,6 +44,10 @@ pub struct KnativeFleetStatus {
     /// First generation with the digest. Earlier approvals don't count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout_generation: Option<i64>,
+    /// The last rollouts, oldest first: at most 10. For people: the operator decides nothing by
+    /// them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<RolloutRecord>,
     /// Removals of clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removals: Option<RemovalStatus>,
@@ -72,6 +76,41 @@ pub struct KnativeFleetStatus {
     /// Clusters that need attention, at most 20.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<ClusterAttention>,
+}
+
+/// A rollout of a revision, from its start to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RolloutRecord {
+    /// The revision.
+    pub revision: String,
+    /// The user who changed the templates or overrides to those of the revision. Absent if nobody
+    /// did, such as for another version in a newer release bundle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// Time of its start (RFC 3339).
+    pub started_at: String,
+    /// Time of its end (RFC 3339). Absent while it is in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+    /// How it ended: `Complete`, `RolledBack`, or `Superseded` by another one. Absent while it is
+    /// in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// The approvals with which its stages started, at most 64. Also later ones, for clusters that
+    /// joined after its end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<StageApproval>,
+}
+
+/// The approval of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StageApproval {
+    /// Name of the stage.
+    pub stage: String,
+    /// The user who approved it.
+    pub username: String,
 }
 
 /// Removals of clusters from a fleet.

@@ -61,6 +61,11 @@ pub fn has(status: &KnativeFleetStatus, type_: &str, reason: &str) -> bool {
     status.conditions.iter().any(|condition| condition.type_ == type_ && condition.reason.as_deref() == Some(reason))
 }
 
+/// How each rollout in `status` ended.
+fn results(status: &KnativeFleetStatus) -> Vec<&str> {
+    status.rollouts.iter().map(|rollout| rollout.result.as_deref().unwrap_or("in progress")).collect()
+}
+
 /// Clusters of the children, with their `spec.version`.
 pub async fn children(hub: &Cluster) -> Result<Vec<(String, String)>> {
     let all = Api::<KnativeServing>::namespaced(hub.client(), PLACE).list(&ListParams::default()).await?;
@@ -129,6 +134,11 @@ fn rollout_runs_in_stages() {
         assert_eq!(done.current_revision, waiting.update_revision);
         assert!(done.stages.iter().all(|stage| stage.state == StageState::Complete), "{done:?}");
         assert_eq!(children(&hub).await?.len(), 3);
+        let [rollout] = done.rollouts.as_slice() else { return Err(format!("one rollout: {done:?}").into()) };
+        assert_eq!(Some(&rollout.revision), done.update_revision.as_ref());
+        assert!(rollout.requested_by.is_some() && rollout.finished_at.is_some(), "{rollout:?}");
+        let approved: Vec<_> = rollout.approvals.iter().map(|approval| approval.stage.as_str()).collect();
+        assert_eq!((results(&done), approved), (vec!["Complete"], vec!["prod"]));
 
         // A version that does not exist is refused; a manifest that does not exist stops at the
         // canary.
@@ -171,8 +181,9 @@ fn rollout_runs_in_stages() {
         let late = approve(&hub, paused.update_revision.as_deref().unwrap_or_default(), "prod").await;
         assert!(late.is_err_and(|error| error.to_string().contains("is not the revision of the spec")));
         approve(&hub, next.update_revision.as_deref().unwrap_or_default(), "prod").await?;
-        status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
+        let updated = status(&hub, "Ready", |status| has(status, "Ready", "Ready")).await?;
         assert!(children(&hub).await?.iter().all(|(_, version)| version.starts_with("1.1.")));
+        assert_eq!(results(&updated), ["Complete", "Superseded", "Complete"]);
 
         // A mistyped selector removes nothing.
         let mut mistyped = fleet(&serving);
@@ -309,7 +320,8 @@ fn failed_rollout_is_rolled_back_and_unhealthy_cluster_catches_up() {
             ("b", "Deferred")
         );
         product::status(&hub, "b", "True", &product::access(&b, "b")).await?;
-        status(&hub, "Ready", |status| has(status, "Ready", "Ready") && status.updated == 2).await?;
+        let done = status(&hub, "Ready", |status| has(status, "Ready", "Ready") && status.updated == 2).await?;
+        assert_eq!(results(&done), ["Complete", "RolledBack", "Complete"]);
         Ok(())
     });
 }

@@ -110,6 +110,7 @@ fn commands_of_the_fleet_guide_work() {
             ("Roll out a change", "spec.config.features.kubernetes.podspec-affinity: \"enabled\" is added"),
             ("Roll out a change", "3 update, 0 unchanged"),
             ("Roll back", "current, update"),
+            ("Roll back", "   Complete   prod: "),
             ("Roll back", "\nstage "),
             ("Change some clusters only", "3 of 3 clusters updated"),
             ("Clusters that join or leave", "Warning: spec.placement.clusterSelector: selects no ClusterProfile"),

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::KnativeFleet;
-use knative_operator_shared::api::fleet::Template;
+use knative_operator_shared::api::fleet::{RolloutRecord, Template};
+use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET;
 use knative_operator_shared::text::one_line;
 use kube::api::ListParams;
@@ -99,29 +99,70 @@ fn compare(from: Option<&Value>, to: Option<&Value>, path: &str, lines: &mut Str
     let _ = writeln!(lines, "  {}: {change}", one_line(path));
 }
 
-/// Prints the revisions of the fleet `name`, or of the only one.
+/// Prints the revisions and the last rollouts of the fleet `name`, or of the only one.
 pub async fn run(hub: &Hub, name: Option<&str>) -> Result<ExitCode, String> {
     let name = fleets::name_or_only(hub, name).await?;
     let fleet = hub.fleet(&name).await?;
     let (uid, status) = (fleet.metadata.uid.unwrap_or_default(), fleet.status.unwrap_or_default());
+    let stored = revisions(hub, Owner { name: &name, uid: &uid, status: &status }).await?;
+    hub.print(&describe(&stored, &status), &json!(values(&stored, &status)));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `revision` is in a fleet with `status`.
+fn states(revision: &Revision, status: &KnativeFleetStatus) -> Vec<&'static str> {
+    let states = [
+        (status.current_revision.as_ref() == Some(&revision.name), "current"),
+        (status.update_revision.as_ref() == Some(&revision.name), "update"),
+        (status.failed_revisions.iter().flatten().any(|failed| *failed == revision.name), "failed"),
+    ];
+    states.into_iter().filter(|(is, _)| *is).map(|(_, state)| state).collect()
+}
+
+/// The `stored` revisions, with their times of creation, and the rollouts in `status`.
+fn describe(stored: &[(Revision, String)], status: &KnativeFleetStatus) -> String {
     let mut rows = vec![row(["NUMBER", "REVISION", "CREATED", "SERVING", "EVENTING", "STATE"])];
-    let mut values: Vec<Value> = Vec::new();
-    for (revision, created) in revisions(hub, Owner { name: &name, uid: &uid, status: &status }).await? {
-        let states = [
-            (status.current_revision.as_ref() == Some(&revision.name), "current"),
-            (status.update_revision.as_ref() == Some(&revision.name), "update"),
-            (status.failed_revisions.iter().flatten().any(|failed| *failed == revision.name), "failed"),
-        ];
-        let states: Vec<&str> = states.into_iter().filter(|(is, _)| *is).map(|(_, state)| state).collect();
+    for (revision, created) in stored {
         let pinned = revision.data.pinned();
         let [serving, eventing] =
             [&pinned.serving, &pinned.eventing].map(|t| t.as_ref().map_or("", version).to_owned());
-        let number = revision.number.to_string();
-        rows.push(row([&number, &revision.name, &created, &serving, &eventing, &states.join(", ")]));
-        values.push(json!({"number": revision.number, "revision": revision.name, "created": created, "states": states, "data": revision.data}));
+        let (number, states) = (revision.number.to_string(), states(revision, status).join(", "));
+        rows.push(row([&number, &revision.name, created, &serving, &eventing, &states]));
     }
-    hub.print(&table(&rows), &json!(values));
-    Ok(ExitCode::SUCCESS)
+    let mut text = table(&rows);
+    if !status.rollouts.is_empty() {
+        let mut rows = vec![row(["REVISION", "REQUESTED BY", "STARTED", "FINISHED", "RESULT", "APPROVALS"])];
+        rows.extend(status.rollouts.iter().map(|rollout| rollout_row(rollout, status)));
+        // Writing to a String can't fail.
+        let _ = write!(text, "\n{}", table(&rows));
+    }
+    text
+}
+
+/// The row of `rollout`. While it is in progress, its result is the reason of `Progressing`.
+fn rollout_row(rollout: &RolloutRecord, status: &KnativeFleetStatus) -> Vec<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let progressing = status.conditions.iter().find(|condition| condition.type_ == "Progressing");
+    let result = rollout.result.clone().or_else(|| progressing?.reason.clone());
+    let approvals = rollout.approvals.iter().map(|approval| format!("{}: {}", approval.stage, approval.username));
+    row([
+        &rollout.revision,
+        &text(&rollout.requested_by),
+        &rollout.started_at,
+        &text(&rollout.finished_at),
+        &text(&result),
+        &approvals.collect::<Vec<_>>().join(", "),
+    ])
+}
+
+/// The same, for programs.
+fn values(stored: &[(Revision, String)], status: &KnativeFleetStatus) -> Vec<Value> {
+    let value = |(revision, created): &(Revision, String)| {
+        let rollouts: Vec<_> = status.rollouts.iter().filter(|rollout| rollout.revision == revision.name).collect();
+        json!({"number": revision.number, "revision": revision.name, "created": created, "states": states(revision, status),
+            "rollouts": rollouts, "data": revision.data})
+    };
+    stored.iter().map(value).collect()
 }
 
 #[cfg(test)]
@@ -148,5 +189,39 @@ mod tests {
             r#"spec.serving.spec.version: "1.22.0" to "1.22.1""#,
         ];
         assert_eq!(changes(&before, &after).lines().map(str::trim_start).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn rollouts_are_shown_with_their_ends_and_approvals() {
+        let status: KnativeFleetStatus = serde_json::from_value(json!({
+            "currentRevision": "f-1", "updateRevision": "f-2",
+            "conditions": [{"type": "Progressing", "status": "False", "reason": "AwaitingApproval"}],
+            "rollouts": [
+                {"revision": "f-1", "requestedBy": "jane", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:05:00Z",
+                    "result": "Complete", "approvals": [{"stage": "canary", "username": "ann"}, {"stage": "prod", "username": "kim\u{1b}[2J"}]},
+                {"revision": "f-2", "startedAt": "2026-01-02T00:00:00Z"}],
+        }))
+        .unwrap();
+        let stored = ["f-1", "f-2", "f-3"].map(|name| {
+            let data = serde_json::from_value(json!({"serving": {"spec": {"version": "1.22.0"}}})).unwrap();
+            let label = String::new();
+            let revision =
+                Revision { name: name.to_owned(), number: 1, failed_generation: None, owner: None, label, data };
+            (revision, "2026-01-01T00:00:00Z".to_owned())
+        });
+        let text = describe(&stored, &status);
+        let (_, rollouts) = text.split_once("\n\n").unwrap();
+        let expected = [
+            "REVISION   REQUESTED BY   STARTED                FINISHED               RESULT             APPROVALS",
+            r"f-1        jane           2026-01-01T00:00:00Z   2026-01-01T00:05:00Z   Complete           canary: ann, prod: kim\u{1b}[2J",
+            "f-2                       2026-01-02T00:00:00Z                          AwaitingApproval",
+        ];
+        assert_eq!(rollouts.lines().collect::<Vec<_>>(), expected);
+        let values = values(&stored, &status);
+        let of = |number: usize, field: &str| values[number]["rollouts"].pointer(field).cloned();
+        assert_eq!((of(0, "/0/approvals/0/stage"), of(1, "/0/result")), (Some(json!("canary")), None));
+        assert_eq!((of(2, ""), &values[1]["states"]), (Some(json!([])), &json!(["update"])));
+        // An operator of an earlier version recorded none.
+        assert!(!describe(&stored, &KnativeFleetStatus::default()).contains("\n\n"));
     }
 }

@@ -48,7 +48,8 @@ enum FleetCommand {
     ///
     /// Exit status: 0 shown, or with --watch complete, 1 with --watch stopped by failures, 2 error.
     Status(status::StatusArgs),
-    /// Lists the revisions of a fleet.
+    /// Lists the revisions of a fleet, and its last rollouts: who asked for each, how it ended, and
+    /// who approved it.
     ///
     /// Exit status: 0 shown, 2 error.
     History {

@@ -9,6 +9,7 @@ use super::state::{FleetState, Next};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use crate::overview::stalled;
+use knative_operator_fleet::history;
 use knative_operator_fleet::transitions::{Transition, rollout_end, transitions};
 
 /// Minimum interval of status writes.
@@ -22,7 +23,9 @@ pub async fn publish(
     new: KnativeFleetStatus,
 ) -> Result<Next, WriteError> {
     let old = state.stored_status(fleet);
-    let new = stalled::of_fleet(&old, new, Timestamp::now());
+    let now = Timestamp::now();
+    let mut new = stalled::of_fleet(&old, new, now);
+    new.rollouts = history::rollouts(&old, &new, now);
     cx.metrics.fleets.set(fleet, &new);
     if old == new {
         return Ok(Next::AwaitChange);
