@@ -112,6 +112,7 @@ fn condition(old: &[Condition], type_: &str, state: &State, now: Timestamp) -> C
     Condition {
         type_: type_.to_owned(),
         status: state.status().to_owned(),
+        observed_generation: None,
         severity: None,
         last_transition_time: since.or_else(|| Some(seconds(now))),
         reason,

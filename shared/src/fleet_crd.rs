@@ -52,6 +52,10 @@ pub fn definitions() -> [Value; 2] {
     stages["x-kubernetes-list-type"] = json!("map");
     stages["x-kubernetes-list-map-keys"] = json!(["name"]);
     stages["items"]["required"] = json!(["name"]);
+    // Knative's form of a condition has no generation; Kubernetes' has one.
+    status["properties"]["conditions"]["items"]["properties"]["observedGeneration"] = json!({
+        "description": "Generation of the spec that it describes.", "format": "int64", "type": "integer",
+    });
     let spec = &mut approval["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     spec["x-kubernetes-validations"] = json!([{"rule": "self == oldSelf", "message": "spec is immutable"}]);
     [fleet, approval]

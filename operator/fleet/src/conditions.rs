@@ -36,17 +36,23 @@ pub fn conditions<C: Contents>(
         removal_pending(input, leavers),
         removal_blocked(leavers),
     ];
-    states.into_iter().map(|state| condition(old, state, input.now)).collect()
+    states.into_iter().map(|state| condition(old, status.observed_generation, state, input.now)).collect()
 }
 
-/// The condition in `state` after those of `old`.
-pub fn condition(old: &KnativeFleetStatus, (type_, is_true, reason, message): State, now: Timestamp) -> Condition {
+/// The condition in `state` after those of `old`, in `generation`.
+pub fn condition(
+    old: &KnativeFleetStatus,
+    generation: Option<i64>,
+    (type_, is_true, reason, message): State,
+    now: Timestamp,
+) -> Condition {
     let status = if is_true { "True" } else { "False" };
     let before = old.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status);
     let since = before.and_then(|condition| condition.last_transition_time.clone());
     Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
+        observed_generation: generation,
         severity: None,
         last_transition_time: Some(since.unwrap_or_else(|| truncate(now).to_string())),
         reason: Some(reason.to_owned()),

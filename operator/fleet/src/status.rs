@@ -152,7 +152,7 @@ fn stopped(old: &KnativeFleetStatus, generation: Option<i64>, ready: State, now:
 
 /// Sets a condition of `status`, which follows `old`.
 fn set(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, state: State, now: Timestamp) {
-    let new = condition(old, state, now);
+    let new = condition(old, status.observed_generation, state, now);
     match status.conditions.iter_mut().find(|condition| condition.type_ == new.type_) {
         Some(condition) => *condition = new,
         None => status.conditions.push(new),
@@ -315,5 +315,12 @@ mod tests {
         for other in [unconfirmed(&status, Some(2), "why", now), deleting(&status, Some(2), 5, now)] {
             assert_eq!(other.blocked_removal, None);
         }
+        // Each condition has the generation that it describes.
+        let generations = |status: &KnativeFleetStatus| {
+            let of = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_)?.observed_generation;
+            ["Ready", "Progressing", "Paused"].map(of)
+        };
+        let later = unknown(&status, Some(2), "why", now);
+        assert_eq!((generations(&status), generations(&later)), ([Some(1); 3], [Some(2), Some(2), Some(1)]));
     }
 }

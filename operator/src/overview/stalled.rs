@@ -19,7 +19,7 @@ pub fn of_component(old: &[Condition], mut conditions: Vec<Condition>, now: Time
         let is_permanent = problem.remedy.as_ref().is_some_and(|remedy| !remedy.can_recover);
         is_permanent && conditions.iter().any(is_known)
     });
-    set(old, &mut conditions, problem.map(|problem| (problem.reason, problem.message)), now);
+    set(old, &mut conditions, problem.map(|problem| (problem.reason, problem.message)), None, now);
     conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
     conditions
 }
@@ -31,18 +31,26 @@ pub fn of_fleet(old: &KnativeFleetStatus, mut status: KnativeFleetStatus, now: T
         let is_permanent = remedy.is_some_and(|remedy| !remedy.can_recover) && !PLANNED.contains(&reason.as_str());
         is_permanent.then(|| (reason, condition.message.clone().unwrap_or_default()))
     });
-    set(&old.conditions, &mut status.conditions, problem, now);
+    set(&old.conditions, &mut status.conditions, problem, status.observed_generation, now);
     status
 }
 
-/// Sets `Stalled` among `conditions`, which follow `old`, to `problem` (reason and message).
-fn set(old: &[Condition], conditions: &mut Vec<Condition>, problem: Option<(String, String)>, now: Timestamp) {
+/// Sets `Stalled` among `conditions`, which follow `old`, to `problem` (reason and message) in
+/// `generation`.
+fn set(
+    old: &[Condition],
+    conditions: &mut Vec<Condition>,
+    problem: Option<(String, String)>,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     conditions.retain(|condition| condition.type_ != STALLED);
     let before = old.iter().find(|condition| condition.type_ == STALLED && condition.status == "True");
     let since = before.and_then(|condition| condition.last_transition_time.clone());
     conditions.extend(problem.map(|(reason, message)| Condition {
         type_: STALLED.to_owned(),
         status: "True".to_owned(),
+        observed_generation: generation,
         severity: None,
         last_transition_time: Some(since.unwrap_or_else(|| truncate(now).to_string())),
         reason: Some(reason),

@@ -174,6 +174,11 @@ pub struct Condition {
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
+    /// Generation of the spec that it describes. Only conditions of fleets have it: Knative's form
+    /// does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub observed_generation: Option<i64>,
     /// Severity of `False`; empty means error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,

@@ -130,7 +130,9 @@ fn fields_have_descriptions_and_all_kinds_have_the_category() {
     let affinity = &spec["workloads"]["items"]["properties"]["affinity"];
     assert_eq!(affinity["description"], "Affinity of the Pods.");
     assert!(affinity["properties"]["nodeAffinity"].get("description").is_none());
-    let stages = &schema(&all[2])["properties"]["status"]["properties"]["stages"];
+    let status = &schema(&all[2])["properties"]["status"]["properties"];
+    assert_eq!(status["conditions"]["items"]["properties"]["observedGeneration"]["type"], "integer");
+    let stages = &status["stages"];
     let kind = [&stages["x-kubernetes-list-type"], &stages["x-kubernetes-list-map-keys"], &stages["items"]["required"]];
     assert_eq!(kind, [&json!("map"), &json!(["name"]), &json!(["name"])]);
 }
