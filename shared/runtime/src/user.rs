@@ -6,21 +6,16 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use http::HeaderValue;
 use http::header::USER_AGENT;
-use http::uri::Authority;
-use http::{HeaderValue, Uri};
-use hyper_util::client::legacy;
-use knative_operator_shared::redact::redact;
-use kube::client::{AuthError, ClientBuilder};
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster};
 use kube::{Client, Config};
-use tower::BoxError;
 use tower::timeout::TimeoutLayer;
-use tower::timeout::error::Elapsed;
 use tower::util::{MapErrLayer, option_layer};
 
+use crate::connect_error::{self, OF_POD, explained, unusable};
 use crate::duration::seconds_or_duration;
-use crate::error_text::{Unreachable, error_text};
 use crate::identity::user_agent;
 
 /// Time limit of a connection attempt, less than that of a command's first list.
@@ -92,12 +87,12 @@ impl UserArgs {
         let mut connection = match self.read() {
             Err(error) if is_missing(&error) && self.is_of_pod() => {
                 let config = Config::incluster();
-                let config = config
-                    .map_err(|error| format!("cannot use the ServiceAccount of the Pod: {}", error_text(&error)))?;
-                self.connect_with(config, "the cluster of this Pod", "check the network of the Pod", program)?
+                let config = config.map_err(|error| unusable("the ServiceAccount of the Pod", &error))?;
+                self.connect_with(config, OF_POD.0, OF_POD.1, program)?
             }
             kubeconfig => {
-                self.connect_by(kubeconfig.map_err(|error| unreadable(&error))?, self.context.clone(), program).await?
+                let kubeconfig = kubeconfig.map_err(|error| self.unusable(&error))?;
+                self.connect_by(kubeconfig, self.context.clone(), program).await?
             }
         };
         connection.namespace = self.namespace.clone().unwrap_or(connection.namespace);
@@ -143,7 +138,18 @@ impl UserArgs {
     }
 
     fn kubeconfig(&self) -> Result<Kubeconfig, String> {
-        self.read().map_err(|error| unreadable(&error))
+        self.read().map_err(|error| self.unusable(&error))
+    }
+
+    fn unusable(&self, error: &KubeconfigError) -> String {
+        unusable(&format!("the kubeconfig {}", self.path()), error)
+    }
+
+    /// The path of the kubeconfig, or the paths.
+    fn path(&self) -> String {
+        let path = self.kubeconfig.clone().map(PathBuf::into_os_string);
+        let path = path.or_else(|| var_os(KUBECONFIG)).filter(|path| !path.is_empty());
+        path.map_or_else(|| "~/.kube/config".to_owned(), |path| path.to_string_lossy().into_owned())
     }
 
     fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
@@ -168,14 +174,13 @@ impl UserArgs {
         program: &str,
     ) -> Result<Connection, String> {
         let name = context.clone().or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
-        let path = self.kubeconfig.clone().map(PathBuf::into_os_string);
-        let path = path.or_else(|| var_os(KUBECONFIG)).filter(|path| !path.is_empty());
-        let path = path.map_or_else(|| "~/.kube/config".to_owned(), |path| path.to_string_lossy().into_owned());
+        let path = self.path();
         if let Some(why) = without_context(&kubeconfig, &name) {
             return Err(format!("cannot use the kubeconfig {path}: {why}"));
         }
         let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| failed(&error))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let config = config.map_err(|error| self.unusable(&error))?;
         let check = "if it is the wrong context: kubectl config get-contexts lists them";
         self.connect_with(config, &format!("context {name}, {path}"), check, program)
     }
@@ -216,25 +221,6 @@ fn is_missing(error: &KubeconfigError) -> bool {
     }
 }
 
-/// What is reported about a kubeconfig that can't be read.
-fn unreadable(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(error, path) => {
-            let why = error_text(error);
-            format!("cannot use the kubeconfig {}: {why}; name another one with --kubeconfig", path.display())
-        }
-        // The error shows the lines around it.
-        KubeconfigError::Parse(error) => format!("cannot use the kubeconfig: it can't be parsed{}", place(error)),
-        error => failed(error),
-    }
-}
-
-/// Where `error` is.
-fn place(error: &serde_saphyr::Error) -> String {
-    let place = error.location().map(|place| format!(", line {} column {}", place.line(), place.column()));
-    place.unwrap_or_default()
-}
-
 /// Why `kubeconfig` can't be used, if it lacks the context `name`, which is empty if none is
 /// chosen.
 fn without_context(kubeconfig: &Kubeconfig, name: &str) -> Option<String> {
@@ -245,30 +231,6 @@ fn without_context(kubeconfig: &Kubeconfig, name: &str) -> Option<String> {
     let lacking = if name.is_empty() { "a current context".to_owned() } else { format!("a context {name}") };
     let others = if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
     Some(format!("it lacks {lacking}; name one with --context: {others}"))
-}
-
-/// What is reported about a credential plugin that failed: the error shows its environment and all
-/// that it printed.
-fn of_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.filter_map(|error| error.downcast_ref()).find_map(|error| match error {
-        AuthError::AuthExecRun { out, .. } => {
-            Some(format!("the credential plugin of the kubeconfig failed with {}; run it to see why", out.status))
-        }
-        AuthError::AuthExecParse(error) => Some(format!(
-            "the credential plugin of the kubeconfig printed no ExecCredential{}; run it to see why",
-            place(error)
-        )),
-        _ => None,
-    })
-}
-
-/// The error without credentials, such as those of a proxy.
-fn failed(error: &(dyn std::error::Error + 'static)) -> String {
-    if let Some(text) = of_plugin(error) {
-        return text;
-    }
-    format!("cannot use the kubeconfig: {}", redact(&error_text(error)))
 }
 
 /// Connects `program` with `config` and a `limit` of the time to a response. If the API server
@@ -284,33 +246,18 @@ fn connect(
     // Name and version of the program are ASCII.
     config.headers.extend(HeaderValue::from_str(&user_agent(program)).ok().map(|agent| (USER_AGENT, agent)));
     let namespace = config.default_namespace.clone();
-    let server = format!("{} ({origin})", without_user(&config.cluster_url));
-    let named = server.clone();
-    let explain = move |error: BoxError| -> BoxError {
-        if let Some(text) = of_plugin(&*error) {
-            return text.into();
-        }
-        if !error.is::<legacy::Error>() && !error.is::<Elapsed>() {
-            return error;
-        }
-        let cause = redact(&error_text(&*error)).replace("deadline has elapsed", "timed out");
-        Box::new(Unreachable { server, cause, check })
-    };
-    let builder = ClientBuilder::try_from(config).map_err(|error: kube::Error| failed(&error))?;
+    let server = connect_error::server(&config.cluster_url, origin);
+    let builder = ClientBuilder::try_from(config);
+    let builder = builder.map_err(|error: kube::Error| unusable(&format!("the settings for {server}"), &error))?;
     let builder = builder.with_layer(&option_layer(limit.filter(|limit| !limit.is_zero()).map(TimeoutLayer::new)));
-    Ok(Connection { client: builder.with_layer(&MapErrLayer::new(explain)).build(), namespace, server: named })
-}
-
-/// `url` without the user, the password and the query.
-fn without_user(url: &Uri) -> String {
-    let authority = url.authority().map_or("", Authority::as_str);
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{}://{host}{}", url.scheme_str().unwrap_or("https"), url.path().trim_end_matches('/'))
+    let explain = MapErrLayer::new(explained(server.clone(), check));
+    Ok(Connection { client: builder.with_layer(&explain).build(), namespace, server })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error_text;
 
     #[tokio::test]
     async fn unreachable_server_is_named_with_its_context_and_without_credentials() {
@@ -331,9 +278,11 @@ mod tests {
         crate::install_crypto();
         let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
         config.proxy_url = Some("http://user:hunter2@127.0.0.1:2".parse().unwrap());
-        let error = connect(config, "", "", "x", None).map(drop).unwrap_err();
-        assert!(error.starts_with("cannot use the kubeconfig: ") && !error.contains("hunter2"), "{error}");
+        let error = connect(config, "a.yaml", "", "x", None).map(drop).unwrap_err();
+        let start = "cannot use the settings for https://127.0.0.1:1 (a.yaml): ";
+        assert!(error.starts_with(start) && !error.contains("hunter2"), "{error}");
     }
+
     #[test]
     fn lacking_context_is_reported_with_those_that_are_there() {
         let kubeconfig: Kubeconfig = serde_json::from_value(serde_json::json!({"contexts": [
