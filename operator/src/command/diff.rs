@@ -12,6 +12,7 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::files::FileResource;
 use super::input::Input;
 use super::output;
 use super::status::Style;
@@ -66,16 +67,17 @@ pub fn run(args: &DiffArgs) -> ExitCode {
 
 async fn changes(
     args: &DiffArgs,
-    (mut resources, mut warnings): (Vec<Knative>, Vec<String>),
+    (mut resources, mut warnings): (Vec<FileResource>, Vec<String>),
     connection: Connection,
     colour: bool,
 ) -> Result<ExitCode, String> {
     let (mut text, mut counts) = (String::new(), Counts::default());
-    for resource in &mut resources {
+    for FileResource { file, resource } in &mut resources {
+        let file = file.as_str();
         let (own, difference) = difference(
             &connection.client,
             resource,
-            async |resource, anchor: String| args.input.plan(resource, &anchor).await,
+            async |resource, anchor: String| args.input.plan(file, resource, &anchor).await,
             colour,
         )
         .await?;

@@ -2,7 +2,7 @@
 
 use knative_operator_shared::api::Knative;
 
-use super::files::{File, FileArgs};
+use super::files::{File, FileArgs, FileResource, Unreadable};
 use super::release_args::{InputError, ReleaseArgs};
 use knative_operator_objects::plan::{Plan, Rendered};
 use knative_operator_release::Release;
@@ -22,14 +22,18 @@ impl Input {
         self.files.names()
     }
 
-    /// The files.
-    pub fn files(&self) -> Result<Vec<File>, String> {
+    /// The files, and what can't be read.
+    pub fn files(&self) -> (Vec<File>, Vec<Unreadable>) {
         self.files.read()
     }
 
     /// The custom resources in the files, and warnings; with `namespace` for those without one. If
     /// `is_strict`, unknown fields are errors.
-    pub fn resources(&self, namespace: Option<&str>, is_strict: bool) -> Result<(Vec<Knative>, Vec<String>), String> {
+    pub fn resources(
+        &self,
+        namespace: Option<&str>,
+        is_strict: bool,
+    ) -> Result<(Vec<FileResource>, Vec<String>), String> {
         self.files.resources(namespace, is_strict)
     }
 
@@ -43,9 +47,9 @@ impl Input {
         self.releases.is_bundle_named()
     }
 
-    /// The plan of `resource`, whose anchor has the uid `anchor`, and warnings.
-    pub async fn plan(&self, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
-        self.releases.plan(resource, anchor).await.map_err(|why| format!("{}: {why}", self.names()))
+    /// The plan of `resource` of `file`, whose anchor has the uid `anchor`, and warnings.
+    pub async fn plan(&self, file: &str, resource: &Knative, anchor: &str) -> Result<(Plan, Vec<String>), String> {
+        self.releases.plan(resource, anchor).await.map_err(|why| format!("{file}: {why}"))
     }
 
     /// The objects of `resource`, and its release.

@@ -16,6 +16,7 @@ mod output;
 mod permissions;
 mod read;
 mod release_args;
+mod remark;
 mod render;
 mod rules;
 mod run;

@@ -6,6 +6,7 @@ use knative_operator_shared::rules::{self, Kind, RuleContext, Violation};
 use knative_operator_shared::text::{nearest, one_line};
 use serde_json::{Value, json};
 
+use super::remark::Remark;
 use super::unknown;
 use knative_operator_objects::text as text_at;
 
@@ -35,9 +36,9 @@ pub struct Document<R = Knative> {
     /// The resource, or why it is invalid.
     pub resource: Result<R, Violation>,
     /// Settings without effect.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Remark>,
     /// Fields that its definition does not have.
-    pub unknown: Vec<String>,
+    pub unknown: Vec<Remark>,
 }
 
 /// The KnativeServings and KnativeEventings in `yaml`, with the objects that are mistaken for
@@ -59,7 +60,7 @@ pub fn documents(yaml: &str, namespace: Option<&str>) -> Result<(Vec<Document>, 
         let mut warnings = Vec::new();
         if text_at(&object, "/metadata/namespace").is_empty() {
             if namespace.is_none() {
-                warnings.push(format!("metadata.namespace is not set; using {}", component.canonical()));
+                warnings.push(Remark::new("metadata.namespace", format!("not set; using {}", component.canonical())));
             }
             object["metadata"]["namespace"] = json!(namespace.unwrap_or(component.canonical()));
         }

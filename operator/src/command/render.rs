@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use super::files::FileResource;
 use super::input::Input;
 use super::output::{self, CommandOutput, Format, finish};
 
@@ -29,8 +30,8 @@ fn render(args: &RenderArgs) -> Result<CommandOutput, String> {
     let (resources, mut warnings) = args.input.resources(None, args.strict)?;
     let runtime = output::runtime()?;
     let mut objects: Vec<Value> = Vec::new();
-    for resource in &resources {
-        let (plan, own_warnings) = runtime.block_on(args.input.plan(resource, ""))?;
+    for FileResource { file, resource } in &resources {
+        let (plan, own_warnings) = runtime.block_on(args.input.plan(file, resource, ""))?;
         objects.extend(plan.items().iter().map(|item| plan.rendered_object_of(item)));
         warnings.extend(own_warnings);
     }

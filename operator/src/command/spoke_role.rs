@@ -62,7 +62,8 @@ impl SpokeRoleArgs {
         let (mut resources, warnings) = if self.files.is_empty() {
             read::resources(&read::default_resources(), None, false)?
         } else {
-            self.files.resources(None, false)?
+            let (found, warnings) = self.files.resources(None, false)?;
+            (found.into_iter().map(|one| one.resource).collect(), warnings)
         };
         for resource in &mut resources {
             // One for the local cluster has its namespace there; on a spoke, the usual one.

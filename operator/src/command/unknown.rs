@@ -8,6 +8,8 @@ use knative_operator_shared::text::{nearest, start};
 use knative_operator_shared::{crd, fleet_crd};
 use serde_json::{Value, json};
 
+use super::remark::Remark;
+
 /// Unknown fields of a document that are reported.
 const MAX_FOUND: usize = 100;
 /// Length of a name in a path, in bytes.
@@ -16,8 +18,8 @@ const MAX_NAME: usize = 253;
 /// Mark of an object with any fields.
 const OPEN: &str = "x-kubernetes-preserve-unknown-fields";
 
-/// A message about each unknown field of `object`, with the known field that is most similar.
-pub fn fields(kind: Kind, object: &Value) -> Vec<String> {
+/// A remark about each unknown field of `object`, with the known field that is most similar.
+pub fn fields(kind: Kind, object: &Value) -> Vec<Remark> {
     let mut found = Vec::new();
     visit(object, schema(kind), "", &mut found);
     found
@@ -58,7 +60,7 @@ fn of_definition(mut definition: Value) -> Value {
     schema
 }
 
-fn visit(given: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
+fn visit(given: &Value, schema: &Value, path: &str, found: &mut Vec<Remark>) {
     if schema[OPEN] == true {
         return;
     }
@@ -75,7 +77,7 @@ fn visit(given: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
                     None => {
                         let nearest = known.and_then(|known| nearest(name, known.keys().map(String::as_str)));
                         let nearest = nearest.map(|name| format!("; the nearest is {name}")).unwrap_or_default();
-                        found.push(format!("{path}: unknown field; the API server drops it{nearest}"));
+                        found.push(Remark::new(path, format!("unknown field; the API server drops it{nearest}")));
                     }
                 }
             }
@@ -96,7 +98,12 @@ mod tests {
     #[test]
     fn unknown_fields_have_the_nearest_one_at_any_depth() {
         let unknown = |path: &str, nearest: &str| {
-            format!("{path}: unknown field; the API server drops it; the nearest is {nearest}")
+            Remark::new(path, format!("unknown field; the API server drops it; the nearest is {nearest}"))
+        };
+        let found_in = |kind: Kind, object: &Value| {
+            let mut found = fields(kind, object);
+            found.sort_by(|a, b| a.field.cmp(&b.field));
+            found
         };
         let serving = json!({"kind": "KnativeServing", "metadata": {"name": "a", "labels": {"b": "c"}}, "sepc": {},
         "status": {"other": 1}, "spec": {
@@ -111,9 +118,7 @@ mod tests {
             unknown("spec.ingress.kourier.enabld", "enabled"),
             unknown("spec.workloads[1].replica", "replicas"),
         ];
-        let mut found = fields(Component::Serving.into(), &serving);
-        found.sort();
-        assert_eq!(found, expected);
+        assert_eq!(found_in(Component::Serving.into(), &serving), expected);
         let fleet = json!({"metadata": {"name": "f"}, "spec": {
             "placement": {"clusterSelector": {"matchLabels": {"a": "b"}}}, "rollot": {},
             "serving": {"metadata": {"labels": {"a": "b"}}, "spec": {"versoin": "1.22"}},
@@ -127,9 +132,7 @@ mod tests {
             unknown("spec.rollout.stages[0].maxConcurent", "maxConcurrent"),
             unknown("spec.serving.spec.versoin", "version"),
         ];
-        let mut found = fields(Kind::Fleet, &fleet);
-        found.sort();
-        assert_eq!(found, expected);
+        assert_eq!(found_in(Kind::Fleet, &fleet), expected);
     }
 
     #[test]
@@ -138,7 +141,7 @@ mod tests {
         for rule in ALL {
             for text in [rule.valid.before, rule.valid.after].into_iter().flatten() {
                 let found = fields(rule.valid.kind, &rule.valid.object(text));
-                assert_eq!(found, Vec::<String>::new(), "{}", rule.id);
+                assert_eq!(found, Vec::new(), "{}", rule.id);
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::{operator, outcome, small};
 
 const SERVING: &str =
@@ -73,6 +75,28 @@ fn unknown_fields_are_warnings_and_with_strict_errors() {
             assert!(text.lines().any(is_line), "{field}: {text}");
         }
     }
+    let (_, text, _) = lint(&[serving.as_str(), fleet], &["-o", "json"]);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let unknown = value["findings"].as_array().unwrap().iter().filter(|finding| finding["rule"].is_null());
+    let found: Vec<&Value> = unknown.map(|finding| &finding["field"]).collect();
+    assert_eq!(found, ["spec.high-availability.replica", "spec.rollot", "spec.serving.spec.ingres"]);
+}
+
+#[test]
+fn patches_of_manifests_that_are_not_available_are_not_checked_silently() {
+    let patch = "{target: {apiVersion: apps/v1, kind: Deployment, name: controller}, \
+                 patch: {type: merge, content: 'metadata: {annotations: {a: b}}'}}";
+    let of = |additional: &str| SERVING.replace("}}", &format!("}}, spec: {{patches: [{patch}]{additional}}}}}"));
+    let (code, text, _) = lint(&[of("").as_str()], &[]);
+    assert!(code == Some(0) && !text.contains("not checked"), "{text}");
+    let additional = of(", additionalManifests: [{URL: 'https://127.0.0.1:1/a.yaml'}]");
+    let (code, text, _) = lint(&[additional.as_str()], &["-o", "json"]);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let mut found = value["findings"].as_array().unwrap().iter();
+    let finding = found.find(|finding| finding["field"] == "spec.patches").unwrap();
+    let expected = "spec.patches: not checked: spec.additionalManifests[0].URL: https://127.0.0.1:1/a.yaml: ";
+    assert!(finding["message"].as_str().unwrap().starts_with(expected), "{finding}");
+    assert_eq!((code, &finding["severity"]), (Some(0), &"warning".into()));
 }
 
 #[test]
@@ -108,7 +132,7 @@ fn files_and_folders_are_linted_as_text_and_as_json() {
     assert_eq!(summary(&["-R", "-f", &other]), (Some(1), "3 resources, 1 error".to_owned()));
 
     let (code, text, _) = run(&apps, &["-R", "-o", "json"]);
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let value: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((code, &value["resources"], &value["errors"]), (Some(1), &2.into(), &1.into()), "{text}");
     assert_eq!(value["releaseBundle"], true);
     let finding = &value["findings"][0];
@@ -117,9 +141,22 @@ fn files_and_folders_are_linted_as_text_and_as_json() {
     assert_eq!((&finding["severity"], &finding["field"]), (&"error".into(), &"spec.version".into()));
     assert!(finding["rule"].is_string() && finding["message"].as_str().unwrap().contains("is not a version"), "{text}");
 
-    // A file that can't be parsed hides no other one, nor what is found in others.
+    // A file that can't be read hides no other one, nor what is found in others.
     let (first, second) = (write("first.yaml", "{"), write("second.yaml", "}"));
-    let (code, text, error) = run(&apps, &["-f", &first, "-f", &second]);
+    let third = apps.join("link.yaml").display().to_string();
+    std::os::unix::fs::symlink("/none", &third).unwrap();
+    let flags = ["-f", &first, "-f", &second];
+    let (code, text, error) = run(&apps, &flags);
     assert_eq!((code, text.as_str()), (Some(2), "1 resource, 0 errors\n"));
-    assert!(error.contains(&format!("{first}: ")) && error.contains(&format!("{second}: ")), "{error}");
+    let files = [third.clone(), first.clone(), second.clone()];
+    assert!(files.iter().all(|file| error.contains(&format!("{file}: "))), "{error}");
+    let unreadable = |(code, text, error): (Option<i32>, String, String)| {
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert!(code == Some(2) && error.starts_with("error: cannot read "), "{code:?} {error}");
+        let unreadable = value["unreadable"].as_array().unwrap().iter().map(|one| one["file"].as_str().unwrap());
+        (value["resources"].as_u64().unwrap(), unreadable.map(str::to_owned).collect::<Vec<_>>())
+    };
+    assert_eq!(unreadable(run(&apps, &[&flags[..], &["-o", "json"]].concat())), (1, files.to_vec()));
+    let none = Path::new("/none.yaml");
+    assert_eq!(unreadable(run(none, &["-o", "json"])), (0, vec!["/none.yaml".to_owned()]));
 }

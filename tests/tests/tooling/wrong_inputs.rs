@@ -38,6 +38,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
         ("namespace.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: n}}"),
         ("broken.yaml", "{"),
         ("empty/note.txt", ""),
+        ("apps/below/serving.yaml", SERVING),
     ] {
         let path = folder.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -46,7 +47,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let cluster = format!("cluster: {url} (context prod, kubeconfig)");
     let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
                   --releases must name a release bundle";
-    let table: [(&[&str], String); 17] = [
+    let table: [(&[&str], String); 18] = [
         (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
         (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
         (
@@ -63,6 +64,10 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
             "namespace.yaml: there is neither a KnativeServing nor a KnativeEventing".to_owned(),
         ),
         (&["render", "-f", "serving.yaml", "--releases", "/none"], format!("serving.yaml: KnativeServing a: {bundle}")),
+        (
+            &["render", "-R", "-f", "apps", "--releases", "/none"],
+            format!("apps/below/serving.yaml: KnativeServing a: {bundle}"),
+        ),
         (&["versions", "--releases", "/none"], bundle.to_owned()),
         (
             &["status", "-o", "table1"],

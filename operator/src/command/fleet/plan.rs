@@ -46,7 +46,7 @@ impl PlanArgs {
     /// The fleets in the files.
     fn fleets(&self) -> Result<Vec<FleetDocument>, String> {
         let mut fleets = Vec::new();
-        for File { name, text } in self.files.read()? {
+        for File { name, text } in self.files.read_all()? {
             fleets.extend(read::fleets(&text).map_err(|why| format!("{name}: {why}"))?);
         }
         if fleets.is_empty() {

@@ -116,7 +116,7 @@ impl ImagesArgs {
     fn sources(&self) -> Result<(Vec<Source>, Vec<String>), String> {
         let (mut all, mut warnings) =
             if self.files.is_empty() { sources(&read::default_resources())? } else { Default::default() };
-        for File { name, text } in self.files.read()? {
+        for File { name, text } in self.files.read_all()? {
             let found = sources(&text).map_err(|why| format!("{name}: {why}"))?;
             all.extend(found.0);
             warnings.extend(found.1);

@@ -184,7 +184,7 @@ mod tests {
         let (sources, warnings) = sources(&format!("{SERVING}\n---\n{FLEET}")).unwrap();
         let names: Vec<&str> = sources.iter().map(|source| source.what.as_str()).collect();
         assert_eq!(names, ["KnativeServing s", "KnativeFleet f spec.serving", "KnativeFleet f spec.eventing"]);
-        assert_eq!(warnings, ["KnativeServing s: metadata.namespace is not set; using knative-serving"]);
+        assert_eq!(warnings, ["KnativeServing s: metadata.namespace: not set; using knative-serving"]);
         let spec = json!({"version": "1.22.1"});
         assert_eq!(
             sources[0].document(&spec),
