@@ -77,6 +77,18 @@ fn fleets_are_listed_and_the_only_one_needs_no_name() {
     }
 }
 
+#[test]
+fn hub_without_fleets_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = serve(folder.path(), |_| json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": []}));
+    for (flags, expected) in [(&["-A"][..], ""), (&["-A", "-o", "json"][..], "[]\n")] {
+        let output = run_in(folder.path(), &[&["fleet", "status"][..], flags].concat());
+        let [text, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!((text.as_str(), said.as_str()), (expected, "No KnativeFleets in any namespace.\n"), "{flags:?}");
+        assert!(output.status.success());
+    }
+}
+
 /// Path of the approvals in the default namespace.
 const APPROVALS: &str = "/apis/operator.knative.dev/v1alpha1/namespaces/default/knativefleetapprovals";
 

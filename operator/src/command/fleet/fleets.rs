@@ -27,8 +27,11 @@ async fn stored(hub: &Hub, namespace: Option<&str>) -> Result<Vec<DynamicObject>
 /// Prints the fleets in `namespace` or in all.
 pub async fn run(hub: &Hub, namespace: Option<&str>) -> Result<ExitCode, String> {
     let fleets = stored(hub, namespace).await?;
-    if let Some(namespace) = namespace.filter(|_| fleets.is_empty()) {
-        output::report(&format!("No KnativeFleets in namespace {namespace}. To list all: {LIST}"));
+    if fleets.is_empty() {
+        output::report(&match namespace {
+            Some(namespace) => format!("No KnativeFleets in namespace {namespace}. To list all: {LIST}"),
+            None => "No KnativeFleets in any namespace.".to_owned(),
+        });
     }
     hub.print(&describe(&fleets), &fleets.iter().map(value).collect());
     Ok(ExitCode::SUCCESS)
