@@ -66,10 +66,10 @@ fn commands_name_their_exit_statuses_below_the_first_paragraph() {
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// Short form, value and environment variable of `flag`; all commands have the same.
+/// Short form, value, environment variable and heading of `flag`; all commands have the same.
 fn form(flag: &Arg) -> String {
     let value = flag.get_value_names().filter(|_| flag.get_action().takes_values());
-    format!("{:?} {value:?} {:?}", flag.get_short(), flag.get_env())
+    format!("{:?} {value:?} {:?} {:?}", flag.get_short(), flag.get_env(), flag.get_help_heading())
 }
 
 #[test]
@@ -111,6 +111,15 @@ fn same_flag_has_the_same_form_in_all_commands() {
 }
 
 #[test]
+fn kinds_have_any_letter_case() {
+    let found = wrong(|_, command| {
+        let kind = command.get_arguments().filter(|flag| flag.get_long() == Some("kind"));
+        kind.filter(|flag| !flag.is_ignore_case_set()).map(|flag| flag.get_id().to_string()).collect()
+    });
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
 fn outputs_have_the_same_words() {
     let found = wrong(|name, command| {
         let output = command.get_arguments().find(|flag| flag.get_long() == Some("output"));
@@ -148,4 +157,39 @@ fn commands_with_a_cluster_connect_as_kubectl_does() {
     assert_eq!(found, Vec::<String>::new());
     with_cluster.sort();
     assert_eq!(with_cluster, WITH_CLUSTER);
+}
+
+#[test]
+fn flags_of_the_cluster_are_below_their_heading() {
+    let of_cluster = ["kubeconfig", "context", "namespace", "all-namespaces", "as", "as-group", "request-timeout"];
+    let found = wrong(|name, command| {
+        let flags = command.get_arguments().filter(|_| name != "run");
+        let differs = |flag: &&Arg| {
+            let is_of_cluster = flag.get_long().is_some_and(|long| of_cluster.contains(&long));
+            is_of_cluster != (flag.get_help_heading() == Some("Cluster options"))
+        };
+        flags.filter(differs).map(|flag| flag.get_id().to_string()).collect()
+    });
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn help_says_which_namespace_is_the_default() {
+    let mut helps = BTreeMap::<String, Vec<String>>::new();
+    visit(&Args::command(), "", &mut |name, command| {
+        let flag = command.get_arguments().find(|flag| flag.get_id().as_str() == "user-namespace");
+        if let Some(help) = flag.and_then(Arg::get_help) {
+            helps.entry(help.to_string()).or_default().push(name.to_owned());
+        }
+    });
+    let mut named = |help: &str| {
+        let mut names = helps.remove(help).unwrap_or_default();
+        names.sort();
+        names
+    };
+    assert_eq!(named("Namespace. Defaults to all"), ["audit", "ui", "upgrade plan"]);
+    let of_context = ["fleet", "status", "take-over", "wait"];
+    assert_eq!(named("Namespace. Defaults to that of the context"), of_context);
+    let of_diff = "Namespace of resources without one. Defaults to knative-serving and knative-eventing";
+    assert_eq!(named(of_diff), ["diff"]);
 }

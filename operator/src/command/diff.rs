@@ -26,11 +26,14 @@ use knative_operator_objects::{Kind, ObjectId};
 
 /// Concurrent requests.
 const CONCURRENCY: usize = 16;
+/// Help of --namespace.
+const NAMESPACE: &str = "Namespace of resources without one. Defaults to knative-serving and knative-eventing";
 /// Placeholder for the uid of an owner that does not exist yet.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// Flags of `diff`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("user-namespace", |flag| flag.help(NAMESPACE)))]
 pub struct DiffArgs {
     #[command(flatten)]
     input: Input,

@@ -9,6 +9,7 @@ mod files;
 mod fleet;
 mod images;
 mod input;
+mod kind_arg;
 mod lint;
 mod list;
 mod manual;
@@ -45,6 +46,7 @@ use self::check::CheckArgs;
 use self::diff::DiffArgs;
 use self::fleet::FleetArgs;
 use self::images::ImagesArgs;
+use self::kind_arg::kind_among;
 use self::lint::LintArgs;
 use self::render::RenderArgs;
 use self::run::RunArgs;
@@ -168,8 +170,9 @@ enum Command {
     /// Exit status: 0 printed, 2 error.
     Crds {
         /// Prints the definition of this kind only.
-        #[arg(long, value_parser = ["KnativeServing", "KnativeEventing", "KnativeFleet", "KnativeFleetApproval"])]
-        kind: Option<String>,
+        #[arg(long, ignore_case = true,
+            value_parser = kind_among(["KnativeServing", "KnativeEventing", "KnativeFleet", "KnativeFleetApproval"]))]
+        kind: Option<&'static str>,
     },
 }
 
@@ -218,7 +221,7 @@ impl Args {
             Some(Command::Versions(args)) => versions::run(args),
             Some(Command::Images(args)) => images::run(&args),
             Some(Command::SpokeRole(args)) => spoke_role::run(&args),
-            Some(Command::Crds { kind }) => output::print_data(&crds(kind.as_deref())),
+            Some(Command::Crds { kind }) => output::print_data(&crds(kind)),
         }
     }
 }

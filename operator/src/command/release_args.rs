@@ -17,19 +17,21 @@ use knative_operator_render::{RenderError, Settings};
 
 /// Where the image has the release bundle.
 pub const BUNDLE: &str = "/var/run/ko";
+/// Heading of the flags in the help.
+pub const HEADING: &str = "Release options";
 
 /// Source of releases, and render settings.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReleaseArgs {
     /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING)]
     pub releases: PathBuf,
     /// Time limit for the download of a manifest from a URL in a spec.
-    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration)]
+    #[arg(long, default_value = "30s", value_name = "DURATION", value_parser = duration, help_heading = HEADING)]
     pub download_timeout: Duration,
     /// Minimum Kubernetes version that Knative's components accept, such as v1.34.0. Defaults to
     /// their own minimum.
-    #[arg(long, env = "KUBERNETES_MIN_VERSION", value_name = "VERSION")]
+    #[arg(long, env = "KUBERNETES_MIN_VERSION", value_name = "VERSION", help_heading = HEADING)]
     pub kubernetes_min_version: Option<String>,
 }
 

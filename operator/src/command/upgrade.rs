@@ -4,7 +4,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs, namespace_of_hub};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::list;
 use super::output;
-use super::release_args::BUNDLE;
+use super::release_args::{BUNDLE, HEADING};
 use super::table::{row, table};
 use super::upgrade_fleets::{self, fleets, is_owned};
 use knative_operator_release::Bundle;
@@ -38,13 +38,14 @@ enum UpgradeCommand {
 
 /// Flags of `upgrade plan`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("user-namespace", namespace_of_hub))]
 struct PlanArgs {
     #[command(flatten)]
     user: UserArgs,
     #[command(flatten)]
     namespaces: Namespaces,
     /// Path of the release bundle of the operator to upgrade to, or to roll back to.
-    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING)]
     releases: std::path::PathBuf,
 }
 

@@ -8,7 +8,7 @@ use knative_operator_shared::version::Version;
 use serde_json::json;
 
 use super::output::{CommandOutput, Format, finish};
-use super::release_args::BUNDLE;
+use super::release_args::{BUNDLE, HEADING};
 use super::table::{row, table};
 use knative_operator_release::{Bundle, ReleaseError};
 
@@ -16,7 +16,7 @@ use knative_operator_release::{Bundle, ReleaseError};
 #[derive(Clone, Debug, clap::Args)]
 pub struct VersionsArgs {
     /// Path of the release bundle.
-    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH")]
+    #[arg(long, env = "KO_DATA_PATH", default_value = BUNDLE, value_name = "PATH", help_heading = HEADING)]
     releases: std::path::PathBuf,
     /// Output format.
     #[arg(short, long, value_parser = Format::among(&Format::TEXT_OR_VALUE), default_value = "text")]

@@ -4,8 +4,8 @@ use std::env::var_os;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap::{Arg, Args};
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::client::ClientBuilder;
@@ -22,41 +22,49 @@ use crate::identity::user_agent;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Variable with the paths of kubeconfigs.
 const KUBECONFIG: &str = "KUBECONFIG";
+/// Heading of the flags in the help.
+const HEADING: &str = "Cluster options";
 
 /// Flags of the connection of a user, as kubectl has them. Their identifiers differ from those of a
 /// program, which may have the same flags.
 #[derive(Args, Clone, Debug)]
 pub struct UserArgs {
     /// Path of a kubeconfig. Defaults to that of kubectl.
-    #[arg(id = "user-kubeconfig", long = "kubeconfig", global = true, value_name = "PATH")]
+    #[arg(id = "user-kubeconfig", long = "kubeconfig", global = true, value_name = "PATH", help_heading = HEADING)]
     kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig. Defaults to the current one.
-    #[arg(id = "user-context", long = "context", global = true, value_name = "NAME",
+    #[arg(id = "user-context", long = "context", global = true, value_name = "NAME", help_heading = HEADING,
         value_parser = NonEmptyStringValueParser::new())]
     context: Option<String>,
     /// Namespace. Defaults to that of the context.
     #[arg(id = "user-namespace", short = 'n', long = "namespace", global = true, value_name = "NAME",
-        value_parser = NonEmptyStringValueParser::new())]
+        help_heading = HEADING, value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// User to act as. You need the permission to impersonate.
-    #[arg(id = "user-as", long = "as", global = true, value_name = "USER", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(id = "user-as", long = "as", global = true, value_name = "USER", help_heading = HEADING,
+        value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
     /// Group to act as, with --as. You can repeat it.
     #[arg(id = "user-as-group", long = "as-group", global = true, value_name = "GROUP",
-        value_parser = NonEmptyStringValueParser::new())]
+        help_heading = HEADING, value_parser = NonEmptyStringValueParser::new())]
     groups: Vec<String>,
     /// Time limit of a response of the API server, such as 30s. Watches go on. By default, and with
     /// 0, there is none.
     #[arg(id = "user-request-timeout", long = "request-timeout", global = true, value_name = "DURATION",
-        value_parser = seconds_or_duration)]
+        help_heading = HEADING, value_parser = seconds_or_duration)]
     request_timeout: Option<Duration>,
+}
+
+/// The flag --namespace of a command that is about the whole hub.
+pub fn namespace_of_hub(flag: Arg) -> Arg {
+    flag.help("Namespace. Defaults to all")
 }
 
 /// The namespaces that a command lists.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Namespaces {
     /// All namespaces, regardless of --namespace.
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, help_heading = HEADING)]
     all_namespaces: bool,
 }
 

@@ -12,7 +12,7 @@ mod subject;
 
 use std::process::ExitCode;
 
-use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs, namespace_of_hub};
 
 use super::output;
 
@@ -21,6 +21,7 @@ use subject::Subject;
 
 /// Flags of `audit`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("user-namespace", namespace_of_hub))]
 pub struct AuditArgs {
     #[command(flatten)]
     user: UserArgs,

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use self::source::{Source, sources};
 use super::files::{File, FileArgs};
+use super::kind_arg::kind_among;
 use super::output::{self, CommandOutput, finish};
 use super::read;
 use super::release_args::{InputError, ReleaseArgs};
@@ -34,8 +35,8 @@ pub struct ImagesArgs {
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
     /// Lists the images of resources of this kind only, and not those of the operator itself.
-    #[arg(long, value_parser = ["KnativeServing", "KnativeEventing"])]
-    kind: Option<String>,
+    #[arg(long, ignore_case = true, value_parser = kind_among(["KnativeServing", "KnativeEventing"]))]
+    kind: Option<&'static str>,
     /// Registry with copies of the images, and the path below which it has them, such as
     /// registry.example.com/knative. Each image keeps its own registry and path below it.
     #[arg(long, value_name = "HOST/PATH",
@@ -121,9 +122,9 @@ impl ImagesArgs {
             all.extend(found.0);
             warnings.extend(found.1);
         }
-        all.retain(|source| self.kind.as_ref().is_none_or(|kind| source.component.kind() == kind));
+        all.retain(|source| self.kind.is_none_or(|kind| source.component.kind() == kind));
         if all.is_empty() {
-            let kinds = self.kind.as_deref().unwrap_or("KnativeServing, KnativeEventing or KnativeFleet");
+            let kinds = self.kind.unwrap_or("KnativeServing, KnativeEventing or KnativeFleet");
             return Err(format!("{}: there is no {kinds}", self.files.names()));
         }
         if let Some(version) = &self.version {

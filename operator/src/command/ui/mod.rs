@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use knative_operator_runtime::signal;
-use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
+use knative_operator_runtime::user::{Connection, Namespaces, UserArgs, namespace_of_hub};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -26,6 +26,7 @@ use redirect::Redirect;
 
 /// Flags of `ui`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("user-namespace", namespace_of_hub))]
 pub struct UiArgs {
     #[command(flatten)]
     user: UserArgs,
