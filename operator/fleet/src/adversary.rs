@@ -19,6 +19,8 @@ pub enum Action {
     SetClock(i64),
     /// The spec gets another revision.
     Edit(&'static str),
+    /// The operator gets another release bundle, with this patch of what revision `a` asks for.
+    Bundle(&'static str),
     /// A cluster becomes unavailable, or available.
     Outage(usize, bool),
     /// The hub can't reach a cluster because of a fault of its own, or of one for clusters with an
@@ -63,6 +65,16 @@ impl World {
         self.observe_truth();
     }
 
+    /// The revision of the fleet is `update` now.
+    fn roll_out(&mut self, update: &'static str) {
+        if self.update != update {
+            // It is another rollout.
+            self.had_clusters.clear();
+            self.members.iter_mut().for_each(|member| member.is_skipped = false);
+        }
+        self.update = update;
+    }
+
     /// Does `action`.
     pub fn act(&mut self, action: &Action) {
         let count = self.members.len();
@@ -70,15 +82,17 @@ impl World {
             Action::Tick(seconds) => self.tick(*seconds),
             Action::SetClock(seconds) => self.skew = SignedDuration::from_secs(*seconds),
             Action::Edit(revision) => {
-                if self.update != *revision {
-                    // It is another rollout.
-                    self.had_clusters.clear();
-                    self.members.iter_mut().for_each(|member| member.is_skipped = false);
-                }
-                self.update = revision;
+                self.roll_out(self.meant(revision));
                 self.generation += 1;
                 self.failed.clear();
                 self.truth.iter_mut().for_each(|truth| truth.forgive(self.elapsed));
+                self.observe_truth();
+            }
+            Action::Bundle(patch) => {
+                let before = self.update;
+                self.bundle = patch;
+                self.roll_out(self.meant(before));
+                self.check_bundle(before);
                 self.observe_truth();
             }
             Action::Outage(index, outage) => {

@@ -45,8 +45,15 @@ fn fingerprint(world: &World) -> String {
     let mut approvals: Vec<_> = world.approvals.keys().collect();
     approvals.sort();
     format!(
-        "{members:?} {:?} {:?} {:?} {} {:?} {} {approvals:?} {:?}",
-        world.gone, world.had_clusters, world.current, world.update, world.failed, world.paused, world.contents
+        "{members:?} {:?} {:?} {:?} {} {} {:?} {} {approvals:?} {:?}",
+        world.gone,
+        world.had_clusters,
+        world.current,
+        world.update,
+        world.bundle,
+        world.failed,
+        world.paused,
+        world.contents
     )
 }
 
@@ -103,6 +110,8 @@ fn actions(clusters: usize) -> Vec<Action> {
         Action::Edit("a"),
         Action::Edit("c"),
         Action::Edit("e"),
+        Action::Bundle("1.20.4"),
+        Action::Bundle("1.20.3"),
         Action::Approve,
         Action::Pause(true),
         Action::Pause(false),

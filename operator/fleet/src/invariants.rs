@@ -4,6 +4,7 @@
 use jiff::SignedDuration;
 use knative_operator_shared::fleet::stage::StageSettings;
 
+use super::bundles::meaning;
 use super::decision::Decision;
 use super::gates::{GATE_FAILED, Gates};
 use super::member::{Change, Member};
@@ -71,6 +72,13 @@ impl World {
         };
         let all = self.members.iter().enumerate();
         all.filter(|(_, member)| begins(member)).map(|(index, _)| index).collect()
+    }
+
+    /// "An operator with a newer release bundle starts another rollout", and "no bundle makes
+    /// `1.22` mean an older version than the one that the fleet has": it had that of `before`.
+    pub fn check_bundle(&self, before: &str) {
+        let newest = meaning(before).map(|version| version.max(self.bundle));
+        assert_eq!(meaning(self.update), newest, "with the bundle {}, {before} means {}", self.bundle, self.update);
     }
 
     /// Checks `decision`.

@@ -26,8 +26,9 @@ use super::truth::{DEADLINE, Truth};
 
 static NOBODY: BTreeMap<ClusterProfileReference, (&str, String)> = BTreeMap::new();
 
-/// Revisions `a` to `e`, with contents and versions. Compared with `a`, `c` does not change the
-/// clusters with an even number; `d` and `e` drop a component, `e` changes nothing else.
+/// Revisions `a` to `f`, with contents and versions. Compared with `a`, `c` does not change the
+/// clusters with an even number; `d` and `e` drop a component, `e` changes nothing else; `f` has
+/// another patch, and is what `a` means with a newer release bundle.
 #[derive(Clone, Debug)]
 pub struct Revisions {
     versions: Vec<Version>,
@@ -39,12 +40,13 @@ impl Contents for Revisions {
     fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted> {
         let is_even = cluster.name.parse::<u32>().is_ok_and(|number| number % 2 == 0);
         let (content, version) = match (revision, component) {
-            ("a", _) => (1, "1.20"),
+            ("a", _) => (1, "1.20.3"),
             ("b", _) => (2, "1.23"),
-            ("c", Component::Serving) if !is_even => (3, "1.20"),
-            ("c", _) => (1, "1.20"),
+            ("c", Component::Serving) if !is_even => (3, "1.20.3"),
+            ("c", _) => (1, "1.20.3"),
             ("d", Component::Serving) => (4, "1.21.3"),
-            ("e", Component::Serving) => (1, "1.20"),
+            ("e", Component::Serving) => (1, "1.20.3"),
+            ("f", _) => (1, "1.20.4"),
             _ => return None,
         };
         let other = if self.relabeled.contains(&cluster.name) { 100 } else { 0 };
@@ -76,6 +78,8 @@ pub struct World {
     pub contents: Revisions,
     pub current: Option<String>,
     pub update: &'static str,
+    /// The patch in the release bundle of what revision `a` asks for.
+    pub bundle: &'static str,
     pub failed: BTreeSet<&'static str>,
     pub on_failure: OnFailure,
     pub paused: bool,
@@ -118,7 +122,7 @@ impl World {
         };
         let stages = stages.iter().enumerate().map(stage).chain([rest]).collect();
         let rollout = Rollout { stages, ..Rollout::default() };
-        let versions = ["1.20.3", "1.21.3", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec();
+        let versions = ["1.20.3", "1.20.4", "1.21.3", "1.22.1", "1.23.0"].map(|v| v.parse().unwrap()).to_vec();
         let mut world = Self {
             stages: Stages::of(&rollout).unwrap(),
             rollout,
@@ -130,6 +134,7 @@ impl World {
             contents: Revisions { versions, relabeled: BTreeSet::new() },
             current: None,
             update: "a",
+            bundle: "1.20.3",
             failed: BTreeSet::new(),
             on_failure,
             paused: false,

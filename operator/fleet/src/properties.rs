@@ -1,5 +1,6 @@
 //! Properties of all decisions, tested with random fleets and an adversary: failures, recoveries,
-//! edits, changes of the spec, lost writes, failovers and clocks that are set.
+//! edits, changes of the spec, newer release bundles, lost writes, failovers and clocks that are
+//! set.
 //! [`super::invariants`] has the invariants.
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
@@ -18,6 +19,7 @@ fn action() -> impl Strategy<Value = Action> {
         6 => (1i64..120).prop_map(Action::Tick),
         1 => (-7200i64..7200).prop_map(Action::SetClock),
         2 => select(vec!["a", "b", "c", "d", "e"]).prop_map(Action::Edit),
+        1 => select(vec!["1.20.3", "1.20.4"]).prop_map(Action::Bundle),
         2 => (index(), any::<bool>()).prop_map(|(index, outage)| Action::Outage(index, outage)),
         1 => (index(), any::<bool>()).prop_map(|(index, fault)| Action::HubFault(index, fault)),
         2 => (index(), any::<bool>()).prop_map(|(index, broken)| Action::Break(index, broken)),
