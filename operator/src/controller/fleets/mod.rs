@@ -142,3 +142,7 @@ pub async fn run(cx: Arc<Context>) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "pass_tests.rs"]
+mod tests;
