@@ -141,7 +141,7 @@ impl Product {
         }
         images.extend(more);
         let webhook = if hub.webhooks() { Some(webhook(hub, &images).await?) } else { None };
-        let operator = operator(hub, &images).await?;
+        let operator = operator(hub, &images, &[]).await?;
         Ok(Self { operator, webhook, images })
     }
 
@@ -197,13 +197,21 @@ impl Product {
 
     /// Starts the operator again after it ended.
     pub async fn start_operator(&mut self, hub: &Cluster) -> Result<()> {
-        self.operator = operator(hub, &self.images).await?;
+        self.operator = operator(hub, &self.images, &[]).await?;
+        Ok(())
+    }
+
+    /// The same, with the wall clock `clock`.
+    pub async fn start_operator_with_clock(&mut self, hub: &Cluster, clock: &Clock) -> Result<()> {
+        let environment = clock.environment();
+        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+        self.operator = operator(hub, &self.images, &environment).await?;
         Ok(())
     }
 
     /// Starts another replica of the operator.
     pub async fn another_operator(&self, hub: &Cluster) -> Result<Pod> {
-        operator(hub, &self.images).await
+        operator(hub, &self.images, &[]).await
     }
 
     /// Address of the operator's metrics.
@@ -217,8 +225,9 @@ pub fn webhook_addresses(pods: &[&Pod]) -> Vec<SocketAddr> {
     pods.iter().map(|pod| SocketAddr::new(IpAddr::V4(pod.address), 8443)).collect()
 }
 
-async fn operator(hub: &Cluster, images: &Images) -> Result<Pod> {
-    let mut pod = kubelet::start(hub, NAMESPACE, "knative-operator", images, &[]).await?;
+/// Starts the operator with `extra` in its environment.
+async fn operator(hub: &Cluster, images: &Images, extra: &[(&str, &str)]) -> Result<Pod> {
+    let mut pod = kubelet::start(hub, NAMESPACE, "knative-operator", images, extra).await?;
     ready(&mut pod).await?;
     // One that loses its Lease, on a loaded machine, ends and starts again.
     pod.process.restart_on_failure(true)?;

@@ -153,7 +153,7 @@ fn shown(path: &Path) -> String {
 /// below that are not hidden. Links to folders are not followed, and what is no file is not read; a
 /// link to nothing is a file that can't be read. Adds folders that can't be read to `unreadable`.
 fn collect(folder: &Path, is_recursive: bool, found: &mut Vec<PathBuf>, unreadable: &mut Vec<Unreadable>) {
-    let entries = std::fs::read_dir(folder).and_then(|entries| entries.collect::<std::io::Result<Vec<_>>>());
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
     let mut entries = match entries {
         Ok(entries) => entries,
         Err(error) => return unreadable.push(Unreadable::new(shown(folder), error)),

@@ -50,7 +50,7 @@ pub fn explained(server: String, check: &'static str) -> impl Fn(BoxError) -> Bo
         }
         let is_lost = error.is::<legacy::Error>() || error.is::<Elapsed>();
         // What this process did not send is no fault of the server.
-        if !is_lost || causes(&*error).any(|cause| cause.is::<Closed>()) {
+        if !is_lost || causes(&*error).any(<dyn Error>::is::<Closed>) {
             return error;
         }
         let cause = redact(&error_text(&*error)).replace("deadline has elapsed", "timed out");

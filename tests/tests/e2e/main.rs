@@ -40,6 +40,7 @@ mod knative_fleet_guide;
 mod knative_fleet_lost;
 mod knative_fleet_removal;
 mod knative_fleet_skip;
+mod knative_fleet_stages;
 mod lifecycle;
 mod lives;
 mod load;

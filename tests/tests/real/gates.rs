@@ -45,9 +45,11 @@ fn gates() -> Value {
     ])
 }
 
-/// A Knative Service that answers with `code`, and gets the events of a Broker.
-async fn serve(cluster: &Cluster, code: u16) -> Result<()> {
-    let annotations = json!({"autoscaling.knative.dev/min-scale": "1", "autoscaling.knative.dev/max-scale": "1"});
+/// A Knative Service that answers with `code`, and gets the events of a Broker. `scale` are
+/// annotations of its scaling, to one Pod at most, which has the events.
+async fn serve(cluster: &Cluster, code: u16, scale: &Value) -> Result<()> {
+    let mut annotations = scale.clone();
+    annotations["autoscaling.knative.dev/max-scale"] = json!("1");
     let mut service = traffic::service("hello", &annotations);
     let container = &mut service["spec"]["template"]["spec"]["containers"][0];
     container["env"] =
@@ -84,12 +86,15 @@ fn canary_that_answers_500_stops_the_rollout() {
         let (hub, spoke) = clusters("gates").await?;
         rolled(&hub, &fleet("301", &json!([]), "Pause"), "condition=Ready").await?;
         report.line("Serving and Eventing are Ready on both clusters of the fleet");
-        serve(&spoke, 200).await?;
+        serve(&spoke, 200, &json!({"autoscaling.knative.dev/window": "6s"})).await?;
+        // The first gate measures the way from zero.
+        traffic::scaled_to_zero(&spoke, "hello").await?;
+        report.line("the Knative Service has no Pod");
         rolled(&hub, &fleet("302", &gates(), "Pause"), "condition=Ready").await?;
         assert_eq!([turn(&spoke).await?, turn(&hub).await?], ["302", "302"]);
         report.line("a change passed both gates, and is rolled out");
 
-        serve(&spoke, 500).await?;
+        serve(&spoke, 500, &json!({"autoscaling.knative.dev/min-scale": "1"})).await?;
         rolled(&hub, &fleet("303", &gates(), "Pause"), "condition=Paused").await?;
         assert_eq!([turn(&spoke).await?, turn(&hub).await?], ["303", "302"]);
         let text = status(&hub).await?;
