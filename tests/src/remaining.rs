@@ -23,7 +23,8 @@ pub async fn objects(client: &Client) -> Result<BTreeSet<String>> {
 
 /// The metadata of [`objects`].
 pub async fn metadata(client: &Client) -> Result<BTreeMap<String, ObjectMeta>> {
-    let discovery = Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run().await?;
+    let discovery =
+        Discovery::new(client.clone()).exclude(&["events.k8s.io", "coordination.k8s.io"]).run_aggregated().await?;
     let mut objects = BTreeMap::new();
     for (resource, capabilities) in discovery.groups().flat_map(ApiGroup::recommended_resources) {
         if !capabilities.supports_operation(verbs::LIST)

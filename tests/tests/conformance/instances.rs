@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::small;
 
 /// Default number of instances.
-const INSTANCES: u64 = 1000;
+const INSTANCES: u64 = 200;
 
 fn released(component: Component) -> Vec<CompactObject> {
     let (bundle, version) = (Bundle::open(small()), "1.1.0".parse().unwrap());

@@ -17,7 +17,7 @@ use crate::support::{gone, has_condition, nothing_left, resource, run};
 fn commands_of_the_multicluster_guide_work() {
     run(async {
         let (hub, mut spoke) = tokio::try_join!(Cluster::hub("guide"), Cluster::spoke("guide-spoke"))?;
-        let releases = releases::best();
+        let releases = releases::small();
         let mut shell = Shell::new(&[("hub", &hub), ("spoke", &spoke)], &product::bundled(&hub))?;
         // Local replacements for downloads: the CRD, the plugin's image, and a bundle of releases.
         let image = shell.folder().join("secretreader");

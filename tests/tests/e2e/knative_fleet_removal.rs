@@ -20,7 +20,7 @@ use crate::owners::state;
 use crate::support::{apply, confirm, gone, has_condition, run};
 
 /// Seconds of the grace period.
-const GRACE: u64 = 15;
+const GRACE: u64 = 10;
 
 /// Uids of the resources, by cluster; none of them is being deleted.
 async fn uids(hub: &Cluster) -> Result<BTreeMap<String, String>> {
@@ -51,12 +51,12 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         let before = uids(&hub).await?;
         assert_eq!(before.len(), 2);
 
-        // A label is gone for ten seconds.
+        // A label is gone for a moment.
         label(&hub, None).await?;
         let pending = status(&hub, "pending", |s| has(s, "RemovalPending", "GracePeriod") && s.clusters == 1).await?;
         let message = pending.conditions.iter().find(|c| c.type_ == "RemovalPending").and_then(|c| c.message.clone());
         assert!(message.is_some_and(|message| message.contains("fleet-system/a")), "{pending:?}");
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
         label(&hub, Some("prod")).await?;
         status(&hub, "back", |s| has(s, "RemovalPending", "NotPending") && s.updated == 2).await?;
         assert_eq!(uids(&hub).await?, before);

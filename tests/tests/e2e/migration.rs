@@ -174,56 +174,64 @@ async fn clean_up(hub: &Cluster, shell: &mut Shell, multicluster: bool) -> Resul
     Ok(())
 }
 
-#[test]
-fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
-    run(async {
-        for multicluster in [false, true] {
-            let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
-            install_go(&hub, folder.path(), multicluster).await?;
-            run_the_go_operator(&hub).await?;
-            store(&hub).await?;
-            assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
+/// Upgrades over the Go operator, and back, with support for many clusters or without.
+fn upgraded(multicluster: bool) {
+    run(async move {
+        let (hub, folder) = (Cluster::hub("migration").await?, tempfile::tempdir()?);
+        install_go(&hub, folder.path(), multicluster).await?;
+        run_the_go_operator(&hub).await?;
+        store(&hub).await?;
+        assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
 
-            let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, multicluster)?)?;
-            let before = shell.run(&block("Before you begin")?, nothing_installed).await?;
-            assert_eq!(before.lines().count(), 4, "{before}");
-            let load = Load::start(&hub.client(), "elsewhere", load::rate());
-            let mut product = None;
-            let folder = shell.folder();
-            shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
-            wait_until_called(&hub).await?;
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
-            shell.run(&block("Verify")?, nothing_installed).await?;
-            assert_eq!(conversions(&hub).await?, ["None", "None"]);
-            // From now on the webhook validates.
-            let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
-            let (accepted, output) = hub.kubectl_output(&["apply", "-f", "-"], &broken.to_string()).await;
-            assert!(!accepted && output.contains("is not a version"), "{output}");
+        let mut shell = Shell::new(&[("hub", &hub)], &values(&hub, multicluster)?)?;
+        let before = shell.run(&block("Before you begin")?, nothing_installed).await?;
+        assert_eq!(before.lines().count(), 4, "{before}");
+        let load = Load::start(&hub.client(), "elsewhere", load::rate());
+        let mut product = None;
+        let folder = shell.folder();
+        shell.run(&block("Upgrade a Helm release")?, async || started(&hub, &folder, &mut product).await).await?;
+        wait_until_called(&hub).await?;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        eprintln!("multicluster {multicluster}: {} admissions during helm upgrade, none failed", load.end().await?);
+        shell.run(&block("Verify")?, nothing_installed).await?;
+        assert_eq!(conversions(&hub).await?, ["None", "None"]);
+        // From now on the webhook validates.
+        let broken = resource(Component::Serving, "elsewhere", "broken", None, json!({"version": "abc"}));
+        let (accepted, output) = hub.kubectl_output(&["apply", "-f", "-"], &broken.to_string()).await;
+        assert!(!accepted && output.contains("is not a version"), "{output}");
 
-            // Back: the Go operator's objects as before, nothing of this operator in the way.
-            shell.run(&block("After helm upgrade")?, nothing_installed).await?;
-            drop(product);
-            shell.run(&block("Verify")?, nothing_installed).await?;
-            assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
-            for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
-                let left = hub.kubectl(&["get", kind, "-o", "name"], "").await?;
-                assert!(!left.contains("operator.knative.dev"), "{left}");
-            }
-            apply(&hub, &broken).await?;
-            hub.stored(&broken).start_deletion().await?;
-            // Again to this operator, whose webhook starts late.
-            let mut product = None;
-            let start = async || {
-                suspension::ends_by_itself(&hub).await?;
-                started(&hub, &folder, &mut product).await
-            };
-            shell.run(&block("Upgrade a Helm release")?, start).await?;
-            clean_up(&hub, &mut shell, multicluster).await?;
-            shell.run(&block("Verify")?, nothing_installed).await?;
+        // Back: the Go operator's objects as before, nothing of this operator in the way.
+        shell.run(&block("After helm upgrade")?, nothing_installed).await?;
+        drop(product);
+        shell.run(&block("Verify")?, nothing_installed).await?;
+        assert_eq!(conversions(&hub).await?, ["Webhook", "Webhook"]);
+        for kind in ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"] {
+            let left = hub.kubectl(&["get", kind, "-o", "name"], "").await?;
+            assert!(!left.contains("operator.knative.dev"), "{left}");
         }
+        apply(&hub, &broken).await?;
+        hub.stored(&broken).start_deletion().await?;
+        // Again to this operator, whose webhook starts late.
+        let mut product = None;
+        let start = async || {
+            suspension::ends_by_itself(&hub).await?;
+            started(&hub, &folder, &mut product).await
+        };
+        shell.run(&block("Upgrade a Helm release")?, start).await?;
+        clean_up(&hub, &mut shell, multicluster).await?;
+        shell.run(&block("Verify")?, nothing_installed).await?;
         Ok(())
     });
+}
+
+#[test]
+fn helm_upgrade_over_go_operator_refuses_nothing_and_rolls_back() {
+    upgraded(true);
+}
+
+#[test]
+fn helm_upgrade_without_multicluster_rolls_back() {
+    upgraded(false);
 }
 
 #[test]

@@ -73,13 +73,12 @@ const EVENTS: [Event; 13] = [
     Event::Reinstalled,
 ];
 /// The cells that always run.
-const HEART: [(State, Event); 6] = [
+const HEART: [(State, Event); 5] = [
     (State::Installing, Event::SpokeAway),
     (State::Ready, Event::AnchorDeleted),
     (State::Upgrading, Event::RolledBack),
     (State::Upgrading, Event::Recreated),
     (State::Uninstalling, Event::Recreated),
-    (State::RollingOut, Event::Killed),
 ];
 
 /// Versions before an upgrade and after it. They differ in labels only: no Pod needs a restart.
