@@ -1,5 +1,6 @@
 //! Rolls a failed revision back: each cluster that has it returns to the last revision that was
-//! installed successfully on it, newest first. A cluster without one keeps what it has.
+//! installed successfully on it. Of clusters whose update has ended, those whose update began last
+//! return first. A cluster without such a revision keeps what it has.
 
 use std::cmp::Reverse;
 

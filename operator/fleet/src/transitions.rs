@@ -60,7 +60,7 @@ pub struct Transition {
 /// How a rollout ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolloutEnd {
-    /// All clusters are updated, deferred, or failed within the limit.
+    /// All its stages are complete, and at least one cluster is updated.
     Complete,
     /// Too many clusters failed.
     Failed,

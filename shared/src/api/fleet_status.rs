@@ -59,7 +59,8 @@ pub struct KnativeFleetStatus {
     /// Number of clusters with an installation, also of those that are not selected any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<i32>,
-    /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`.
+    /// Number of clusters that are updated: they were Ready in the update revision for
+    /// `minReadySeconds` and `soakSeconds`, and all gates passed.
     pub updated: i32,
     /// Number of clusters on which everything is Ready.
     pub ready: i32,
@@ -161,8 +162,8 @@ pub struct StageStatus {
     pub state: StageState,
     /// Number of clusters.
     pub clusters: i32,
-    /// Number of clusters that are updated: Ready in the update revision for `minReadySeconds`, and
-    /// all gates passed.
+    /// Number of clusters that are updated: they were Ready in the update revision for
+    /// `minReadySeconds` and `soakSeconds`, and all gates passed.
     pub updated: i32,
     /// Number of clusters that are being updated, or soak.
     pub updating: i32,
@@ -201,7 +202,8 @@ pub enum StageState {
     Progressing,
     /// Stopped, because too many clusters failed, or paused.
     Paused,
-    /// All its clusters are updated, deferred, or failed within the limit.
+    /// All its clusters are updated, deferred, in conflict, or failed within the limit, and at least
+    /// one is updated; or it never had a cluster.
     Complete,
 }
 

@@ -6,6 +6,7 @@ mod crds;
 mod differential;
 mod downloads;
 mod examples;
+mod fleet_reasons;
 mod gitops;
 mod gitops_fleets;
 mod golden;
