@@ -7,7 +7,7 @@
 //!   time that [`timer`] observed and the [`outcome`] that is recorded; [`walk`] has the steps
 //!   between minor versions; [`gates`] is what is measured on it; [`approval`] tells which
 //!   approvals count.
-//! - [`removal`] decides which clusters lose their installation.
+//! - [`removal`] decides which clusters lose their installation; [`budget`] counts those of a day.
 //!
 //! All of it is pure.
 
@@ -17,6 +17,7 @@ mod adversary;
 pub mod approval;
 #[cfg(test)]
 mod bundles;
+pub mod budget;
 pub mod child;
 mod conditions;
 mod decide;

@@ -149,6 +149,7 @@ pub fn removal(
         grace: SignedDuration::from_secs(grace),
         is_paused: fleet.spec.rollout.paused,
         record: &status.removals.clone().unwrap_or_default(),
+        elapsed: SignedDuration::ZERO,
         now,
     };
     Some(PlannedRemoval {

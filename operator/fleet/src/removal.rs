@@ -3,28 +3,28 @@
 //!
 //! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
-//! and observed; within 24 hours, a limited number is, or an approved set; while the rollout is
-//! paused, none, and the observation starts again after it. A cluster that counts in a rollout, or
-//! that is protected from deletion, waits: it leaves when that ends, and not together with others
-//! that were removed before.
+//! and observed; within 24 hours, which are observed as well ([`super::budget`]), a limited number
+//! is, or an approved set; while the rollout is paused, none, and the observation starts again after
+//! it. A cluster that counts in a rollout, or that is protected from deletion, waits: it leaves when
+//! that ends, and not together with others that were removed before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use knative_operator_shared::api::ClusterProfileReference;
-use knative_operator_shared::api::fleet::{RecentRemoval, RemovalStatus};
+use knative_operator_shared::api::fleet::RemovalStatus;
 use knative_operator_shared::fleet::deletion::MAX_AT_ONCE;
 use knative_operator_shared::fleet::stage::limit;
 use knative_operator_shared::time::{next_minute, truncate};
 use sha2::{Digest, Sha256};
 
+use super::budget;
+
 /// Length of the name of a removal, in bytes.
 const NAME_DIGEST: usize = 16;
-/// Time for which removals count.
-const WINDOW: SignedDuration = SignedDuration::from_hours(24);
-/// Removals within this time are recorded together.
-const TOGETHER: SignedDuration = SignedDuration::from_hours(1);
+/// Nanoseconds between a removal and the next one that fit into a second.
+const MAX_BEHIND: i64 = 999_999_999;
 /// Grace period, by default.
 pub const GRACE_PERIOD: SignedDuration = SignedDuration::from_hours(1);
 /// Longest part of a grace period that one process must have observed, so that a step of the clock
@@ -40,6 +40,13 @@ pub struct Leaving {
     pub observed: SignedDuration,
     /// Whether its resources can't be deleted.
     pub is_protected: bool,
+}
+
+impl Leaving {
+    /// Whether it is part of a removal that was allowed until a time.
+    fn is_allowed(&self, until: Option<Timestamp>) -> bool {
+        self.since.is_some_and(|since| Some(since) <= until)
+    }
 }
 
 /// What the decision depends on.
@@ -59,6 +66,8 @@ pub struct RemovalInput<'a> {
     pub is_paused: bool,
     /// What was removed before.
     pub record: &'a RemovalStatus,
+    /// How long this process has observed that record: see [`budget::Observed`].
+    pub elapsed: SignedDuration,
     /// The time.
     pub now: Timestamp,
 }
@@ -136,13 +145,23 @@ pub fn recorded(text: &str, record: &RemovalStatus, now: Timestamp) -> Option<Ti
     text.parse().ok().filter(|time| *time <= latest)
 }
 
+/// Whether some of `leaving` are part of a removal in `record`, and not removed yet.
+pub fn are_left(leaving: &BTreeMap<ClusterProfileReference, Leaving>, record: &RemovalStatus) -> bool {
+    let until = allowed_until(record);
+    leaving.values().any(|leaving| leaving.is_allowed(until))
+}
+
 impl RemovalInput<'_> {
     /// Decides; `is_approved` tells whether the removal with a name is approved.
     pub fn decide(&self, is_approved: impl Fn(&str) -> bool) -> RemovalDecision {
-        let mut record = self.record.clone();
-        record.recent.retain(|removal| self.counts(removal));
-        let allowed = allowed_until(self.record);
-        let mut decision = RemovalDecision { record, ..RemovalDecision::default() };
+        let (allowed, mut recent) = (allowed_until(self.record), budget::recent(self.record, self.elapsed));
+        let mut decision = RemovalDecision { record: self.record.clone(), ..RemovalDecision::default() };
+        let is_due = budget::is_due(self.record, &recent, self.elapsed);
+        if is_due {
+            decision.record.recent.clone_from(&recent);
+        }
+        let observed = if is_due { SignedDuration::ZERO } else { self.elapsed };
+        decision.wake = (!recent.is_empty()).then(|| budget::STEP - observed);
         if self.leaving.is_empty() {
             return decision;
         }
@@ -153,25 +172,22 @@ impl RemovalInput<'_> {
         let (counting, leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
             others.into_iter().partition(|(cluster, _)| self.counting.contains(*cluster));
         decision.counting = counting.into_keys().cloned().collect();
-        if leaving.values().any(|leaving| leaving.since.is_none()) {
-            // One that comes back and leaves again is not part of the removal that was allowed.
-            decision.since = next(self.record).into_iter().chain([truncate(self.now)]).max();
-        }
-        let is_allowed = |leaving: &Leaving| leaving.since.is_some_and(|since| Some(since) <= allowed);
-        let rest: BTreeMap<_, _> = leaving.iter().map(|(k, v)| (*k, *v)).filter(|(_, one)| !is_allowed(one)).collect();
-        let recent: usize = decision.record.recent.iter().map(|r| usize::try_from(r.clusters).unwrap_or(0)).sum();
-        let limit = self.limit(recent);
-        let is_within = rest.len() + recent <= limit;
+        let is_new = leaving.values().any(|leaving| leaving.since.is_none());
+        let all = leaving.iter().map(|(cluster, leaving)| (*cluster, *leaving));
+        let rest: BTreeMap<_, _> = all.filter(|(_, leaving)| !leaving.is_allowed(allowed)).collect();
+        let used = budget::count(&recent);
+        let limit = self.limit(used);
+        let is_within = rest.len() + used <= limit;
         // It follows from the times.
         let name = rest.values().all(|leaving| leaving.since.is_some()).then(|| name(&rest));
         let is_approved = name.as_deref().is_some_and(is_approved);
         if !rest.is_empty() && !is_within && !is_approved {
             decision.blocked = Some(Blocked { name, clusters: rest.keys().copied().cloned().collect(), limit });
-            decision.wake = self.next_limit();
+            decision.wake = decision.wake.into_iter().chain(budget::left(&recent)).min();
         }
         let mut started = Vec::new();
         for (cluster, leaving) in leaving {
-            if decision.blocked.is_some() && !is_allowed(leaving) {
+            if decision.blocked.is_some() && !leaving.is_allowed(allowed) {
                 continue;
             }
             let Some(since) = leaving.since else { continue };
@@ -179,7 +195,7 @@ impl RemovalInput<'_> {
             decision.until = decision.until.into_iter().chain([self.until(since, left)]).min();
             if !left.is_positive() && !self.is_paused {
                 decision.remove.insert(cluster.clone());
-                started.extend((!is_allowed(leaving)).then_some(since));
+                started.extend((!leaving.is_allowed(allowed)).then_some(since));
             } else if !self.is_paused {
                 decision.wake = decision.wake.into_iter().chain([left]).min();
             }
@@ -189,31 +205,39 @@ impl RemovalInput<'_> {
             // that left earlier are allowed with it.
             let is_all = is_approved && !is_within;
             let times = rest.values().filter_map(|leaving| leaving.since);
-            started = times.filter(|since| is_all || *since <= newest).collect();
+            let times: Vec<_> = times.filter(|since| is_all || *since <= newest).collect();
+            budget::add(&mut recent, times.len(), self.now);
+            decision.record = RemovalStatus { allowed_until: times.iter().max().map(ToString::to_string), recent };
+            decision.wake = decision.wake.into_iter().chain([budget::STEP]).min();
         }
-        self.add(&mut decision.record, &started);
+        decision.since = is_new.then(|| self.since(&decision.record));
         decision
     }
 
-    /// How long a cluster that left at `since` is still kept.
-    fn left(&self, since: Timestamp, observed: SignedDuration) -> SignedDuration {
-        (self.grace - self.now.duration_since(since)).max(self.grace.min(MAX_OBSERVED) - observed)
+    /// The time to record: a cluster that leaves now is not part of the removals in `record`. By a
+    /// clock that is behind them, each second has a time of its own as well: for an approval, one
+    /// that comes back and leaves again is another one.
+    fn since(&self, record: &RemovalStatus) -> Timestamp {
+        let now = truncate(self.now);
+        let Some(next) = next(record).filter(|next| *next > now) else { return now };
+        let behind = next.duration_since(now).as_secs().min(MAX_BEHIND);
+        next.checked_sub(SignedDuration::from_nanos(behind)).unwrap_or(next)
     }
 
-    /// When a cluster that left at `since` and is kept for the time `left` is removed. The
-    /// observation may have started later, which is rounded: this time is in the status.
+    /// How long a cluster that left at `since` is still kept: a grace period that this process
+    /// observed is over, also by a clock that was set back.
+    fn left(&self, since: Timestamp, observed: SignedDuration) -> SignedDuration {
+        let recorded = self.grace - self.now.duration_since(since);
+        recorded.min(self.grace - observed).max(self.grace.min(MAX_OBSERVED) - observed)
+    }
+
+    /// When a cluster that left at `since` and is kept for the time `left` is removed. What differs
+    /// from the recorded time, because of the observation, is rounded: this time is in the status.
     fn until(&self, since: Timestamp, left: SignedDuration) -> Timestamp {
         let recorded = since.saturating_add(self.grace).unwrap_or(Timestamp::MAX);
         let observed = self.now.saturating_add(left).unwrap_or(Timestamp::MAX);
-        let is_later = observed.duration_since(recorded) > SignedDuration::from_secs(1);
-        if is_later { next_minute(observed) } else { recorded }
-    }
-
-    /// Time until the oldest removal doesn't count any more.
-    fn next_limit(&self) -> Option<SignedDuration> {
-        let times = self.record.recent.iter().filter_map(|removal| removal.time.parse::<Timestamp>().ok());
-        let left = times.map(|time| WINDOW - self.now.duration_since(time));
-        left.filter(SignedDuration::is_positive).min()
+        let differs = observed.duration_since(recorded).abs() > SignedDuration::from_secs(1);
+        if differs { next_minute(observed) } else { recorded }
     }
 
     /// Number of clusters that may leave within a day, of which `recent` have left.
@@ -222,26 +246,6 @@ impl RemovalInput<'_> {
         let limit = limit(self.max_at_once, total * MAX_AT_ONCE / 100, total);
         // At least one cluster may leave, but by default not the last one.
         if self.staying == 0 { limit } else { limit.max(1) }
-    }
-
-    /// Whether `removal` still counts. What can't be read does.
-    fn counts(&self, removal: &RecentRemoval) -> bool {
-        !removal.time.parse::<Timestamp>().is_ok_and(|time| self.now.duration_since(time) >= WINDOW)
-    }
-
-    /// Adds clusters that left at the times `started` to `record`.
-    fn add(&self, record: &mut RemovalStatus, started: &[Timestamp]) {
-        let Some(newest) = started.iter().max() else { return };
-        record.allowed_until = Some(newest.to_string());
-        let clusters = i32::try_from(started.len()).unwrap_or(i32::MAX);
-        let now = truncate(self.now).to_string();
-        let is_together = |last: &&mut RecentRemoval| {
-            last.time.parse::<Timestamp>().is_ok_and(|time| self.now.duration_since(time).abs() < TOGETHER)
-        };
-        match record.recent.last_mut().filter(is_together) {
-            Some(last) => (last.time, last.clusters) = (now, last.clusters.saturating_add(clusters)),
-            None => record.recent.push(RecentRemoval { time: now, clusters }),
-        }
     }
 }
 

@@ -11,12 +11,13 @@ use knative_operator_shared::api::fleet::RemovalStatus;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::removal::{GRACE_PERIOD, Leaving, RemovalInput, recorded};
+use super::budget::Observed;
+use super::removal::{GRACE_PERIOD, Leaving, RemovalInput, are_left, recorded};
 
-/// Clocks differ by at most this many seconds.
-const SKEW: i64 = 7200;
-/// Time within which the limit of a day holds by true time, with clocks that differ.
-const DAY: SignedDuration = SignedDuration::from_secs(24 * 3600 - 2 * SKEW);
+/// Clocks are wrong by at most this many seconds: by days.
+const SKEW: i64 = 3 * 24 * 3600;
+/// Time within which the limit of a day holds: true time, by no clock.
+const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ struct Fleet {
     /// Those whose installation was removed.
     removed: BTreeSet<usize>,
     record: RemovalStatus,
+    /// Since when this replica observes that record.
+    budget: Observed,
     paused: bool,
     now: SignedDuration,
     skew: SignedDuration,
@@ -121,6 +124,7 @@ impl Fleet {
             }
         }
         let counting = (0..self.clusters.len()).filter(|index| self.clusters[*index].counts).map(reference).collect();
+        let elapsed = self.budget.observe(&self.record, are_left(&leaving, &self.record), now);
         let input = RemovalInput {
             leaving: &leaving,
             counting: &counting,
@@ -129,9 +133,11 @@ impl Fleet {
             grace: GRACE_PERIOD,
             is_paused: self.paused,
             record: &self.record,
+            elapsed,
             now: self.clock(),
         };
         let mut decision = input.decide(|name| self.approvals.contains(name));
+        self.budget.decide(&decision.record, now);
         let mut left = limit;
         let mut write = || {
             left = left.saturating_sub(1);
@@ -152,7 +158,7 @@ impl Fleet {
         let is_marked = rest.clone().all(|(_, one)| one.since.is_some());
         let rest: Vec<usize> = rest.filter_map(|(name, _)| name.name.parse().ok()).filter(|_| is_marked).collect();
         let blocked = decision.blocked.take().and_then(|blocked| Some((blocked.name?, rest)));
-        if !decision.remove.is_empty() && write() {
+        if (!decision.remove.is_empty() || decision.record != self.record) && write() {
             self.record = decision.record;
             for index in 0..self.clusters.len() {
                 if decision.remove.contains(&reference(index)) && write() {
@@ -202,6 +208,7 @@ impl Fleet {
             Action::Crash(writes) => {
                 self.pass(*writes);
                 self.clusters.iter_mut().for_each(|cluster| cluster.observed = None);
+                self.budget = Observed::default();
             }
             Action::Join => self.clusters.push(Cluster::default()),
         }
@@ -236,7 +243,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (index(), any::<bool>()).prop_map(|(index, is)| Action::Count(index, is)),
         1 => any::<bool>().prop_map(Action::Pause),
         1 => Just(Action::Approve),
-        1 => (-SKEW / 2..SKEW / 2).prop_map(Action::SetClock),
+        1 => (-SKEW..SKEW).prop_map(Action::SetClock),
         2 => (0usize..6).prop_map(Action::Crash),
         1 => Just(Action::Join),
     ]

@@ -1,5 +1,7 @@
 //! Tests of the guard of removals.
 
+use knative_operator_shared::api::fleet::RecentRemoval;
+
 use super::*;
 
 const HOUR: i64 = 3600;
@@ -18,6 +20,12 @@ fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileRe
     (0..count).map(|number| (cluster(number), one.clone())).collect()
 }
 
+/// A record of the removal of `clusters`, `observed_seconds` ago.
+fn removed(clusters: i32, observed_seconds: i32) -> RemovalStatus {
+    let removal = RecentRemoval { time: at(0).to_string(), clusters, observed_seconds };
+    RemovalStatus { recent: vec![removal], ..RemovalStatus::default() }
+}
+
 /// A fleet at a time.
 struct Case {
     leaving: BTreeMap<ClusterProfileReference, Leaving>,
@@ -27,6 +35,7 @@ struct Case {
     paused: bool,
     grace: SignedDuration,
     record: RemovalStatus,
+    elapsed: i64,
     now: i64,
 }
 
@@ -40,6 +49,7 @@ impl Case {
             paused: false,
             grace: GRACE_PERIOD,
             record: RemovalStatus::default(),
+            elapsed: 0,
             now: HOUR,
         }
     }
@@ -53,6 +63,7 @@ impl Case {
             grace: self.grace,
             is_paused: self.paused,
             record: &self.record,
+            elapsed: SignedDuration::from_secs(self.elapsed),
             now: at(self.now),
         };
         input.decide(is_approved)
@@ -97,12 +108,44 @@ fn number_of_removals_is_limited() {
 #[test]
 fn removal_that_waits_for_the_limit_of_a_day_wakes_by_itself() {
     let mut case = Case::new(leaving(1, 0, HOUR), 9);
-    case.record.recent = vec![RecentRemoval { time: at(-22 * HOUR).to_string(), clusters: 1 }];
-    let decision = case.decide();
-    assert!(decision.blocked.is_some());
-    assert_eq!(decision.wake, Some(SignedDuration::from_hours(1)));
-    case.now = 2 * HOUR;
+    case.record = removed(1, 23 * 3600);
+    for (elapsed, expected) in [(0, 15), (60, 14), (50 * 60, 10)] {
+        case.elapsed = elapsed;
+        let decision = case.decide();
+        assert!(decision.blocked.is_some());
+        assert_eq!(decision.wake, Some(SignedDuration::from_mins(expected)), "{elapsed}");
+    }
+    case.elapsed = HOUR;
     assert_eq!(case.decide().remove.len(), 1);
+}
+
+#[test]
+fn clock_that_is_set_frees_no_budget() {
+    // It is set forward by a day or a year, or back by a day; or another replica takes over.
+    for now in [25 * HOUR, 366 * 24 * HOUR, -24 * HOUR] {
+        let mut case = Case { now, ..Case::new(leaving(1, 0, HOUR), 9) };
+        case.record = removed(1, 0);
+        assert!(case.decide().blocked.is_some(), "{now}");
+        case.elapsed = 24 * HOUR - 1;
+        let decision = case.decide();
+        assert!(decision.blocked.is_some(), "{now}");
+        // What was observed is recorded, for the next process.
+        (case.record, case.elapsed) = (decision.record, 1);
+        assert_eq!((case.decide().remove.len(), case.decide().record.recent.len()), (1, 1), "{now}");
+    }
+}
+
+#[test]
+fn ages_are_recorded_from_time_to_time_also_if_nobody_leaves() {
+    let mut case = Case::new(BTreeMap::new(), 10);
+    case.record = removed(1, 7);
+    for (elapsed, recorded, left) in [(0, 7, 15), (14 * 60, 7, 1), (15 * 60, 907, 15), (20 * 60, 1207, 15)] {
+        case.elapsed = elapsed;
+        let RemovalDecision { record, wake, .. } = case.decide();
+        assert_eq!((record, wake), (removed(1, recorded), Some(SignedDuration::from_mins(left))), "{elapsed}");
+    }
+    case.elapsed = 24 * HOUR;
+    assert_eq!((case.decide().record, case.decide().wake), (RemovalStatus::default(), None));
 }
 
 #[test]
@@ -164,7 +207,7 @@ fn removals_count_for_a_day() {
     // Each hour, another cluster of 20 loses its label. Two may leave within a day.
     for hour in 1..48 {
         let leaving = leaving(1, hour * HOUR, HOUR);
-        let case = Case { record, now: (hour + 1) * HOUR, ..Case::new(leaving, 19 - removed) };
+        let case = Case { record, elapsed: HOUR, now: (hour + 1) * HOUR, ..Case::new(leaving, 19 - removed) };
         let decision = case.decide();
         removed += decision.remove.len();
         assert!(removed <= if hour < 25 { 2 } else { 3 }, "{removed} in hour {hour}: {decision:?}");
@@ -179,10 +222,11 @@ fn nothing_is_removed_before_the_grace_period_is_over() {
         (0, HOUR, HOUR, false, 1),
         (0, HOUR, HOUR, true, 0),
         (0, HOUR - 1, HOUR, false, 0),
-        (0, HOUR, HOUR - 1, false, 0),
         // The clock is set, or that of another replica differs.
         (0, 10, 9 * HOUR, false, 0),
-        (9 * HOUR, HOUR, HOUR, false, 0),
+        (0, HOUR, HOUR - 1, false, 1),
+        (99 * HOUR, HOUR - 1, HOUR, false, 0),
+        (99 * HOUR, HOUR, HOUR, false, 1),
     ] {
         let case = Case { paused, now, ..Case::new(leaving(1, since, observed), 5) };
         let decision = case.decide();
@@ -216,7 +260,14 @@ fn approval_is_for_these_clusters_and_counts_once() {
     case.leaving = (0..4).map(|number| (cluster(number), back.clone())).collect();
     case.now = 0;
     let since = approved(&case).since.unwrap();
-    assert_eq!(since, at(1), "later than the removal that was allowed");
+    assert!(since > at(0) && since <= at(1), "later than the removal that was allowed: {since}");
+    // By a clock that is behind, they leave at another time if they do so again.
+    case.now = -24 * HOUR;
+    let before = approved(&case).since.unwrap();
+    case.now += 1;
+    let after = approved(&case).since.unwrap();
+    assert!(at(0) < before && before < after && after < since, "{before} {after} {since}");
+    assert_eq!(recorded(&after.to_string(), &case.record, at(case.now)), Some(after));
     (case.leaving, case.now) = (leaving(4, 1, HOUR), 9 * HOUR);
     assert!(approved(&case).blocked.is_some());
     // Other clusters.
@@ -257,7 +308,7 @@ fn time_that_somebody_forged_is_none_and_stops_nothing() {
     // As an earlier version recorded it.
     let mut case = Case { record: record(&last), ..Case::new(leaving(2, 0, 0), 5) };
     case.leaving.get_mut(&cluster(0)).unwrap().since = None;
-    assert_eq!(case.decide().since, Some(Timestamp::MAX));
+    assert!(case.decide().since.is_some());
 }
 
 #[test]

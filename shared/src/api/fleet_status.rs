@@ -122,7 +122,7 @@ pub struct RemovalStatus {
     /// or approved (RFC 3339).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_until: Option<String>,
-    /// Removals of the last 24 hours.
+    /// Removals of the last 24 hours in which the operator ran.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<RecentRemoval>,
 }
@@ -135,6 +135,9 @@ pub struct RecentRemoval {
     pub time: String,
     /// Number of clusters.
     pub clusters: i32,
+    /// Seconds since the last one for which the operator ran, recorded every 15 minutes. After 24
+    /// hours, the removals count no longer.
+    pub observed_seconds: i32,
 }
 
 /// Clusters that would leave a fleet, and are more than may within 24 hours.

@@ -12,10 +12,10 @@ use knative_operator_shared::rules::is_protected;
 
 use super::leave::{self, Unselected};
 use super::observe::Children;
-use super::state::FleetState;
+use super::state::{FleetState, uptime};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
-use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, recorded};
+use knative_operator_fleet::removal::{GRACE_PERIOD, Leaving, RemovalDecision, RemovalInput, are_left, recorded};
 
 /// What was done, and the first write that failed.
 pub struct Removals {
@@ -54,6 +54,8 @@ pub async fn advance(
     let mut leaving = leaving(children, &unselected.leaving, fleet.spec.rollout.paused, state, left_at);
     // A protected resource can be orphaned.
     leaving.values_mut().for_each(|one| one.is_protected &= removal.policy == RemovalPolicy::Delete);
+    let passed = uptime();
+    let elapsed = state.budget.observe(&before, are_left(&leaving, &before), passed);
     let input = RemovalInput {
         leaving: &leaving,
         counting,
@@ -62,9 +64,11 @@ pub async fn advance(
         grace,
         is_paused: fleet.spec.rollout.paused,
         record: &before,
+        elapsed,
         now,
     };
     let decision = input.decide(is_approved);
+    state.budget.decide(&decision.record, passed);
     let leaves = |cluster: &ClusterProfileReference| leaving.contains_key(cluster) && !decision.waits(cluster);
     let marked = mark(cx, children, leaves, decision.since, left_at, state).await;
     let removed = if decision.remove.is_empty() {

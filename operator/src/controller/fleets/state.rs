@@ -14,6 +14,7 @@ use super::permitted::Answers;
 use super::repairs::Repairs;
 use crate::controller::hub_changes::Changes;
 use crate::controller::registry::Registry;
+use knative_operator_fleet::budget::Observed;
 use knative_operator_fleet::member::Refused;
 use knative_operator_fleet::progress::Progress;
 use knative_operator_fleet::timer::Timers;
@@ -83,6 +84,8 @@ pub struct FleetState {
     pub gates: Runs,
     /// The clusters whose changes concern the fleet; all, unless the last pass went to its end.
     pub clusters: Option<HashSet<ClusterProfileReference>>,
+    /// Since when this process observes what was removed.
+    pub budget: Observed,
     /// Clusters that leave the fleet, and since when this process observes it.
     leaving: HashMap<ClusterProfileReference, Instant>,
 }
