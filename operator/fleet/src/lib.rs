@@ -15,9 +15,9 @@ pub mod absence;
 #[cfg(test)]
 mod adversary;
 pub mod approval;
+pub mod budget;
 #[cfg(test)]
 mod bundles;
-pub mod budget;
 pub mod child;
 mod conditions;
 mod decide;

@@ -4,9 +4,9 @@
 //! A cluster leaves if its ClusterProfile exists and is not selected. What counts is what is
 //! installed. Nothing is removed before a grace period is over, which is recorded in the resources
 //! and observed; within 24 hours, which are observed as well ([`super::budget`]), a limited number
-//! is, or an approved set; while the rollout is paused, none, and the observation starts again after
-//! it. A cluster that counts in a rollout, or that is protected from deletion, waits: it leaves when
-//! that ends, and not together with others that were removed before.
+//! is, or an approved set; while the rollout is paused, none, and the observation starts again
+//! after it. A cluster that counts in a rollout, or that is protected from deletion, waits: it
+//! leaves when that ends, and not together with others that were removed before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
