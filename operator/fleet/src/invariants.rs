@@ -51,7 +51,7 @@ impl World {
     }
 
     /// Whether a write is under way on the cluster `index`.
-    fn is_in_flight(&self, index: usize) -> bool {
+    pub fn is_in_flight(&self, index: usize) -> bool {
         let is_late = |written: SignedDuration| self.elapsed - written >= SignedDuration::from_secs(DEADLINE);
         self.truth[index].in_flight.is_some_and(|written| !is_late(written)) && !self.members[index].is_new()
     }
@@ -102,6 +102,7 @@ impl World {
             }
         }
         self.check_concurrency(decision, &begun);
+        self.check_rollback(decision);
     }
 
     /// Whether the update was begun on the cluster `index` in this rollout.

@@ -56,6 +56,8 @@ pub mod removal;
 mod removal_model;
 #[cfg(test)]
 mod resumed;
+#[cfg(test)]
+mod returns;
 pub mod revision;
 mod rollback;
 mod rollout;

@@ -245,7 +245,11 @@ impl World {
         let index = self.members.iter().position(|member| member.cluster == write.cluster).unwrap();
         let cluster = write.cluster.clone();
         if !matches!(write.change, Change::Record(_) | Change::Repair { .. }) {
-            let stage = (self.stage(index), self.stages.settings()[self.stage(index)].soak);
+            let (stage, is_return) = (self.stage(index), self.is_return(index, &write.change));
+            if matches!(write.change, Change::Apply { .. }) {
+                self.truth[index].returns = is_return.then_some(self.generation);
+            }
+            let stage = (stage, self.stages.settings()[stage].soak);
             self.truth[index].write(&self.members[index], &write.change, stage, self.elapsed);
         }
         let observed = self.observed().into_iter().find(|member| member.cluster == write.cluster);

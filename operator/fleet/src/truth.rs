@@ -41,6 +41,9 @@ pub struct Truth {
     pub was_ready_before: Option<SignedDuration>,
     /// Whether it failed, and is observed again since a person changed the fleet.
     pub is_forgiven: bool,
+    /// The generation of the fleet in which it was applied last, if it returned from a failed
+    /// update by that.
+    pub returns: Option<i64>,
 }
 
 impl Truth {
