@@ -34,7 +34,8 @@ const LIFETIME: Duration = Duration::from_secs(600);
 /// Who reads a Secret, if no plugin does.
 const BUILTIN: &str = "built-in provider secretreader";
 /// Secrets that are read at the same time, over all spokes: after a restart, all of them are.
-static READS: Semaphore = Semaphore::const_new(32);
+const MAX_READS: usize = 32;
+static READS: Semaphore = Semaphore::const_new(MAX_READS);
 /// Attempts to record where a credential is sent, while others change the Secret.
 const ATTEMPTS: u32 = 16;
 
@@ -265,6 +266,42 @@ mod tests {
             let (again, patches) = read(&known, strict).await;
             assert!(again.is_ok() && patches.is_empty());
         }
+    }
+
+    #[tokio::test]
+    async fn restart_reads_a_limited_number_of_secrets_at_the_same_time() {
+        // Current and largest number of reads.
+        let reads = Arc::new(Mutex::new((0usize, 0usize)));
+        let log = Arc::clone(&reads);
+        let answers = tower::service_fn(move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let is_read = request.method() == Method::GET;
+                if is_read {
+                    let mut reads = log.lock().unwrap();
+                    *reads = (reads.0 + 1, reads.1.max(reads.0 + 1));
+                }
+                // All others that may have a turn meanwhile.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                log.lock().unwrap().0 -= usize::from(is_read);
+                let meta = json!({"name": "prod", "namespace": "n", "resourceVersion": "7"});
+                let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": {"token": "dA=="}});
+                let body = Body::from(secret.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(Response::new(body))
+            }
+        });
+        let reader =
+            SecretReader { hub: Client::new(answers, "n"), namespace: "n".to_owned(), requires_binding: false };
+        let mut all = tokio::task::JoinSet::new();
+        for _ in 0..3 * MAX_READS {
+            let reader = reader.clone();
+            all.spawn(async move { reader.read("prod", &cluster(), &access(), Duration::from_secs(60)).await.is_ok() });
+        }
+        assert_eq!(all.join_all().await, vec![true; 3 * MAX_READS]);
+        let (now, most) = *reads.lock().unwrap();
+        assert!(now == 0 && (2..=MAX_READS).contains(&most), "{now} {most}");
     }
 
     #[tokio::test]

@@ -153,6 +153,26 @@ mod tests {
     use knative_operator_fleet::outcome::Outcome;
 
     #[test]
+    fn pass_makes_a_limited_number_of_writes_and_what_failed_comes_last() {
+        let write = |number: usize| Write {
+            cluster: ClusterProfileReference { name: number.to_string(), namespace: "f".to_owned() },
+            component: Component::Serving,
+            change: Change::Delete,
+        };
+        let writes: Vec<_> = (0..300).map(write).collect();
+        let (mut state, now) = (FleetState::default(), Instant::now());
+        let (first, wake) = due(&mut state, &writes, now);
+        assert_eq!((first.len(), wake), (BATCH, Some(Duration::ZERO)));
+        // The others have their turn.
+        state.failed.extend(first.iter().map(|write| (write.key(), now)));
+        let (second, wake) = due(&mut state, &writes, now);
+        assert_eq!((second.len(), wake), (BATCH, Some(Duration::ZERO)));
+        assert_eq!(second[..300 - BATCH], writes[BATCH..]);
+        let (all, wake) = due(&mut state, &writes[..BATCH], now);
+        assert_eq!((all.len(), wake), (BATCH, None));
+    }
+
+    #[test]
     fn refusal_of_one_component_stays_when_the_other_is_written() {
         let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
         let write = |component| Write {
