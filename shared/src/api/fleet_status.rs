@@ -205,8 +205,8 @@ pub enum StageState {
     Progressing,
     /// Stopped, because too many clusters failed, or paused.
     Paused,
-    /// All its clusters are updated, deferred, in conflict, or failed within the limit, and at least
-    /// one is updated; or it never had a cluster.
+    /// All its clusters are updated, deferred, in conflict, or failed within the limit, and at
+    /// least one is updated; or it never had a cluster.
     Complete,
 }
 
