@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use knative_operator_shared::api::fleet::StageStatus;
-use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::api::{Condition, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::condition::STALLED;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,6 +16,12 @@ use prometheus_client::registry::{Registry, Unit};
 
 use knative_operator_fleet::gates::Answer;
 use knative_operator_fleet::transitions::{ENDS, RolloutEnd};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FleetLabels {
+    namespace: String,
+    name: String,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
@@ -50,12 +57,13 @@ struct MeasurementLabels {
 }
 
 const STATES: [&str; 5] = ["updated", "updating", "pending", "deferred", "failed"];
-const CONDITIONS: [&str; 5] = ["Ready", "Progressing", "Paused", "RemovalPending", "RemovalBlocked"];
+const CONDITIONS: [&str; 6] = ["Ready", "Progressing", "Paused", "RemovalPending", "RemovalBlocked", STALLED];
 
 /// The metrics of fleets.
 #[derive(Clone)]
 pub struct FleetMetrics {
     clusters: Family<StateLabels, Gauge>,
+    clusters_known: Family<FleetLabels, Gauge>,
     stages: Family<StageLabels, Gauge>,
     conditions: Family<ConditionLabels, Gauge>,
     rollouts: Family<OutcomeLabels, Counter>,
@@ -69,6 +77,7 @@ impl Default for FleetMetrics {
     fn default() -> Self {
         Self {
             clusters: Family::default(),
+            clusters_known: Family::default(),
             stages: Family::default(),
             conditions: Family::default(),
             rollouts: Family::default(),
@@ -87,6 +96,11 @@ impl FleetMetrics {
             "fleet_clusters",
             "Clusters of a fleet: updated, updating, pending, deferred, failed",
             self.clusters.clone(),
+        );
+        registry.register(
+            "fleet_clusters_known",
+            "Whether it is known which clusters a fleet has",
+            self.clusters_known.clone(),
         );
         registry.register("fleet_stage", "1 for the state of a stage of a fleet", self.stages.clone());
         registry.register("fleet_condition", "Whether a condition of a fleet is true", self.conditions.clone());
@@ -123,6 +137,10 @@ impl FleetMetrics {
             let labels = StateLabels { namespace: namespace.clone(), name: name.clone(), state };
             self.clusters.get_or_create(&labels).set(count.into());
         }
+        let is_unknown = |c: &Condition| c.type_ == "Ready" && c.reason.as_deref() == Some("ClustersUnknown");
+        let is_known = !status.conditions.iter().any(is_unknown);
+        let labels = FleetLabels { namespace: namespace.clone(), name: name.clone() };
+        self.clusters_known.get_or_create(&labels).set(is_known.into());
         for condition in CONDITIONS {
             let is_true = status.conditions.iter().any(|c| c.type_ == condition && c.status == "True");
             let labels = ConditionLabels { namespace: namespace.clone(), name: name.clone(), condition };
@@ -153,6 +171,7 @@ impl FleetMetrics {
     /// Removes the series of a fleet.
     pub fn remove(&self, namespace: &str, name: &str) {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        self.clusters_known.remove(&FleetLabels { namespace: namespace.clone(), name: name.clone() });
         for state in STATES {
             self.clusters.remove(&StateLabels { namespace: namespace.clone(), name: name.clone(), state });
         }
@@ -211,6 +230,8 @@ mod tests {
         metrics.set(&fleet, &status("Complete"));
         let text = output();
         for line in [
+            r#"fleet_clusters_known{namespace="n",name="f"} 1"#,
+            r#"fleet_condition{namespace="n",name="f",condition="Stalled"} 0"#,
             r#"fleet_clusters{namespace="n",name="f",state="updated"} 2"#,
             r#"fleet_clusters{namespace="n",name="f",state="pending"} 1"#,
             r#"fleet_stage{namespace="n",name="f",stage="s",state="Complete"} 1"#,
@@ -220,6 +241,11 @@ mod tests {
             assert!(text.contains(line), "{line}: {text}");
         }
         assert!(!text.contains(r#"state="Progressing""#));
+        let conditions = json!([{"type": "Ready", "status": "False", "reason": "ClustersUnknown"}, {"type": "Stalled", "status": "True"}]);
+        metrics.set(&fleet, &serde_json::from_value(json!({"conditions": conditions})).unwrap());
+        let text = output();
+        assert!(text.contains(r#"fleet_clusters_known{namespace="n",name="f"} 0"#), "{text}");
+        assert!(text.contains(r#"fleet_condition{namespace="n",name="f",condition="Stalled"} 1"#), "{text}");
         metrics.ended(RolloutEnd::Complete, Duration::from_secs(30));
         metrics.remove("n", "f");
         let text = output();

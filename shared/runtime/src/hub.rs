@@ -134,11 +134,11 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
-    use kube::api::PostParams;
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::error_text;
+    use crate::identity::post_as;
 
     /// A server, its URL, and a client of it with a time `limit` and a `gate`. Connections are
     /// accepted by the kernel, and nobody reads.
@@ -162,7 +162,7 @@ mod tests {
     async fn what_is_not_sent_is_no_fault_of_the_server() {
         let (_listener, _, client) = silent(RESPONSE_TIMEOUT, Some(Arc::new(|| false))).await;
         let maps = Api::<ConfigMap>::namespaced(client, "n");
-        let error = maps.create(&PostParams::default(), &ConfigMap::default()).await.unwrap_err();
+        let error = maps.create(&post_as("test"), &ConfigMap::default()).await.unwrap_err();
         let text = error_text(&error);
         assert!(text.contains("may no longer write") && !text.contains("cannot reach"), "{text}");
     }

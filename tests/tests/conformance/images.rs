@@ -76,7 +76,8 @@ fn sample(versions: BTreeSet<String>) -> Vec<String> {
 }
 
 /// The resources of both kinds with all ingresses, sources and the guard, in a [`sample`] of the
-/// versions in `releases`. The newest Serving is there without the guard, too, whose sidecar is another one.
+/// versions in `releases`. The newest Serving is there without the guard, too, whose sidecar is
+/// another one.
 fn resources(releases: &Path) -> Vec<Value> {
     let enabled = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), json!({"enabled": true}))).collect();
     let ingress: Map<String, Value> = enabled(&["kourier", "istio", "contour", "gateway-api"]);

@@ -222,6 +222,7 @@ fn rollout_runs_in_stages() {
         let (_, metrics) = http::get(product.metrics(), "/metrics").await?;
         for series in [
             r#"fleet_clusters{namespace="platform",name="prod",state="updated"} 3"#,
+            r#"fleet_clusters_known{namespace="platform",name="prod"} 1"#,
             r#"fleet_stage{namespace="platform",name="prod",stage="canary",state="Complete"} 1"#,
             r#"fleet_condition{namespace="platform",name="prod",condition="Ready"} 1"#,
             r#"fleet_rollouts_total{outcome="complete"} 2"#,
