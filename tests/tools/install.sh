@@ -74,11 +74,20 @@ verified() {
   fi
 }
 
-official() {
+# published NAME: whether a tool can be downloaded with a checksum.
+published() {
   [ "${TOOLS_DOWNLOAD:-yes}" != no ] && command -v curl >/dev/null || return 1
+  case $1 in
+  kube-router) return 1 ;; # no part of Kubernetes
+  kube-* | kubectl | kubelet | etcd | helm) ;;
+  *) return 1 ;; # kwok and the plugins are published without checksums, or as images only
+  esac
+}
+
+# official NAME FOLDER: downloads a published tool into a folder.
+official() {
   local name=$1 tmp=$2 path
   case $name in
-  kube-router) return 1 ;; # no part of Kubernetes
   kube-* | kubectl | kubelet)
     path=dl.k8s.io/release/$K8S/bin/$os/$arch/$name
     verified "$path" "$path.sha256" "$tmp/$name"
@@ -93,7 +102,6 @@ official() {
     verified "$path" "$path.sha256sum" "$tmp/helm.tar.gz" &&
       tar -xzf "$tmp/helm.tar.gz" -C "$tmp" --strip-components=1 "$os-$arch/helm"
     ;;
-  *) return 1 ;; # kwok and the plugins are published without checksums, or as images only
   esac
 }
 
@@ -178,7 +186,7 @@ build() {
   # Hundreds of lines of downloads are no progress.
   # Cargo, which builds at the same time, waits for single crates: they go first. With memory, the
   # compiler's garbage is left for longer: a sixth less CPU.
-  (cd "$module" && GOGC=$garbage CGO_ENABLED=$cgo nice go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2))
+  (cd "$module" && GOGC=$garbage CGO_ENABLED=$cgo nice go build -tags "$tags" -ldflags "$ldflags" -o "$out" "${packages[@]}" 2> >(grep -v '^go: downloading' >&2)) || return 1
   [ ! -e "$folder/server" ] || mv "$folder/server" "$folder/etcd"
 }
 
@@ -243,8 +251,15 @@ store() {
   esac
 }
 
+# keep FOLDER NAME: moves a tool from a folder to the store.
+keep() {
+  chmod +x "$1/$2"
+  mkdir -p "$(dirname "$(store "$2")")"
+  mv -T "$1/$2" "$(store "$2")"
+}
+
 # obtain NAME…: puts tools of one module, or one other tool, into the store. If another clone does
-# the same at the same time, the second one waits.
+# the same at the same time, the second one waits. What is complete stays after an interruption.
 obtain() {
   local group tmp name all=() together=()
   group=$(module "$1")
@@ -256,20 +271,25 @@ obtain() {
   rm -rf "$tmp" # of an interrupted run
   mkdir -p "$tmp"
   for name in "${all[@]}"; do
+    [ ! -e "$(store "$name")" ] || continue # two tools may be in one folder
     case $name in
     zig | envoy | axe.min.js | tsc | mdbook | cargo-cyclonedx | cargo-deny) timed "$name" "installing $name" other "$name" "$tmp/$name" ;;
     # Both plugins have the same name in Go, so each is a build of its own.
     *secretreader-plugin) timed "$name" "building $name" build "$tmp" "$name" ;;
-    *) official "$name" "$tmp" || together+=("$name") ;;
+    *)
+      if ! published "$name" || ! timed "download-$name" "downloading $name" official "$name" "$tmp"; then
+        rm -f "$tmp/$name"
+        together+=("$name")
+        continue
+      fi
+      ;;
     esac
+    keep "$tmp" "$name"
   done
-  [ ${#together[@]} = 0 ] || timed "$group" "building ${together[*]}" build "$tmp" "${together[@]}"
-  for name in "${all[@]}"; do
-    chmod +x "$tmp/$name"
-    mkdir -p "$(dirname "$(store "$name")")"
-    # Two tools may be in one folder.
-    [ -e "$(store "$name")" ] || mv -T "$tmp/$name" "$(store "$name")"
-  done
+  if [ ${#together[@]} -gt 0 ]; then
+    timed "$group" "building ${together[*]}" build "$tmp" "${together[@]}"
+    for name in "${together[@]}"; do keep "$tmp" "$name"; done
+  fi
   rm -rf "$tmp"
 }
 
