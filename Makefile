@@ -8,7 +8,11 @@ export KUBERNETES VERSION BUNDLE REGISTRY PUSH CLUSTER
 step = @tests/package/step.sh "$(1)" $(2)
 # Builds at a time: while one waits for a linker or a download, the other compiles. One, if memory
 # is scarce.
-JOBS := $(shell awk '/^MemAvailable/ {m = $$2} END {print (m == "" || m > 6000000) ? 2 : 1}' /proc/meminfo 2>/dev/null || echo 1)
+JOBS := $(shell cat /proc/meminfo 2>/dev/null | awk '/^MemAvailable/ {m = $$2} END {print (m == "" || m > 6000000) ? 2 : 1}')
+ifeq ($(JOBS),1)
+# Cargo starts a compiler for each processor.
+export CARGO_BUILD_JOBS ?= 1
+endif
 
 # What real nodes need.
 NODES := node knative-1.22 envoy
@@ -178,6 +182,7 @@ tools-of-tests: tools
 .PHONY: prerequisites
 prerequisites:
 	@case "$(CURDIR)" in *[[:space:]]*) echo "the allocator (jemalloc) can't be built in a path with spaces: move the clone"; exit 1 ;; esac
+	@folder=$$(mktemp -d 2>/dev/null) && rmdir "$$folder" || { echo "$${TMPDIR:-/tmp} is not writable: set TMPDIR to a folder that is writable"; exit 1; }
 	@command -v cargo >/dev/null || { echo "install Rust 1.90 or later: https://rustup.rs"; exit 1; }
 	@command -v cc >/dev/null || { echo "install a C compiler (Debian: apt-get install gcc libc6-dev)"; exit 1; }
 	@free=$$(df -Pm "$$([ -d target ] && echo target || echo .)" | awk 'END {print $$4}'); [ "$$free" -ge 2048 ] || { echo "$$free MiB are free for build results in target: delete files (a new target takes 20 GB)"; exit 1; }

@@ -10,6 +10,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
+"$here/paths.sh"
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "$*" && exit 1; }
 

@@ -11,6 +11,7 @@ target=$(uname -m)-unknown-linux-musl
 # skip NEEDS REASON: with REQUIRE_ALL, only another kernel is a reason.
 skip() {
   [ "$1" = kernel ] || [ -z "${REQUIRE_ALL:-}" ] || { printf 'REQUIRE_ALL: images in containers: %s\n' "$2" >&2; exit 1; }
+  mkdir -p target
   printf 'skipped: images in containers: %s\n' "$2" | tee -a target/skipped.txt >&2
   rm -rf "$folder"
   cargo build --quiet --workspace --bins
@@ -21,7 +22,9 @@ skip() {
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 [ "$(id -u)" = 0 ] || skip kernel "containers need root"
-tests/tools/install.sh zig crane >"$log" 2>&1 || skip tools "$(tail -n1 "$log")"
+reason=$(tests/package/paths.sh 2>&1) || skip tools "$reason"
+# Downloads and builds take minutes: what they print is shown.
+tests/tools/install.sh zig crane 2>&1 >/dev/null | tee "$log" >&2 || skip tools "$(tail -n1 "$log")"
 if ! rustup target list --installed 2>/dev/null | grep -q "$target"; then
   rustup target add "$target" >"$log" 2>&1 || skip tools "the target $target can't be installed: $(tail -n1 "$log")"
 fi
