@@ -1,5 +1,6 @@
 //! A user without root on a machine without IPv6, and little memory.
 
+use std::net::{Ipv6Addr, TcpListener};
 use std::path::PathBuf;
 
 use knative_operator_tests::memory;
@@ -15,7 +16,8 @@ const NOBODY: u32 = 65534;
 fn a_user_without_root_on_a_machine_without_ipv6() {
     on_a_machine(|machine| {
         // Where IPv6 doesn't exist at all, there is nothing to turn off.
-        let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+        let written = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+        assert!(TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err(), "there still is IPv6: {written:?}");
         machine.set_home("home")?;
         machine.set_user(NOBODY);
         machine.give(machine.dir())?;
