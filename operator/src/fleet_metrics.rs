@@ -181,6 +181,15 @@ impl FleetMetrics {
         self.set_stages(&namespace, &name, BTreeSet::new());
     }
 
+    /// Removes the series of all fleets: another replica manages them.
+    pub fn clear(&self) {
+        self.clusters.clear();
+        self.clusters_known.clear();
+        self.conditions.clear();
+        self.stages.clear();
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn set_stages(&self, namespace: &str, name: &str, new: BTreeSet<StageLabels>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.retain(|labels| {
@@ -248,6 +257,10 @@ mod tests {
         assert!(text.contains(r#"fleet_condition{namespace="n",name="f",condition="Stalled"} 1"#), "{text}");
         metrics.ended(RolloutEnd::Complete, Duration::from_secs(30));
         metrics.remove("n", "f");
+        let text = output();
+        assert!(!text.contains(r#"name="f""#) && text.contains(r#"outcome="complete"} 1"#), "{text}");
+        metrics.set(&fleet, &status("Progressing"));
+        metrics.clear();
         let text = output();
         assert!(!text.contains(r#"name="f""#) && text.contains(r#"outcome="complete"} 1"#), "{text}");
     }

@@ -116,7 +116,9 @@ impl Fleet {
             let since = self.left_at(index);
             let is_paused = self.paused;
             let cluster = &mut self.clusters[index];
-            cluster.observed = cluster.observed.filter(|_| since.is_some() && !is_paused).or(since.map(|_| now));
+            // After a pause, it starts again.
+            cluster.observed =
+                cluster.observed.filter(|_| since.is_some()).or(since.map(|_| now)).filter(|_| !is_paused);
             if cluster.has_left && !self.removed.contains(&index) {
                 let observed = cluster.observed.map(|from| now - from).unwrap_or_default();
                 let one = Leaving { since, observed, is_protected: cluster.is_protected };
@@ -213,6 +215,10 @@ impl Fleet {
             Action::Join => self.clusters.push(Cluster::default()),
         }
         self.observe();
+        // Nothing wakes a fleet that is paused.
+        if self.paused && matches!(action, Action::Tick(_)) {
+            return;
+        }
         // A pass follows each change, and another one each write.
         for _ in 0..3 {
             self.pass(usize::MAX);

@@ -76,6 +76,7 @@ pub async fn run(cx: Arc<Context>, readiness: Readiness, first: u32, mut shards:
                             fleets.abort();
                             // Err means that it was aborted.
                             let _ = fleets.await;
+                            cx.metrics.fleets.clear();
                         }
                         actors.stop(shard).await;
                         let _ = answer.send(());

@@ -195,7 +195,7 @@ async fn pass(
         status::unstored(&stored_status, &mut new, message, input.now);
     }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
-    new.requested_by = requested_by(fleet, &stored_status, &update);
+    new.requested_by = requested_by(fleet, &stored_status, &new);
     new.installed = Some(leave::installations(&children));
     let used: BTreeSet<&str> = used(&children, &update, [&new.current_revision, &new.previous_revision]);
     let obsolete = revision::obsolete(&revisions, fleet.spec.revision_history_limit, &used);
@@ -288,13 +288,14 @@ async fn stop(cx: &Context, fleet: &KnativeFleet, state: &mut FleetState, messag
     publish(cx, fleet, state, status).await
 }
 
-/// The user who asked for the rollout of `update` after the status `old` of `fleet`; `None` if
-/// nobody did, such as for another version in a newer release bundle.
-fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, update: &str) -> Option<String> {
-    if old.update_revision.as_deref() == Some(update) {
+/// The user who asked for the rollout in the status `new` of `fleet`, after `old`; `None` if nobody
+/// did, such as for another version in a newer release bundle.
+fn requested_by(fleet: &KnativeFleet, old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Option<String> {
+    if old.update_revision == new.update_revision {
         return old.requested_by.clone();
     }
-    let is_changed = old.observed_generation != fleet.metadata.generation;
+    // The generation changes with a pause, too, and is observed while the clusters are not known.
+    let is_changed = old.rollout_digest != new.rollout_digest;
     let user = fleet.metadata.annotations.as_ref().and_then(|all| all.get(CHANGED_BY));
     user.filter(|_| is_changed).map(|user| fleet_users::shown(user))
 }
@@ -369,4 +370,24 @@ fn approved(store: &Store, fleet: &KnativeFleet, digest: &str, since: i64) -> Ap
     let rollout = Rollout { fleet: name, uid, created, digest, since };
     let all = store.approvals.iter().filter(|((namespace, _), _)| Some(namespace) == meta.namespace.as_ref());
     rollout.approved(all.map(|(_, approval)| approval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asked_is_known_although_the_clusters_were_not() {
+        let fleet =
+            json!({"metadata": {"generation": 3, "annotations": {CHANGED_BY: "jane"}}, "spec": {"placement": {}}});
+        let fleet: KnativeFleet = serde_json::from_value(fleet).unwrap();
+        let status = |revision: &str, digest: &str| -> KnativeFleetStatus {
+            let status = json!({"observedGeneration": 3, "updateRevision": revision, "rolloutDigest": digest, "requestedBy": "ann"});
+            serde_json::from_value(status).unwrap()
+        };
+        let (old, who) = (status("a", "1"), |new| requested_by(&fleet, &status("a", "1"), &new));
+        assert_eq!(who(old).as_deref(), Some("ann"));
+        assert_eq!(who(status("b", "2")).as_deref(), Some("jane"));
+        assert_eq!(who(status("b", "1")), None, "a newer bundle");
+    }
 }

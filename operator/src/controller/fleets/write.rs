@@ -203,6 +203,7 @@ fn status_patch(status: &KnativeFleetStatus) -> Value {
         "updateRevision",
         "requestedBy",
         "failedRevisions",
+        "rollouts",
         "removals",
         "blockedRemoval",
         "stage",
@@ -212,6 +213,10 @@ fn status_patch(status: &KnativeFleetStatus) -> Value {
         if patch["status"].get(field).is_none() {
             patch["status"][field] = Value::Null;
         }
+    }
+    // An empty list is not there, and would not replace a former one.
+    if let Some(removals) = patch["status"]["removals"].as_object_mut() {
+        removals.entry("recent").or_insert(Value::Null);
     }
     patch
 }
@@ -229,7 +234,7 @@ pub async fn finalizers(client: &Client, fleet: &KnativeFleet, finalizers: &[Str
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::fleet::BlockedRemoval;
+    use knative_operator_shared::api::fleet::{BlockedRemoval, RecentRemoval, RemovalStatus};
 
     use super::*;
 
@@ -246,5 +251,17 @@ mod tests {
             let read: KnativeFleetStatus = serde_json::from_value(stored["status"].take()).unwrap();
             assert_eq!(read.blocked_removal, after);
         }
+    }
+
+    #[test]
+    fn removals_that_count_no_longer_leave_the_status() {
+        let of = |recent: Vec<RecentRemoval>| {
+            let removals = RemovalStatus { allowed_until: Some("2026-01-01T00:00:00Z".to_owned()), recent };
+            KnativeFleetStatus { removals: Some(removals), ..KnativeFleetStatus::default() }
+        };
+        let mut stored = json!({"status": of(vec![RecentRemoval { clusters: 1, ..RecentRemoval::default() }])});
+        json_patch::merge(&mut stored, &status_patch(&of(Vec::new())));
+        let read: KnativeFleetStatus = serde_json::from_value(stored["status"].take()).unwrap();
+        assert_eq!(read, of(Vec::new()));
     }
 }
