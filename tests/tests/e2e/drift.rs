@@ -276,7 +276,7 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     let key = maps.get(name).await?.data.unwrap_or_default().keys().next().cloned().unwrap();
     let hostile = json!({"data": {key.clone(): "hostile"}});
     let manager = PatchParams { field_manager: Some("hostile-controller".to_owned()), ..PatchParams::default() };
-    let mut audit = Audit::of(spoke, product::SPOKE_USER)?;
+    let (mut audit, started) = (Audit::of(spoke, product::SPOKE_USER)?, Instant::now());
     let fight = async {
         loop {
             maps.patch(name, &manager, &Patch::Merge(&hostile)).await?;
@@ -306,7 +306,9 @@ async fn contend(hub: &Cluster, spoke: &Cluster) -> Result<()> {
     // From then on the operator backs off for the rest of the minute.
     let _ = tokio::time::timeout(Duration::from_secs(5), &mut fight).await;
     let writes = audit.take()?.into_iter().filter(|r| r.writes() && r.target.contains(name)).count();
-    assert!((1..=6).contains(&writes), "{writes} writes in a fight");
+    // Five a minute; on a busy machine, the fight may last for more than one.
+    let most = 6 * (1 + started.elapsed().as_secs() / 60);
+    assert!(writes >= 1 && writes as u64 <= most, "{writes} writes in a fight, {most} are permitted");
     let listed = Api::<Event>::namespaced(hub.client(), "drift").list(&ListParams::default()).await?;
     let warnings = listed.iter().filter(|e| e.reason.as_deref() == Some("DriftFight")).count();
     assert_eq!(warnings, 1);
