@@ -16,7 +16,7 @@ use knative_operator_fleet::template::{content_with, wanted};
 pub type Cache = HashMap<ClusterProfileReference, Known>;
 
 /// Contents for a cluster.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Known {
     /// The ClusterProfile that they were computed for.
     profile: Option<Arc<ClusterProfile>>,
@@ -50,12 +50,31 @@ pub struct Contents<'a> {
     /// The ClusterProfiles.
     pub profiles: &'a HashMap<ClusterProfileReference, Arc<ClusterProfile>>,
     /// The versions in the release bundle.
-    pub versions: &'a [(Component, Vec<Version>)],
-    /// Contents that were computed before.
-    pub cache: &'a Mutex<Cache>,
+    versions: &'a [(Component, Vec<Version>)],
+    /// Contents that were computed before, for ClusterProfiles with these labels.
+    cache: &'a Mutex<Cache>,
 }
 
-impl Contents<'_> {
+impl<'a> Contents<'a> {
+    /// The contents of `revisions`, with those in `cache` that were computed for the labels of
+    /// `profiles`. A decision asks many times about each cluster, so labels are compared once.
+    pub fn new(
+        revisions: BTreeMap<&'a str, &'a RevisionData>,
+        profiles: &'a HashMap<ClusterProfileReference, Arc<ClusterProfile>>,
+        versions: &'a [(Component, Vec<Version>)],
+        cache: &'a Mutex<Cache>,
+    ) -> Self {
+        let contents = Self { revisions, profiles, versions, cache };
+        contents.cache().retain(|cluster, known| {
+            let profile = profiles.get(cluster);
+            let is_same = known.is_of(profile);
+            // The next comparison is that of the pointers.
+            known.profile = profile.cloned();
+            is_same
+        });
+        contents
+    }
+
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,24 +107,16 @@ impl Contents<'_> {
 
 impl member::Contents for Contents<'_> {
     fn of(&self, revision: &str, cluster: &ClusterProfileReference, component: Component) -> Option<Wanted> {
-        let profile = self.profiles.get(cluster);
-        if let Some(known) = self.cache().get_mut(cluster).filter(|known| known.is_of(profile))
-            && let Some(wanted) = known.get(revision, component).cloned()
-        {
-            // The next comparison is that of the pointers.
-            known.profile = profile.cloned();
+        if let Some(wanted) = self.cache().get(cluster).and_then(|known| known.get(revision, component)).cloned() {
             return wanted;
         }
         let mut wanted = self.template(revision, cluster, component).map(|template| wanted(&template));
         if let (Some(wanted), Some(data)) = (&mut wanted, self.revisions.get(revision)) {
             wanted.content = content_with(wanted.content, data.components());
         }
+        let new = || Known { profile: self.profiles.get(cluster).cloned(), contents: Vec::new() };
         let mut cache = self.cache();
-        let known = cache.entry(cluster.clone()).or_default();
-        if !known.is_of(profile) {
-            known.contents.clear();
-        }
-        known.profile = profile.cloned();
+        let known = cache.entry(cluster.clone()).or_insert_with(new);
         known.contents.push((revision.to_owned(), component, wanted.clone()));
         wanted
     }
@@ -122,6 +133,7 @@ impl member::Contents for Contents<'_> {
 #[cfg(test)]
 mod tests {
     use knative_operator_fleet::member::Contents as _;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -131,11 +143,8 @@ mod tests {
         let clusters =
             ["a", "b"].map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() });
         let (cache, profiles) = (Mutex::default(), HashMap::new());
-        let contents = |revisions: &[&'static str]| Contents {
-            revisions: revisions.iter().map(|revision| (*revision, &data)).collect(),
-            profiles: &profiles,
-            versions: &[],
-            cache: &cache,
+        let contents = |revisions: &[&'static str]| {
+            Contents::new(revisions.iter().map(|revision| (*revision, &data)).collect(), &profiles, &[], &cache)
         };
         let both = contents(&["old", "new"]);
         for cluster in &clusters {
@@ -146,5 +155,36 @@ mod tests {
         let cache = cache.lock().unwrap();
         let known: Vec<_> = cache[&clusters[0]].contents.iter().map(|(revision, ..)| revision.as_str()).collect();
         assert_eq!((cache.len(), known), (1, vec!["new"]));
+    }
+
+    #[test]
+    fn contents_follow_the_labels_of_the_cluster() {
+        let data = json!({
+            "serving": {"spec": {"config": {"a": {"b": "c"}}}},
+            "overrides": [{"clusterSelector": {"matchLabels": {"tier": "canary"}},
+                "serving": {"spec": {"config": {"a": {"b": "d"}}}}}],
+        });
+        let data: RevisionData = serde_json::from_value(data).unwrap();
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let cache = Mutex::default();
+        let with = |labels: Option<Value>| {
+            let profile = |labels: Value| {
+                let profile = json!({"metadata": {"name": "a", "namespace": "n", "labels": labels}, "spec": {}});
+                (cluster.clone(), Arc::new(serde_json::from_value::<ClusterProfile>(profile).unwrap()))
+            };
+            let profiles: HashMap<_, _> = labels.map(profile).into_iter().collect();
+            let contents = Contents::new([("r", &data)].into(), &profiles, &[], &cache);
+            contents.of("r", &cluster, Component::Serving).unwrap().content
+        };
+        let gone = with(None);
+        for (labels, is_canary) in [
+            (Some(json!({"tier": "canary"})), true),
+            (Some(json!({"tier": "canary"})), true),
+            (Some(json!({"tier": "prod"})), false),
+            (None, false),
+        ] {
+            assert_eq!(with(labels.clone()) != gone, is_canary, "{labels:?}");
+            assert_eq!(cache.lock().unwrap()[&cluster].contents.len(), 1, "{labels:?}");
+        }
     }
 }

@@ -230,7 +230,7 @@ fn revision_is_not_guessed() {
         store.set(Watched::Revisions, ("b".to_owned(), "r".to_owned()), serde_json::from_value(stored).unwrap());
         let data = &store.revisions.get("b")?.get("r")?.data;
         let cache = Mutex::new(Cache::default());
-        let contents = Contents { revisions: [("r", data)].into(), profiles: &profiles, versions: &[], cache: &cache };
+        let contents = Contents::new([("r", data)].into(), &profiles, &[], &cache);
         // A rollback to a known revision without the resource deletes it.
         let template = contents.template("r", &cluster(), Component::Eventing);
         Some(template.map_or(json!("deleted"), |template| json!({"data": data, "template": template})))

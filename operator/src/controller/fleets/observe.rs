@@ -299,12 +299,7 @@ mod tests {
         let owner =
             json!({"kind": "KnativeFleet", "apiVersion": "operator.knative.dev/v1alpha1", "name": "prod", "uid": "1"});
         let (profiles, cache) = (HashMap::new(), Mutex::default());
-        let contents = Contents {
-            revisions: BTreeMap::from([("both", &both), ("one", &one)]),
-            profiles: &profiles,
-            versions: &[],
-            cache: &cache,
-        };
+        let contents = Contents::new(BTreeMap::from([("both", &both), ("one", &one)]), &profiles, &[], &cache);
         let of = |revision| contents.of(revision, &cluster, Component::Serving).unwrap().content;
         assert_ne!(of("both"), of("one"), "the update is recorded in the other one");
         // With the outcome of this version, and as an earlier one wrote it.

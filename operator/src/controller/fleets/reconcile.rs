@@ -119,7 +119,7 @@ async fn pass(
         revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
     known.insert(&update, &data);
     let cache = std::mem::take(&mut state.contents);
-    let contents = Contents { revisions: known, profiles: &all_profiles, versions: &versions, cache: &cache };
+    let contents = Contents::new(known, &all_profiles, &versions, &cache);
     let components =
         components(&children, &contents.revisions, &used(&children, &update, [&stored_status.current_revision, &None]));
     let refused = state.refused(&update);
