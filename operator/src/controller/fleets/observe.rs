@@ -1,6 +1,5 @@
 //! Observes the clusters of a fleet and their resources.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -46,20 +45,20 @@ impl Children {
         let left: BTreeSet<_> = self.own.keys().map(|(cluster, _)| cluster).filter(|c| !selected.contains(c)).collect();
         let others = &mut self.others;
         registry.for_each_on(clusters.iter().chain(left), |cluster, resource| {
+            if is_owned(fleet, resource) {
+                return;
+            }
             let key = (cluster.clone(), resource.component());
-            if !is_owned(fleet, resource) && (!resource.is_terminating() || !others.contains_key(&key)) {
+            if !resource.is_terminating() || !others.contains_key(&key) {
                 others.insert(key, Arc::clone(resource));
             }
         });
-        for cluster in clusters {
-            for key in Component::ALL.map(|component| (cluster.clone(), component)) {
-                let is_free = |other: &Arc<Knative>| !other.is_terminating() && is_adoptable(fleet, other);
-                if !self.own.contains_key(&key)
-                    && let Some((key, resource)) = take_if(&mut self.others, key, is_free)
-                {
-                    self.own.insert(key, resource);
-                }
-            }
+        let adopted = self.others.iter().filter(|(key, other)| {
+            let is_free = !other.is_terminating() && is_adoptable(fleet, other);
+            is_free && selected.contains(&key.0) && !self.own.contains_key(*key)
+        });
+        for key in adopted.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.own.extend(self.others.remove_entry(&key));
         }
     }
 
@@ -76,18 +75,6 @@ impl Children {
     pub fn name(&self, fleet: &str, (cluster, component): &ChildKey) -> String {
         let stored = self.own.get(&(cluster.clone(), *component));
         stored.map_or_else(|| child_name(fleet, cluster), |resource| resource.name().to_owned())
-    }
-}
-
-/// Takes the resource of `key` out of `resources` if `condition` holds for it.
-fn take_if(
-    resources: &mut HashMap<ChildKey, Arc<Knative>>,
-    key: ChildKey,
-    condition: impl FnOnce(&Arc<Knative>) -> bool,
-) -> Option<(ChildKey, Arc<Knative>)> {
-    match resources.entry(key) {
-        Entry::Occupied(entry) if condition(entry.get()) => Some(entry.remove_entry()),
-        _ => None,
     }
 }
 
@@ -142,9 +129,18 @@ pub struct Observation<'a> {
     pub occupied: &'a HashSet<ChildKey>,
 }
 
-/// States of resources that did not change since they were computed, nor did the components. The
-/// content of the revision depends on the labels of the cluster.
-pub type Cache = HashMap<ChildKey, (Arc<Knative>, Option<Wanted>, Vec<Component>, Applied)>;
+/// The state of a resource, and what it was computed from.
+pub struct ObservedChild {
+    stored: Arc<Knative>,
+    record: Arc<Record>,
+    /// The content of its revision, which depends on the labels of the cluster.
+    wanted: Option<Wanted>,
+    components: Vec<Component>,
+    applied: Applied,
+}
+
+/// States of resources.
+pub type Cache = HashMap<ChildKey, ObservedChild>;
 
 impl Observation<'_> {
     /// The state of `cluster`.
@@ -152,22 +148,29 @@ impl Observation<'_> {
         let profile = self.profiles.get(cluster);
         let no_labels = BTreeMap::new();
         let labels = profile.and_then(|profile| profile.metadata.labels.as_ref()).unwrap_or(&no_labels);
-        let key = |component| (cluster.clone(), component);
-        let own = || self.components.iter().filter_map(|component| self.children.own.get(&key(*component)));
-        // Others may have a component that the fleet has dropped.
-        let is_used = |component: Component| {
-            self.fleet.spec.components().any(|of| of == component) || self.children.own.contains_key(&key(component))
+        // A key is two allocations, and this is done for each cluster in each pass.
+        let resource = |component: &Component| {
+            let key = (cluster.clone(), *component);
+            let stored = self.children.own.get(&key);
+            (key, stored)
         };
+        let resources: Vec<(ChildKey, Option<&Arc<Knative>>)> = self.components.iter().map(resource).collect();
+        let own = || resources.iter().filter_map(|(_, stored)| *stored);
+        // Others may have a component that the fleet has dropped.
+        let is_used = |component: Component, stored: Option<&Arc<Knative>>| {
+            self.fleet.spec.components().any(|of| of == component) || stored.is_some()
+        };
+        let used = || resources.iter().filter(|(key, stored)| is_used(key.1, *stored));
         let unavailable = unhealthy(profile.map(Arc::as_ref))
             .or_else(|| own().find_map(|child| child::unreachable(child)))
-            .or_else(|| self.components.iter().filter(|c| is_used(**c)).find_map(|c| self.children.former(&key(*c))));
-        let child = |component: &Component| Child {
-            component: *component,
-            conflict: self.conflict(&key(*component)),
-            applied: self.children.own.get(&key(*component)).map(|stored| self.applied(cluster, stored, cache)),
+            .or_else(|| used().find_map(|(key, _)| self.children.former(key)));
+        let child = |(key, stored): &(ChildKey, Option<&Arc<Knative>>)| Child {
+            component: key.1,
+            conflict: self.conflict(key),
+            applied: stored.map(|stored| self.applied(key, stored, cache)),
         };
         let stage = self.stages.index_of(labels);
-        let children = self.components.iter().filter(|c| !self.occupied.contains(&key(**c))).map(child).collect();
+        let children = resources.iter().filter(|(key, _)| !self.occupied.contains(key)).map(child).collect();
         Member {
             stage,
             place: self.stages.settings()[stage].place(labels),
@@ -196,30 +199,31 @@ impl Observation<'_> {
         Some(format!("{kind} {}/{}{of} uses the cluster; {fix}", other.namespace(), other.name()))
     }
 
-    fn applied(&self, cluster: &ClusterProfileReference, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {
-        let key = (cluster.clone(), stored.component());
-        let record = child::record(stored);
-        let wanted = self.contents.of(&record.revision, cluster, stored.component());
+    fn applied(&self, key: &ChildKey, stored: &Arc<Knative>, cache: &mut Cache) -> Applied {
+        let cluster = &key.0;
+        let known = cache.get(key).filter(|known| Arc::ptr_eq(&known.stored, stored));
+        let record = known.map_or_else(|| Arc::new(child::record(stored)), |known| Arc::clone(&known.record));
+        let wanted = self.contents.of(&record.revision, cluster, key.1);
         let components = self.components_of(cluster, &record);
-        if let Some((known, content, with, applied)) = cache.get(&key)
-            && Arc::ptr_eq(known, stored)
-            && (content, with) == (&wanted, &components)
+        if let Some(known) = known
+            && (&known.wanted, &known.components) == (&wanted, &components)
         {
-            return applied.clone();
+            return known.applied.clone();
         }
-        let manifest = self.manifest(&key, &record);
+        let manifest = self.manifest(key, &record);
         let mut applied = child::applied(stored, manifest.as_ref());
         applied.content = content_with(applied.content, components.iter().copied());
         let has_revision = stored.annotation(FLEET_REVISION).is_some();
         if !has_revision || !is_owned(self.fleet, stored) {
-            match self.revision_of(cluster, stored.component(), &applied) {
+            match self.revision_of(cluster, key.1, &applied) {
                 // Of another fleet, with the same content: it becomes one of this fleet.
                 Some(revision) if has_revision => (applied.revision, applied.has_drifted) = (revision, true),
                 // It is not a resource of the fleet yet.
                 _ => (applied.content, applied.since, applied.outcome) = (0, jiff::Timestamp::UNIX_EPOCH, None),
             }
         }
-        cache.insert(key, (Arc::clone(stored), wanted, components, applied.clone()));
+        let stored = Arc::clone(stored);
+        cache.insert(key.clone(), ObservedChild { stored, record, wanted, components, applied: applied.clone() });
         applied
     }
 
@@ -284,6 +288,35 @@ mod tests {
     }
 
     #[test]
+    fn fleet_adopts_what_is_free_on_clusters_that_it_selects() {
+        let fleet = json!({"metadata": {"name": "p", "namespace": "n", "uid": "1"}, "spec": {"placement": {}}});
+        let fleet: KnativeFleet = serde_json::from_value(fleet).unwrap();
+        let registry = Registry::default();
+        let add = |name: &str, cluster: &str, meta: Value| {
+            let mut resource = json!({"apiVersion": "operator.knative.dev/v1beta1", "kind": "KnativeServing",
+                "metadata": {"name": name, "namespace": "n", "annotations": {ADOPT: "true"}},
+                "spec": {"clusterProfileRef": {"name": cluster, "namespace": "f"}}});
+            json_patch::merge(&mut resource["metadata"], &meta);
+            registry.set(Arc::new(rules::parse(Component::Serving, &resource).unwrap()));
+        };
+        let owner = json!([{"apiVersion": "v1", "kind": "KnativeFleet", "name": "p", "uid": "1"}]);
+        add("own", "a", json!({"ownerReferences": owner}));
+        add("second", "a", json!({}));
+        add("free", "b", json!({}));
+        add("unmarked", "c", json!({"annotations": null}));
+        add("ending", "d", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+        add("elsewhere", "e", json!({}));
+        let clusters = ["a", "b", "c", "d"]
+            .map(|name| ClusterProfileReference { name: name.to_owned(), namespace: "f".to_owned() });
+        let mut children = Children::of(&fleet, &registry);
+        children.add_others(&fleet, &clusters, &registry);
+        let own: Vec<_> = children.own.values().map(|resource| resource.name()).collect();
+        assert_eq!(own, ["own", "free"]);
+        let others: BTreeSet<_> = children.others.values().map(|resource| resource.name()).collect();
+        assert_eq!(others, BTreeSet::from(["ending", "second", "unmarked"]));
+    }
+
+    #[test]
     fn component_that_is_dropped_changes_the_others() {
         let template = json!({"spec": {"version": "1.22.0"}});
         let data = |value: Value| serde_json::from_value::<RevisionData>(value).unwrap();
@@ -335,7 +368,8 @@ mod tests {
                 claims: &HashMap::new(),
                 occupied: &HashSet::new(),
             };
-            let applied = observation.applied(&cluster, &stored, &mut Cache::default());
+            let key = (cluster.clone(), Component::Serving);
+            let applied = observation.applied(&key, &stored, &mut Cache::default());
             assert_eq!((applied.content, applied.has_drifted), (expected, false), "{outcome:?}");
         }
     }
