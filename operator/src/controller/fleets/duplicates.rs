@@ -21,6 +21,9 @@ pub struct Shared {
 /// What the ClusterProfiles `clusters` of the fleet share. The one whose resource came first owns
 /// the installation.
 pub fn shared(children: &Children, clusters: &[ClusterProfileReference]) -> Shared {
+    if !children.own.values().any(|resource| is_occupied(resource)) {
+        return Shared::default();
+    }
     let child = |cluster: &ClusterProfileReference, component| children.own.get(&(cluster.clone(), component));
     let mut owners: BTreeMap<(Component, &str), &ClusterProfileReference> = BTreeMap::new();
     let mut owning: HashSet<&ClusterProfileReference> = HashSet::new();

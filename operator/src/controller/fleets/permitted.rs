@@ -2,11 +2,11 @@
 //! use them since the webhook asked about it. Clusters with a resource of the fleet are not asked
 //! about.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet};
+use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::label::AUTHOR;
@@ -47,10 +47,7 @@ impl Answers {
             *self = Self { author, ..Self::default() };
         }
         let Some(authors) = authors else { return BTreeMap::new() };
-        let has_child = |cluster: &ClusterProfileReference| {
-            Component::ALL.iter().any(|c| children.own.contains_key(&(cluster.clone(), *c)))
-        };
-        let new: Vec<&ClusterProfileReference> = clusters.iter().filter(|cluster| !has_child(cluster)).collect();
+        let new = without_child(clusters, children);
         let Some(author) = self.author.clone() else {
             // Without the annotation, an earlier version stored the fleet: `audit` lists it.
             let unknown = recorded.map(|_| format!("the annotation {AUTHOR} of the fleet names nobody"));
@@ -111,6 +108,12 @@ impl Answers {
         });
         self.known.extend(asked.buffer_unordered(CONCURRENCY).collect::<Vec<_>>().await);
     }
+}
+
+/// Those of `clusters` that have no resource of the fleet.
+fn without_child<'c>(clusters: &'c [ClusterProfileReference], children: &Children) -> Vec<&'c ClusterProfileReference> {
+    let with: HashSet<&ClusterProfileReference> = children.own.keys().map(|(cluster, _)| cluster).collect();
+    clusters.iter().filter(|cluster| !with.contains(*cluster)).collect()
 }
 
 /// What is wrong, and what to do.
