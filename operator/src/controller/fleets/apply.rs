@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use jiff::Timestamp;
-use knative_operator_shared::api::{ClusterProfileReference, Knative};
+use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::FLEET_OUTCOME;
 use knative_operator_shared::time::truncate;
 
@@ -17,7 +17,7 @@ use super::write::{self, BATCH, CONCURRENT_WRITES, WriteError};
 use crate::controller::context::Context;
 use knative_operator_fleet::child;
 use knative_operator_fleet::decision::{Decision, Input};
-use knative_operator_fleet::member::{Change, Member, Write};
+use knative_operator_fleet::member::{Change, Write};
 use knative_operator_fleet::template::Record;
 
 /// Time for which a write that failed comes after all others.
@@ -40,13 +40,10 @@ pub async fn write_all(
     decision: &Decision,
     state: &mut FleetState,
 ) -> Written {
-    let stage = |member: &Member| (member.cluster.clone(), input.stages.settings()[member.stage].name.clone());
-    let stages: HashMap<_, _> = input.members.iter().map(stage).collect();
-    let stages = &stages;
     let now = Instant::now();
     let (due, wake) = due(state, &decision.writes, now);
-    let writes = due.into_iter().map(|write| async move {
-        let result = write_one(cx, observation, stages, &write).await;
+    let writes = with_stages(input, due).into_iter().map(|(write, stage)| async move {
+        let result = write_one(cx, observation, stage, &write).await;
         (write, result)
     });
     let mut results = futures::stream::iter(writes).buffer_unordered(CONCURRENT_WRITES);
@@ -62,6 +59,20 @@ pub async fn write_all(
     // The hub may have failed.
     let wake = wake.map(|wake| if has_failed { wake.max(RETRY) } else { wake });
     Written { has_failed, wake }
+}
+
+/// `writes`, each with the name of the stage of its cluster.
+fn with_stages(input: &Input<'_, Contents<'_>>, writes: Vec<Write>) -> Vec<(Write, Option<String>)> {
+    if writes.is_empty() {
+        return Vec::new();
+    }
+    let stages: HashMap<_, _> = input.members.iter().map(|member| (&member.cluster, member.stage)).collect();
+    let name = |stage: &usize| input.stages.settings()[*stage].name.clone();
+    let with_stage = |write: Write| {
+        let stage = stages.get(&write.cluster).map(name);
+        (write, stage)
+    };
+    writes.into_iter().map(with_stage).collect()
 }
 
 fn is_repair(write: &Write) -> bool {
@@ -111,7 +122,7 @@ fn record(state: &mut FleetState, write: &Write, result: Result<Option<Knative>,
 async fn write_one(
     cx: &Context,
     observation: &Observation<'_>,
-    stages: &HashMap<ClusterProfileReference, String>,
+    stage: Option<String>,
     write: &Write,
 ) -> Result<Option<Knative>, WriteError> {
     let key = write.key();
@@ -130,7 +141,7 @@ async fn write_one(
         (Change::Apply { revision, previous, version, outcome }, _) => Record {
             revision: revision.clone(),
             previous: previous.clone().filter(|previous| !previous.is_empty()),
-            stage: stages.get(&write.cluster).cloned(),
+            stage,
             outcome: Some(outcome.clone()),
             updated_at: truncate(now).to_string(),
             version: version.clone(),
@@ -147,7 +158,7 @@ async fn write_one(
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::{Component, KnativeEventing};
+    use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeEventing};
 
     use super::*;
     use knative_operator_fleet::outcome::Outcome;
