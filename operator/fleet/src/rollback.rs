@@ -78,7 +78,8 @@ fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&
         .filter_map(|applied| applied.previous.as_deref())
         .find(|previous| *previous != input.update && input.contents.knows(previous));
     let may_have = |current: &&str| *current != input.update && input.may_install(member.stage, current);
-    previous.or(input.current.filter(may_have))
+    // That asks all members of the stage.
+    previous.or_else(|| input.current.filter(may_have))
 }
 
 /// Whether the update of a member came to an end: also if it failed in an earlier generation.
@@ -111,8 +112,8 @@ fn may_turn_back<C: Contents>(member: &Member, revision: &str, input: &Input<'_,
 /// Why a member is not Ready in the revision that it returned to, or had during the rollback:
 /// reason and message.
 pub fn failure<C: Contents>(member: &Member, input: &Input<'_, C>) -> Option<(String, String)> {
-    let is_touched = member.is_touched(input.update, input.current, input.contents);
-    if !input.is_rolling_back() || member.gone.is_some() || is_touched {
+    let is_touched = || member.is_touched(input.update, input.current, input.contents);
+    if !input.is_rolling_back() || member.gone.is_some() || is_touched() {
         return None;
     }
     let (_, message) = member.not_ready()?;
