@@ -3,8 +3,8 @@
 //! spoke, connections, idle requests, a restart, and the time of repairs with and without
 //! unreachable spokes. Asserts nothing.
 //!
-//! `make bench`. Environment: `BENCH_FLEET` is the maximum number of spokes (1000), `BENCH_IDLE`
-//! the number of idle seconds (10).
+//! `make bench`. Environment: `BENCH_FLEET` is the maximum number of spokes (1000; the last of
+//! several), `BENCH_IDLE` the number of idle seconds (10).
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use knative_operator_tests::measure;
 use knative_operator_tests::product::{self, FLEET, Product};
 use knative_operator_tests::releases::{self, Releases};
 use knative_operator_tests::sim::Sim;
-use knative_operator_tests::sim::hub::{TOKEN_PLUGIN, each, name, profile, status};
+use knative_operator_tests::sim::hub::{TOKEN_PLUGIN, each, name, profile, sizes, status};
 use knative_operator_tests::{Result, http};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -33,7 +33,8 @@ const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/knative-serving/deployments/c
 async fn main() -> Result<()> {
     knative_operator_runtime::install_crypto();
     let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default);
-    let (most, idle) = (number("BENCH_FLEET", 1000), Duration::from_secs(number("BENCH_IDLE", 10) as u64));
+    let most = sizes(1000)?.last().copied().unwrap_or_default();
+    let idle = Duration::from_secs(number("BENCH_IDLE", 10) as u64);
     let releases = releases::best();
     let sim = Sim::start(most).await?;
     let hub = Cluster::hub("hub").await?;

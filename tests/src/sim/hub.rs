@@ -28,6 +28,17 @@ pub async fn each<F: Future<Output = Result<()>>>(all: &[usize], work: impl Fn(u
         .map(drop)
 }
 
+/// The numbers of spokes in `BENCH_FLEET`, in ascending order; `default` without it.
+pub fn sizes(default: usize) -> Result<Vec<usize>> {
+    let Ok(text) = std::env::var("BENCH_FLEET") else { return Ok(vec![default]) };
+    let size = |text: &str| -> Result<usize> {
+        text.parse::<usize>().map_err(|error| format!("BENCH_FLEET: {text}: {error}").into())
+    };
+    let mut sizes = text.split_whitespace().map(size).collect::<Result<Vec<usize>>>()?;
+    sizes.sort_unstable();
+    Ok(sizes)
+}
+
 /// Name of the ClusterProfile of spoke `number`.
 pub fn name(number: usize) -> String {
     format!("spoke-{number}")
