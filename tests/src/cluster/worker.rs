@@ -180,7 +180,7 @@ impl Cluster {
     /// Starts an engine of network policies on its real node: the firewall of kube-router. `make
     /// test-real` installs what it needs.
     pub fn enforce_policies(&mut self) -> Result<()> {
-        for program in ["iptables-restore", "ipset"] {
+        for program in ["iptables", "iptables-save", "iptables-restore", "ipset"] {
             machine::find(program)
                 .ok_or_else(|| format!("{program} is missing: run tests/package/node.sh policies"))?;
         }
@@ -195,6 +195,11 @@ impl Cluster {
             format!("--kubeconfig={}", self.kubeconfig().display()),
         ];
         self.run(POLICIES, &flags)
+    }
+
+    /// What the engine of network policies logged.
+    pub fn log_of_policies(&self) -> String {
+        self.components.get(POLICIES).map(Process::log).unwrap_or_default()
     }
 
     /// Kills kubelet and containerd of its real node, starts them again, and waits until it is

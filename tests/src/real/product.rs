@@ -8,6 +8,27 @@ use crate::cluster::Cluster;
 use crate::product::{FLEET, NAMESPACE};
 use crate::{Result, tools};
 
+/// Workloads of Serving and Eventing, and their containers, that request CPU.
+const REQUESTS: [&[[&str; 2]]; 2] = [
+    &[
+        ["activator", "activator"],
+        ["autoscaler", "autoscaler"],
+        ["controller", "controller"],
+        ["webhook", "webhook"],
+        ["net-kourier-controller", "controller"],
+        ["3scale-kourier-gateway", "kourier-gateway"],
+    ],
+    &[
+        ["eventing-controller", "eventing-controller"],
+        ["eventing-webhook", "eventing-webhook"],
+        ["job-sink", "job-sink"],
+        ["pingsource-mt-adapter", "dispatcher"],
+        ["mt-broker-filter", "filter"],
+        ["mt-broker-ingress", "ingress"],
+        ["mt-broker-controller", "mt-broker-controller"],
+    ],
+];
+
 /// Installs the chart on `hub` with `values`, and waits until its Pods are ready.
 pub async fn install(hub: &Cluster, values: &Value) -> Result<()> {
     let crd = std::fs::read_to_string(tools::control_plane("clusterprofiles.yaml")?)?;
@@ -74,6 +95,17 @@ pub fn eventing(version: &str) -> Value {
         "version": version,
         "registry": {"default": format!("registry.example/eventing/${{NAME}}:{}", minor(version))},
     })
+}
+
+/// Specs of Serving and Eventing in `versions`, whose Pods request little CPU: otherwise, a node
+/// with two cores has none left for the Pods that an update of both adds.
+pub fn both(versions: [&str; 2]) -> [Value; 2] {
+    let mut both = [serving(versions[0]), eventing(versions[1])];
+    for (spec, requests) in both.iter_mut().zip(REQUESTS) {
+        let small = |[workload, container]: &[&str; 2]| json!({"name": workload, "resources": [{"container": container, "requests": {"cpu": "20m"}}]});
+        spec["workloads"] = requests.iter().map(small).collect();
+    }
+    both
 }
 
 /// All Pods of `cluster` and the last events, for an error.

@@ -20,27 +20,6 @@ use crate::support::{ANSWER, NAMESPACE, Report, run, warnings};
 /// Minor versions, and versions of Serving and Eventing.
 const EARLIER: (&str, [&str; 2]) = ("1.21", ["1.21.3", "1.21.4"]);
 const LATER: [&str; 2] = ["1.22.1", "1.22.2"];
-/// Workloads and containers that request CPU. A node with two cores has none left for the Pods that
-/// an upgrade of both adds.
-const REQUESTS: [&[[&str; 2]]; 2] = [
-    &[
-        ["activator", "activator"],
-        ["autoscaler", "autoscaler"],
-        ["controller", "controller"],
-        ["webhook", "webhook"],
-        ["net-kourier-controller", "controller"],
-        ["3scale-kourier-gateway", "kourier-gateway"],
-    ],
-    &[
-        ["eventing-controller", "eventing-controller"],
-        ["eventing-webhook", "eventing-webhook"],
-        ["job-sink", "job-sink"],
-        ["pingsource-mt-adapter", "dispatcher"],
-        ["mt-broker-filter", "filter"],
-        ["mt-broker-ingress", "ingress"],
-        ["mt-broker-controller", "mt-broker-controller"],
-    ],
-];
 /// Namespace of the resources on the hub.
 const PLACE: &str = "knative";
 /// Time limit of a repair.
@@ -54,12 +33,10 @@ struct World {
 
 impl World {
     /// Applies both resources; `network`: further keys of `config-network`.
-    async fn apply(&self, [serving, eventing]: [&str; 2], network: &Value) -> Result<()> {
-        let (mut serving, mut eventing) = (product::serving(serving), product::eventing(eventing));
-        for (spec, requests) in [&mut serving, &mut eventing].into_iter().zip(REQUESTS) {
+    async fn apply(&self, versions: [&str; 2], network: &Value) -> Result<()> {
+        let [mut serving, mut eventing] = product::both(versions);
+        for spec in [&mut serving, &mut eventing] {
             spec["clusterProfileRef"] = json!({"name": "spoke-1", "namespace": FLEET});
-            let small = |[workload, container]: &[&str; 2]| json!({"name": workload, "resources": [{"container": container, "requests": {"cpu": "20m"}}]});
-            spec["workloads"] = requests.iter().map(small).collect();
         }
         for (key, value) in network.as_object().into_iter().flatten() {
             serving["config"]["network"][key] = value.clone();

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 fn canary_with_a_missing_image_stops_the_rollout() {
     run(async {
         let mut report = Report::new();
-        let (hub, spoke) = clusters("fleet").await?;
+        let (hub, [spoke, _prod]) = clusters("fleet").await?;
         report.line("the chart is installed, two clusters are registered");
         let mut serving = product::serving(releases::best().serving);
         serving["registry"]["override"]["activator/activator"] = json!(MISSING);

@@ -1,4 +1,4 @@
-//! A fleet `prod` of a canary and the hub itself.
+//! A fleet `prod` of two spokes: a canary, and another cluster.
 
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{FLEET, register};
@@ -8,17 +8,20 @@ use tokio::process::Command;
 
 use crate::support::NAMESPACE;
 
-/// A hub with the chart and the canary, registered as `canary` and, the hub itself, as `prod`.
-pub async fn clusters(name: &str) -> Result<(Cluster, Cluster)> {
+/// A hub with the chart, and two spokes, registered as `canary` and `prod`.
+pub async fn clusters(name: &str) -> Result<(Cluster, [Cluster; 2])> {
     let registry = images::registry().await?;
-    let (hub, spoke) = tokio::try_join!(Cluster::real(name, registry), Cluster::real("canary", registry))?;
-    hub.connect(&spoke)?;
-    product::install(&hub, &product::values()).await?;
-    register(&hub, &spoke, "canary").await?;
-    register(&hub, &hub, "prod").await?;
+    let (hub, canary) = tokio::try_join!(Cluster::real(name, registry), Cluster::real("canary", registry))?;
+    let values = product::values();
+    let (prod, ()) = tokio::try_join!(Cluster::real("prod", registry), product::install(&hub, &values))?;
+    let spokes = [canary, prod];
+    for spoke in &spokes {
+        hub.connect(spoke)?;
+        register(&hub, spoke, spoke.name()).await?;
+    }
     hub.kubectl(&["label", "clusterprofile", "canary", "-n", FLEET, "tier=canary"], "").await?;
     hub.kubectl(&["create", "namespace", NAMESPACE], "").await?;
-    Ok((hub, spoke))
+    Ok((hub, spokes))
 }
 
 /// What `knative-operator fleet status` prints.

@@ -51,6 +51,7 @@ async fn policies() -> Result<()> {
     connect(&hub, [false; 3]).await?;
     report.line("networkPolicy.enabled with other peers: who is outside connects to nothing");
     restart(&hub).await?;
+    let restarted = Instant::now();
     connect(&hub, [false; 3]).await?;
 
     install(&mut report, &hub, &Value::Null).await?;
@@ -58,8 +59,7 @@ async fn policies() -> Result<()> {
     let text = invalid.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("is not a version"), "{text}");
     report.line("the API server asks the webhook, the operator installs; who is outside connects to nothing");
-    // Probes have failed for longer than the kubelet accepts, if the policies refuse them.
-    probed(&hub).await?;
+    probed(&hub, restarted).await?;
     report.line("the kubelet's probes pass");
 
     let peers = json!([{"ipBlock": {"cidr": format!("{outside}/32")}}]);
@@ -89,10 +89,10 @@ async fn restart(hub: &Cluster) -> Result<()> {
     hub.kubectl(&["rollout", "status", "deployment", "-n", NAMESPACE, "--timeout=120s"], "").await.map(drop)
 }
 
-/// Waits longer than the kubelet accepts failed probes; all Pods are ready then, and were not
-/// restarted.
-async fn probed(hub: &Cluster) -> Result<()> {
-    tokio::time::sleep(PROBED).await;
+/// Probes since `restarted` have failed for longer than the kubelet accepts, if the policies refuse
+/// them: all Pods are ready, and were not restarted.
+async fn probed(hub: &Cluster, restarted: Instant) -> Result<()> {
+    tokio::time::sleep(PROBED.saturating_sub(restarted.elapsed())).await;
     for pod in Api::<Pod>::namespaced(hub.client(), NAMESPACE).list(&ListParams::default()).await? {
         let status = pod.status.unwrap_or_default();
         let all = status.container_statuses.unwrap_or_default();
@@ -125,7 +125,8 @@ async fn connect(hub: &Cluster, expected: [bool; 3]) -> Result<()> {
             return Ok(());
         }
         if begun.elapsed() > ENFORCED {
-            return Err(format!("{seen:?} after {ENFORCED:?} instead of {expected:?}").into());
+            let log = hub.log_of_policies();
+            return Err(format!("{seen:?} after {ENFORCED:?} instead of {expected:?}:\n{log}").into());
         }
         tokio::time::sleep(AGAIN).await;
     }
