@@ -67,7 +67,7 @@ bench: ## Prints time, requests, CPU and memory of releases and installations. T
 	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission --bench admission_fleets
 
 .PHONY: generate
-generate: tools ## Generates the chart's CRDs, versions, README and schema, docs/user/rules.md, docs/operate/permissions.md, and the table of merge keys.
+generate: tools ## Generates the chart's CRDs, versions, README and schema, the pages with references, and the table of merge keys.
 	@cargo run --quiet -p knative-operator-tests --bin patch-schema >target/schema.json
 	@mv target/schema.json shared/src/patch/schema.json
 	@cargo build --quiet -p knative-operator
@@ -78,7 +78,8 @@ generate: tools ## Generates the chart's CRDs, versions, README and schema, docs
 	@operator/bundle/versions.sh >charts/knative-operator/files/versions.json
 	@target/debug/knative-operator rules >docs/user/rules.md
 	@target/debug/knative-operator permissions >docs/operate/permissions.md
-	@cargo run --quiet -p knative-operator-tests --bin chart-reference
+	@target/debug/knative-operator commands >docs/user/commands.md
+	@cargo run --quiet -p knative-operator-tests --bin references
 
 .PHONY: cluster
 cluster: tools $(if $(filter yes,$(REAL)),$(PROGRAMS_OF_NODES)) ## Starts a hub and a spoke and prints their kubeconfigs. PRODUCT=yes also installs the operator. REAL=yes: real nodes.

@@ -9,6 +9,7 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)]
 
 pub mod admission;
+pub mod api_reference;
 pub mod apart;
 pub mod applied;
 pub mod audit;

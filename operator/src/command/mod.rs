@@ -3,6 +3,7 @@
 
 mod audit;
 mod check;
+mod commands;
 mod complete;
 mod diff;
 mod files;
@@ -131,6 +132,9 @@ enum Command {
     /// Prints who may set which field, in the form of docs/operate/permissions.md.
     #[command(hide = true)]
     Permissions,
+    /// Prints the reference of all commands, in the form of docs/user/commands.md.
+    #[command(hide = true)]
+    Commands,
     /// Prints the completions of a shell: `source <(knative-operator completions bash)`.
     ///
     /// Exit status: 0 printed, 2 error.
@@ -218,6 +222,7 @@ impl Args {
             Some(Command::Man { folder }) => manual::write(&folder),
             Some(Command::Rules) => rules::run(),
             Some(Command::Permissions) => permissions::run(),
+            Some(Command::Commands) => commands::run(),
             Some(Command::Versions(args)) => versions::run(args),
             Some(Command::Images(args)) => images::run(&args),
             Some(Command::SpokeRole(args)) => spoke_role::run(&args),

@@ -18,6 +18,7 @@ mod log_messages;
 mod patches;
 mod permissions;
 mod recipes;
+mod references;
 mod refusals;
 mod remedies;
 mod spoke_role;
