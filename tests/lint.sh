@@ -87,11 +87,14 @@ done < <(grep -oE '`[a-z0-9]+(_[a-z0-9]+){2,}`' docs/operate/security.md | tr -d
 while IFS=: read -r file link; do
   case $link in
   /*) target=.$link ;;
-  *.md | *.png) target=$(dirname "$file")/$link ;;
+  *.md | *.png | *.svg) target=$(dirname "$file")/$link ;;
   *) report "$file: the link $link is relative, and its target is no document: start it with / and the path from the root" && continue ;;
   esac
   [ -e "$target" ] || report "$file: the target of the link $link does not exist"
 done < <(git grep -oE '\]\([^):#]+[)#]' -- '*.md' | sed -E 's/\]\(//; s/[)#]$//')
+
+# Pictures are images: not everything that shows documents renders Mermaid.
+if git grep -n '^ *```mermaid' -- '*.md'; then report "replace Mermaid with an SVG in docs/images"; fi
 
 # Workflows are valid, and their actions are pinned by digest.
 if command -v go >/dev/null; then
