@@ -9,8 +9,8 @@
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic)]
 
 pub mod admission;
-pub mod api_reference;
 pub mod apart;
+pub mod api_reference;
 pub mod applied;
 pub mod audit;
 pub mod chaos;
