@@ -1,5 +1,6 @@
 //! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`, `images`,
-//! `spoke-role` and `versions` without a cluster, `diff`, `fleet` and `audit` against one.
+//! `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit` and `preflight` against
+//! one.
 
 mod audit;
 mod check;
@@ -16,6 +17,7 @@ mod list;
 mod manual;
 mod output;
 mod permissions;
+mod preflight;
 mod read;
 mod release_args;
 mod remark;
@@ -49,6 +51,7 @@ use self::fleet::FleetArgs;
 use self::images::ImagesArgs;
 use self::kind_arg::kind_among;
 use self::lint::LintArgs;
+use self::preflight::PreflightArgs;
 use self::render::RenderArgs;
 use self::run::RunArgs;
 use self::spoke_role::SpokeRoleArgs;
@@ -108,6 +111,12 @@ enum Command {
     ///
     /// Exit status: 0 done or nothing to do, 1 declined or not possible, 2 error.
     TakeOver(TakeOverArgs),
+    /// Checks clusters before an installation: the way to them, versions, permissions, what is
+    /// installed there, and what their API servers refuse. Writes nothing, but for the annotation
+    /// with which the operator records where the credential in a Secret is sent first.
+    ///
+    /// Exit status: 0 no check failed, 1 one failed, 2 error.
+    Preflight(Box<PreflightArgs>),
     /// Lists the stored resources that the webhook would refuse with `authorization: enforce`, if
     /// they were created now, and who lacks which permission; in all namespaces, or that of
     /// --namespace.
@@ -212,6 +221,7 @@ impl Args {
             Some(Command::Fleet(args)) => fleet::run(&args),
             Some(Command::Status(args)) => status::run(&args),
             Some(Command::Audit(args)) => audit::run(&args),
+            Some(Command::Preflight(args)) => preflight::run(&args),
             Some(Command::TakeOver(args)) => take_over::run(&args),
             Some(Command::Upgrade(args)) => upgrade::run(&args),
             Some(Command::Ui(args)) => ui::run(args),

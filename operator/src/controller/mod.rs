@@ -50,7 +50,7 @@ mod readiness;
 mod reconcile;
 mod recorded;
 pub mod registry;
-mod rejections;
+pub mod rejections;
 pub mod render_cache;
 mod resolve;
 mod selection;

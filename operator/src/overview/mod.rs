@@ -10,6 +10,7 @@ pub mod fleet_remedy;
 pub mod follow;
 pub mod model;
 pub mod names;
+pub mod preflight_remedy;
 pub mod remedy;
 pub mod remedy_row;
 pub mod snapshot;

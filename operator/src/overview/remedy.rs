@@ -4,12 +4,15 @@ use super::advice::Advice;
 use super::attention_remedy::{ATTENTION, ATTENTION_REMEDIES};
 use super::fleet_remedy::FLEET_REMEDIES;
 use super::names::Names;
+use super::preflight_remedy::PREFLIGHT_REMEDIES;
 use super::remedy_row::{Remedy, permanent, temporary};
 use super::workload_remedy::WORKLOAD_REMEDIES;
 
-const RESOLVED: &str = "TargetClusterResolved";
+/// Condition: whether the cluster of a resource is found and answers.
+pub const RESOLVED: &str = "TargetClusterResolved";
 const ELIGIBLE: &str = "VersionMigrationEligible";
-const INSTALLED: &str = "InstallSucceeded";
+/// Condition: whether everything is applied.
+pub const INSTALLED: &str = "InstallSucceeded";
 
 /// Remedies of resources, apart from those of workloads. The first that fits counts.
 const REMEDIES: &[Remedy] = &[
@@ -212,7 +215,7 @@ const REMEDIES: &[Remedy] = &[
 
 /// All remedies, in the order in which they are tried.
 pub fn all() -> impl Iterator<Item = &'static Remedy> {
-    [REMEDIES, WORKLOAD_REMEDIES, FLEET_REMEDIES, ATTENTION_REMEDIES].into_iter().flatten()
+    [REMEDIES, WORKLOAD_REMEDIES, FLEET_REMEDIES, ATTENTION_REMEDIES, PREFLIGHT_REMEDIES].into_iter().flatten()
 }
 
 /// What to do about `condition` with `reason` and `message`.

@@ -12,7 +12,7 @@ use knative_operator_objects::plan::{Phase, Plan};
 use knative_operator_objects::text;
 
 /// API group of roles.
-const GROUP: &str = "rbac.authorization.k8s.io";
+pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Kind, namespace and name of a role.
 type RoleKey = (String, String, String);

@@ -3,11 +3,14 @@
 //!
 //! It has what the operator does itself ([`requests`]) and what the roles of the installation grant
 //! ([`grants`]), because an API server lets nobody create a role that permits more than its author
-//! may do. [`permissions`] turns both into few rules, and [`role`] into the object.
+//! may do. [`permissions`] turns both into few rules, and [`role`] into the object. [`comparison`]
+//! finds what an account lacks.
 
+mod comparison;
 mod grants;
 mod permissions;
 mod requests;
 mod role;
 
+pub use comparison::missing;
 pub use role::{Covered, cluster_role};

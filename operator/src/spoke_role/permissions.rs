@@ -77,6 +77,31 @@ impl Permissions {
         }));
     }
 
+    /// Adds all of `other`.
+    pub fn extend(&mut self, other: Self) {
+        self.on_resources.extend(other.on_resources);
+        self.on_paths.extend(other.on_paths);
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.on_resources.is_empty() && self.on_paths.is_empty()
+    }
+
+    /// Those that `given` does not include.
+    pub fn without(&self, given: &Self) -> Self {
+        let is_given = |one: &Permission| given.on_resources.iter().any(|other| other.covers(one));
+        let is_path_given = |path: &str, verb: &str| {
+            given.on_paths.iter().any(|(own, verbs)| {
+                let has_path = own == path || own.strip_suffix('*').is_some_and(|start| path.starts_with(start));
+                has_path && (verbs == "*" || verbs == verb)
+            })
+        };
+        let on_resources = self.on_resources.iter().filter(|one| !is_given(one)).cloned().collect();
+        let on_paths = self.on_paths.iter().filter(|(path, verb)| !is_path_given(path, verb)).cloned().collect();
+        Self { on_resources, on_paths }
+    }
+
     /// Whether another permission includes `one`.
     fn is_covered(&self, one: &Permission) -> bool {
         self.on_resources.iter().any(|other| other != one && other.covers(one))
@@ -189,6 +214,32 @@ mod tests {
             rule(&["c"], &["xs"], &["get"]),
         ]);
         assert_eq!(rules(&given), expected);
+    }
+
+    #[test]
+    fn what_is_given_is_subtracted() {
+        let of = |rules: &Value| {
+            let mut permissions = Permissions::default();
+            for rule in rules.as_array().unwrap() {
+                permissions.add_rule(&serde_json::from_value(rule.clone()).unwrap());
+            }
+            permissions
+        };
+        let rule = |resource: &str, names: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": [resource], "resourceNames": names, "verbs": verbs});
+        let path = |path: &str| json!({"nonResourceURLs": [path], "verbs": ["get"]});
+        let needed = of(&json!([rule("pods", &["a", "b"], &["get"]), rule("secrets", &[], &["list"]), path("/a/b")]));
+        let given = of(&json!([rule("pods", &["b"], &["*"]), rule("secrets", &["c"], &["list"]), path("/a/*")]));
+        let left = json!([
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]},
+            rule("pods", &["a"], &["get"]),
+        ]);
+        let found = json!(needed.without(&given).rules());
+        let (found, left) = (found.as_array().unwrap(), left.as_array().unwrap());
+        assert!(found.len() == 2 && left.iter().all(|rule| found.contains(rule)), "{found:?}");
+        assert!(needed.without(&needed).is_empty() && !needed.is_empty());
+        let mut both = given.clone();
+        both.extend(needed.clone());
+        assert!(needed.without(&both).is_empty());
     }
 
     #[test]

@@ -23,6 +23,8 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 pub use self::history::update_revision;
+pub use self::plan::{clusters, profiles, resources};
+pub use self::retry::reference;
 use super::output::{self, Format, PROGRAM};
 
 /// Flags of `fleet`.

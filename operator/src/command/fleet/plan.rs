@@ -15,7 +15,7 @@ use knative_operator_shared::fleet::placement::{Labels, decided, selected};
 use knative_operator_shared::label::{CONFIRM_REMOVAL, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::rules::{self, Catalog, FleetContext, Violation};
 use knative_operator_shared::text::one_line;
-use kube::Api;
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::{Hub, update_revision};
@@ -59,8 +59,8 @@ impl PlanArgs {
 /// Prints what each fleet in the files would change.
 pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
     let fleets = args.fleets()?;
-    let profiles = profiles(hub).await?;
-    let resources = resources(hub).await?;
+    let profiles = profiles(&hub.client).await?;
+    let resources = resources(&hub.client).await?;
     let (mut text, mut values, mut is_refused) = (String::new(), Vec::new(), false);
     let catalog = catalog(hub, &args.operator_namespace).await;
     if let Err(why) = &catalog {
@@ -84,7 +84,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
         let (changes, versions, stages, removal) = if violations.iter().any(Violation::is_error) {
             (Vec::new(), Vec::new(), Vec::new(), None)
         } else {
-            let clusters = clusters(hub, &fleet, &profiles).await?;
+            let clusters = clusters(&hub.client, &fleet, &profiles).await?;
             let (before, revision) = before(hub, &fleet).await?;
             let stored = Stored {
                 profiles: &profiles,
@@ -283,24 +283,26 @@ fn violations(
     rules::validate_fleet(fleet, &FleetContext { catalog, profiles: Some(&labels) })
 }
 
-async fn profiles(hub: &Hub) -> Result<HashMap<ClusterProfileReference, ClusterProfile>, String> {
-    let all = InventoryKind::ClusterProfile.list(&hub.client, None).await;
+/// The ClusterProfiles of `hub`.
+pub async fn profiles(hub: &Client) -> Result<HashMap<ClusterProfileReference, ClusterProfile>, String> {
+    let all = InventoryKind::ClusterProfile.list(hub, None).await;
     let all = all.map_err(|error| format!("cannot list ClusterProfiles: {}", error_text(&error)))?;
     Ok(all.iter().map(ClusterProfile::read).map(|profile| (profile.reference(), profile)).collect())
 }
 
-async fn resources(hub: &Hub) -> Result<Vec<Knative>, String> {
+/// The KnativeServings and KnativeEventings of `hub` that this version can read.
+pub async fn resources(hub: &Client) -> Result<Vec<Knative>, String> {
     let mut resources = Vec::new();
     for component in Component::ALL {
-        let all = list::objects(&hub.client, component.into(), None).await?.unwrap_or_default();
+        let all = list::objects(hub, component.into(), None).await?.unwrap_or_default();
         resources.extend(all.into_iter().filter_map(|object| rules::parse(component, &json!(object)).ok()));
     }
     Ok(resources)
 }
 
-/// The clusters that `fleet` selects.
-async fn clusters(
-    hub: &Hub,
+/// The clusters that `fleet` of `hub` selects.
+pub async fn clusters(
+    hub: &Client,
     fleet: &KnativeFleet,
     profiles: &HashMap<ClusterProfileReference, ClusterProfile>,
 ) -> Result<Vec<ClusterProfileReference>, String> {
@@ -311,7 +313,7 @@ async fn clusters(
             .map_err(|error| format!("spec.placement.clusterSelector: {error}"));
     };
     let of = decision.namespace.as_deref().unwrap_or(namespace);
-    let slices = InventoryKind::PlacementDecision.list(&hub.client, Some(of)).await;
+    let slices = InventoryKind::PlacementDecision.list(hub, Some(of)).await;
     let slices = slices.map_err(|error| format!("cannot list PlacementDecisions: {}", error_text(&error)))?;
     let slices: Vec<Value> = slices.into_iter().map(|slice| json!(slice)).collect();
     decided(decision, of, slices.iter())

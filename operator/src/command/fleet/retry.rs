@@ -44,7 +44,7 @@ pub struct SkipArgs {
 }
 
 /// `text` if it is NAMESPACE/NAME of a ClusterProfile.
-fn reference(text: &str) -> Result<String, String> {
+pub fn reference(text: &str) -> Result<String, String> {
     let is_name = |part: &str| !part.is_empty() && !part.contains('/');
     match text.split_once('/') {
         Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok(text.to_owned()),
