@@ -57,6 +57,7 @@ mod overrides;
 mod owners;
 mod patch_cases;
 mod patches;
+mod preflight;
 mod processes;
 mod pure_hub;
 mod reasons;

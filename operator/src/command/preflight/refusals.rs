@@ -25,7 +25,10 @@ impl Cause {
         let is_forbidden = why.contains(" is forbidden: User \"") && why.contains("\" cannot ");
         if is_forbidden || why.contains("is attempting to grant RBAC permissions not currently ") {
             Self::Rights
-        } else if why.contains("exceeded quota: ") || why.contains("failed quota: ") {
+        } else if ["exceeded quota: ", "failed quota: ", "status unknown for quota: "]
+            .iter()
+            .any(|part| why.contains(part))
+        {
             Self::Quota
         } else if why.contains("violates PodSecurity ") {
             Self::PodSecurity
