@@ -36,7 +36,7 @@ fn with_completers(command: Command, parent: &str) -> Command {
         (_, _, "user-context") => arg.add(ArgValueCompleter::new(contexts)),
         (_, _, "user-namespace") => arg.add(ArgValueCompleter::new(namespaces)),
         ("wait", _, "target") => arg.add(ArgValueCompleter::new(resources)),
-        (_, "fleet", "name") => arg.add(ArgValueCompleter::new(fleets)),
+        (_, "fleet", "name") | ("preflight", _, "fleet") => arg.add(ArgValueCompleter::new(fleets)),
         _ => arg,
     };
     command.mut_args(complete).mut_subcommands(|below| with_completers(below, &name))

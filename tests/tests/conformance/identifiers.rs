@@ -109,9 +109,20 @@ fn identifiers_that_users_rely_on_do_not_change() {
     let mut options = Vec::new();
     let binary = tools::binary("knative-operator").unwrap();
     options.extend(flags("knative-operator", &mut Command::new(&binary)));
-    for command in
-        ["run", "render", "lint", "diff", "check", "versions", "images", "spoke-role", "audit", "rules", "crds"]
-    {
+    for command in [
+        "run",
+        "render",
+        "lint",
+        "diff",
+        "preflight",
+        "check",
+        "versions",
+        "images",
+        "spoke-role",
+        "audit",
+        "rules",
+        "crds",
+    ] {
         options.extend(flags(&format!("knative-operator {command}"), Command::new(&binary).arg(command)));
     }
     let webhook = tools::binary("knative-operator-webhook").unwrap();

@@ -47,7 +47,7 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
     let cluster = format!("cluster: {url} (context prod, kubeconfig)");
     let bundle = "cannot read /none/knative-serving: No such file or directory (os error 2); \
                   --releases must name a release bundle";
-    let table: [(&[&str], String); 18] = [
+    let table: [(&[&str], String); 19] = [
         (&["lint"], "the following required arguments were not provided:\n  --filename <FILE>".to_owned()),
         (&["lint", "-f", "none.yaml"], "cannot read none.yaml: No such file or directory (os error 2)".to_owned()),
         (
@@ -94,6 +94,14 @@ fn errors_name_the_input_the_cluster_and_the_fix() {
             &["fleet", "skip", "prod", "eu-1"],
             "invalid value 'eu-1' for '<CLUSTERS>...': name a ClusterProfile as NAMESPACE/NAME, such as fleet-system/eu-1"
                 .to_owned(),
+        ),
+        (
+            &["preflight", "fleet-system/a", "--releases", &releases],
+            format!(
+                "there is no provider file /etc/cluster-inventory/config.json, which leads to the clusters; run the command \
+                 in the operator's Pod, name another file with --clusterprofile-provider-file, or check a cluster by its own \
+                 kubeconfig, without its name\n{cluster}"
+            ),
         ),
         (
             &["fleet", "status"],
