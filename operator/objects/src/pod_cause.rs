@@ -110,7 +110,7 @@ fn of_container(pod: &Pod, container: &ContainerStatus, now: Timestamp) -> Optio
                 let needs = Needs { events: why.is_empty(), ..Needs::default() };
                 Some(Cause { needs, ..Cause::new(CauseKind::Image, image, why) })
             }
-            "CreateContainerConfigError" if waiting.message.contains("runAsNonRoot") => {
+            "CreateContainerConfigError" if is_root(&waiting.message) => {
                 Some(Cause::new(CauseKind::RunsAsRoot, name, error()))
             }
             "CreateContainerConfigError" => Some(Cause::new(CauseKind::Configuration, name, error())),
@@ -135,6 +135,11 @@ fn of_container(pod: &Pod, container: &ContainerStatus, now: Timestamp) -> Optio
     // An init container that runs is not Ready, unless it is a sidecar.
     let needs = Needs { events: true, ..Needs::default() };
     (seconds >= READY_GRACE).then(|| Cause { needs, ..Cause::new(CauseKind::Readiness, name, "") })
+}
+
+/// Whether kubelet refuses a container because it would run as root: by its image or its spec.
+fn is_root(error: &str) -> bool {
+    error.contains("runAsNonRoot") || error.contains("breaks non-root policy")
 }
 
 /// Whether a container can't be started because its command can't be executed.

@@ -104,6 +104,11 @@ fn each_cause_has_a_sentence() {
             Value::Null,
             r#"container "activator" must not run as root: container has runAsNonRoot and image will run as root"#.into(),
         ),
+        (
+            waiting("CreateContainerConfigError", &format!(r#"container's runAsUser breaks non-root policy (pod: "{NAME}_knative-serving({UID})", container: activator)"#)),
+            Value::Null,
+            r#"container "activator" must not run as root: container's runAsUser breaks non-root policy"#.into(),
+        ),
         (waiting("RunContainerError", start_error), Value::Null, r#"cannot execute the command of container "activator": exec: "/ko-app/none": stat /ko-app/none: no such file or directory"#.into()),
         (crashed(&ended(128, "StartError", start_error)), Value::Null, r#"cannot execute the command of container "activator": exec: "/ko-app/none": stat /ko-app/none: no such file or directory"#.into()),
         (waiting("CreateContainerError", "context deadline exceeded"), Value::Null, r#"cannot start container "activator": context deadline exceeded"#.into()),

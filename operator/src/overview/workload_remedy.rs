@@ -16,7 +16,7 @@ pub const WORKLOAD_REMEDIES: &[Remedy] = &[
         AVAILABLE,
         "NotReady",
         &[" must not run as root"],
-        "Use an image whose config has a numeric user other than 0, as Knative's images do, in `spec.registry` or `spec.workloads`: `{edit}`",
+        "Use an image whose config has a numeric user other than 0, as Knative's images do, in `spec.registry` or `spec.workloads`, and remove `runAsUser: 0` from `spec.patches`: `{edit}`",
     ),
     permanent(
         AVAILABLE,

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::go_operator;
 use knative_operator_tests::measure::{self, Audit, Request};
@@ -56,11 +56,17 @@ async fn install_go_operator(hub: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Restarts of containers in Knative's namespace.
-async fn restarts(cluster: &Cluster) -> Result<i32> {
+/// The containers in Knative's namespace that were restarted, and how they ended: kubelet starts
+/// them again after ten seconds only.
+async fn restarts(cluster: &Cluster) -> Result<Vec<String>> {
     let pods = Api::<Pod>::namespaced(cluster.client(), NAMESPACE).list(&ListParams::default()).await?;
     let statuses = pods.items.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref()).flatten();
-    Ok(statuses.map(|status| status.restart_count).sum())
+    let text = |status: &ContainerStatus| {
+        let ended = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        let (code, reason) = (ended.map(|ended| ended.exit_code), ended.and_then(|ended| ended.reason.as_deref()));
+        format!("{} {} times, with {code:?} {reason:?}", status.name, status.restart_count)
+    };
+    Ok(statuses.filter(|status| status.restart_count > 0).map(text).collect())
 }
 
 /// The process of `program` on the node of `cluster`.
@@ -126,9 +132,9 @@ async fn measure_one(report: &mut Report, registry: &'static Registry, installer
             format!(", {} requests ({writes} writes), {cpu:.2} s CPU, {memory} MiB", requests.len())
         }
     };
-    let (restarts, warnings) = (restarts(&cluster).await?, warnings(&cluster).await?.len());
+    let (restarts, warnings) = (restarts(&cluster).await?, warnings(&cluster).await?);
     report.line(&format!(
-        "{name}: Ready after {is_ready:.1} s, HTTP 200 after {answers:.1} s{used}, {restarts} restarts, {warnings} warnings"
+        "{name}: Ready after {is_ready:.1} s, HTTP 200 after {answers:.1} s{used}, restarts: {restarts:?}, warnings: {warnings:?}"
     ));
     Ok(is_ready)
 }

@@ -43,15 +43,26 @@ fn faulty(mut spec: Value) -> (Value, [&'static str; 5]) {
     (spec, expected)
 }
 
-/// The same for a container that ends, and one that is never ready.
-fn crashing(mut spec: Value) -> (Value, [&'static str; 2]) {
+/// The same for containers that end, are never ready, have no program, or would be root.
+fn crashing(mut spec: Value) -> (Value, [&'static str; 4]) {
     let get = json!({"path": "/nothing", "port": 9, "scheme": "HTTP"});
     let probe = json!({"httpGet": get, "failureThreshold": 3, "periodSeconds": 2});
-    let pod = json!({"containers": [{"name": "activator", "readinessProbe": probe}]});
-    spec["patches"] = json!([patch("activator", &pod)]);
+    let container = |fields: &Value| json!({"containers": [fields]});
+    spec["patches"] = json!([
+        patch("activator", &container(&json!({"name": "activator", "readinessProbe": probe}))),
+        patch("autoscaler", &container(&json!({"name": "autoscaler", "command": ["/none"]}))),
+    ]);
+    // An image of files, whose config names no user.
+    spec["registry"]["override"]["autoscaler-hpa/autoscaler-hpa"] = json!("registry.example/releases:test");
     let minimum = json!([{"name": "KUBERNETES_MIN_VERSION", "value": "v99.0.0"}]);
     spec["workloads"] = json!([{"name": "controller", "env": [{"container": "controller", "envVars": minimum}]}]);
-    (spec, ["connection refused", "is not compatible, need at least '99.0.0-0'"])
+    let expected = [
+        "connection refused",
+        "is not compatible, need at least '99.0.0-0'",
+        r#"cannot execute the command of container "autoscaler""#,
+        r#"container "autoscaler-hpa" must not run as root"#,
+    ];
+    (spec, expected)
 }
 
 /// The message of the condition `DeploymentsAvailable`.
@@ -115,7 +126,7 @@ fn condition_names_the_cause_of_each_fault() {
         // A new Pod that fails replaces none that is available.
         let (crashing, expected) = crashing(healthy.clone());
         apply(&hub, &crashing).await?;
-        hub.kubectl(&["delete", "deployment", "controller", "activator", "-n", NAMESPACE], "").await?;
+        hub.kubectl(&["delete", "deployment", "controller", "activator", "autoscaler", "-n", NAMESPACE], "").await?;
         tells(&mut report, &hub, &expected).await?;
         apply(&hub, &healthy).await?;
         ready(&hub, SERVING, NAMESPACE).await?;

@@ -21,6 +21,8 @@ const CLUSTERS: usize = 1000;
 /// Number of changes whose latency is measured.
 const CHANGES: usize = 20;
 const PLACE: &str = "fleet";
+/// Why the resources of some clusters are not available: what their Pods tell.
+const CAUSE: &str = "cannot pull image \"registry.example/activator:none\": not found";
 
 /// The status of the resource of cluster `number`.
 fn status(number: usize, change: usize) -> Value {
@@ -35,7 +37,7 @@ fn status(number: usize, change: usize) -> Value {
     };
     let waiting = number % 100 == 42 || change % 2 == 1;
     let available = if waiting {
-        condition("DeploymentsAvailable", "False", "NotReady", "Waiting on deployments: activator (0 of 1 replicas)")
+        condition("DeploymentsAvailable", "False", "NotReady", &format!("Waiting on deployments: activator ({CAUSE})"))
     } else {
         ok("DeploymentsAvailable")
     };
@@ -127,6 +129,7 @@ fn thousand_clusters_are_live_and_smooth() {
 
         changes_are_on_the_screen_soon(&hub, &browser).await?;
         scrolling_is_smooth(&browser).await?;
+        cause_is_shown(&browser).await?;
 
         // Filters.
         browser.click("? Unreachable").await?;
@@ -165,6 +168,15 @@ async fn changes_are_on_the_screen_soon(hub: &Cluster, browser: &Browser) -> Res
         latencies[CHANGES - 1]
     );
     Ok(())
+}
+
+/// The page of a cluster has the cause of the Pods, and what to do about it.
+async fn cause_is_shown(browser: &Browser) -> Result<()> {
+    browser.run(&format!("location.hash = '#/cluster/{FLEET}/{}'", name(42))).await?;
+    browser.shows(CAUSE).await?;
+    browser.shows("What to do: Check the image").await?;
+    browser.run("location.hash = '#/'").await?;
+    browser.shows("1000 clusters").await
 }
 
 async fn scrolling_is_smooth(browser: &Browser) -> Result<()> {
