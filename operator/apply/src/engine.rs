@@ -44,14 +44,11 @@ pub fn changes<'p>(plan: &'p Plan, inventory: &Inventory, observed: &ObservedSta
     plan.items().iter().map(|item| (item, action(item))).filter(|(_, action)| *action != Action::Keep).collect()
 }
 
-/// Phases that are applied together, started in this order. Services and definitions run beside
-/// them: nothing waits for Services, and only custom resources wait for definitions.
+/// Phases that are applied together, started in this order: a container that starts before its
+/// permissions ends, and kubelet starts it again after ten seconds. Services and definitions run
+/// beside them: nothing waits for Services, and only custom resources wait for definitions.
 const CONCURRENT_PHASES: &[Phase] =
     &[Phase::Accounts, Phase::Access, Phase::Configuration, Phase::Workloads, Phase::Jobs];
-/// The same for a first install: what Pods need to start, then the Pods, so that images are pulled
-/// meanwhile.
-const FIRST_INSTALL_PHASES: &[Phase] =
-    &[Phase::Accounts, Phase::Configuration, Phase::Workloads, Phase::Access, Phase::Jobs];
 
 /// Applies `todo` in order, and continues after errors. Phases that `waits` names wait: if they
 /// still do once everything else is written, they stay for a later reconcile.
@@ -113,13 +110,12 @@ async fn apply_phases<'i>(target: &Target<'_>, permitted: &[(&'i Item, Action)])
     let (needed, definitions) =
         of(&[Phase::Definitions]).into_iter().partition(|(item, _)| target.plan.has_instances(item));
     let mut results = write_concurrently(target, of(&[Phase::Namespaces])).await;
-    let concurrent = if target.first_install { FIRST_INSTALL_PHASES } else { CONCURRENT_PHASES };
     // An API server establishes definitions one by one, so those with custom resources come first.
     let groups = futures::join!(
         write_in_order(target, [needed, of(&[Phase::CustomResources])]),
         write_concurrently(target, of(&[Phase::Services])),
         write_concurrently(target, definitions),
-        write_in_order(target, [of(concurrent), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
+        write_in_order(target, [of(CONCURRENT_PHASES), of(&[Phase::Webhooks]), of(&[Phase::Dependents])]),
     );
     results.extend(<[_; 4]>::from(groups).into_iter().flatten());
     results

@@ -23,8 +23,6 @@ pub struct Target<'a> {
     pub observed: &'a ObservedState,
     /// Mark of the owner of the installation.
     pub mark: &'a str,
-    /// Whether nothing was installed there before.
-    pub first_install: bool,
     /// Set when the cluster becomes unreachable; no further write is tried.
     pub unreachable: AtomicBool,
     /// Definitions that the API server refused; their custom resources don't wait for them.

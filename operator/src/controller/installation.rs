@@ -82,7 +82,6 @@ impl Installation<'_> {
             kinds: self.kinds,
             observed: self.observed,
             mark: &mark,
-            first_install,
             unreachable: AtomicBool::new(false),
             refused_definitions: Mutex::default(),
         };
