@@ -146,6 +146,7 @@ export function clusterView(id) {
         cluster.fleet && [h("dt", {}, "Fleet"), h("dd", {}, cluster.fleet)],
         cluster.server && [h("dt", {}, "API server"), h("dd", {}, cluster.server)],
         cluster.providers?.length && [h("dt", {}, "Credentials"), h("dd", {}, cluster.providers.join(", "))],
+        cluster.properties && [h("dt", {}, "Properties"), h("dd", {}, Object.entries(cluster.properties).map(([name, value]) => `${name}=${value}`).join(", "))],
         connected && [h("dt", {}, "Connection"), h("dd", {}, connected, " for ", since(connection.since))]),
       cluster.components.length === 0 && h("p", {}, "No resource refers to this cluster yet."),
       ...cluster.components.flatMap((/** @type {Component} */ component) => [

@@ -14,7 +14,7 @@ const RETRY = 1000;
  * @typedef {{kind: string, namespace: string, name: string, state: string, version?: string, targetVersion?: string,
  *   since?: string, problem?: Problem, repairedAt?: string, changed?: string, conditions?: Condition[], events?: HubEvent[]}} Component
  * @typedef {{id: string, state: string, fleet?: string, server?: string, providers?: string[],
- *   connection?: {connected: boolean | null, since?: string}, components: Component[]}} Cluster
+ *   properties?: Record<string, string>, connection?: {connected: boolean | null, since?: string}, components: Component[]}} Cluster
  * @typedef {{name: string, state: string, total: number, updated: number, updating: number, failed: number,
  *   deferred: number, startedAt?: string, finishedAt?: string, clusters: string[]}} Stage
  * @typedef {{namespace: string, name: string, ready: boolean, reason: string, message: string, remedy?: Advice,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use knative_operator_shared::api::{ClusterProfileReference, Component};
-use knative_operator_shared::fleet::placement::Labels;
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::rules::{Catalog, Profile};
 
 /// Namespace and name of a resource.
@@ -18,8 +18,8 @@ pub type Target = Option<ClusterProfileReference>;
 pub struct ProfileFacts {
     /// Whether it is healthy.
     pub healthy: bool,
-    /// Its labels.
-    pub labels: Labels,
+    /// What selectors look at.
+    pub traits: Traits<'static>,
 }
 
 #[derive(Debug, Default)]
@@ -61,11 +61,11 @@ impl ClusterFacts {
         })
     }
 
-    /// All ClusterProfiles, with their labels, if known.
-    pub fn profiles(&self) -> Option<Vec<(ClusterProfileReference, Labels)>> {
+    /// All ClusterProfiles, with what selectors look at, if known.
+    pub fn profiles(&self) -> Option<Vec<(ClusterProfileReference, Traits<'static>)>> {
         let facts = self.read();
         let all = facts.profiles.as_ref()?.iter();
-        Some(all.map(|(reference, profile)| (reference.clone(), profile.labels.clone())).collect())
+        Some(all.map(|(reference, profile)| (reference.clone(), profile.traits.clone())).collect())
     }
 
     /// Another resource of `component` than `name` with the target cluster `target`.

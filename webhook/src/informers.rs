@@ -12,6 +12,7 @@ use knative_operator_runtime::untyped::api_resource;
 use knative_operator_runtime::watch::{BACKOFF, watch};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::placement::unhealthy;
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{CLUSTER_UID, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::strict;
 use kube::core::DynamicObject;
@@ -98,10 +99,7 @@ async fn profiles(client: &Client, facts: &ClusterFacts) {
 }
 
 fn facts_of(profile: &ClusterProfile) -> ProfileFacts {
-    ProfileFacts {
-        healthy: unhealthy(Some(profile)).is_none(),
-        labels: profile.metadata.labels.clone().unwrap_or_default(),
-    }
+    ProfileFacts { healthy: unhealthy(Some(profile)).is_none(), traits: Traits::of(Some(profile)).into_owned() }
 }
 
 async fn catalog(client: &Client, namespace: &str, facts: &ClusterFacts) {

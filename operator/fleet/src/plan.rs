@@ -1,11 +1,12 @@
 //! What a fleet would change, before it is stored.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use knative_operator_shared::api::fleet::{RemovalPolicy, Template};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::fleet::placement::unhealthy;
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::ADOPT;
 use knative_operator_shared::version::Version;
@@ -117,16 +118,15 @@ pub fn plan(
     }
     let installed = stored.installed(fleet);
     let data = versions::resolved(RevisionData::of(&fleet.spec), &sources(stored, &installed));
-    let no_labels = BTreeMap::new();
     let mut changes = Vec::new();
     for cluster in clusters {
         let profile = stored.profiles.get(cluster);
-        let labels = profile.and_then(|profile| profile.metadata.labels.as_ref()).unwrap_or(&no_labels);
-        let stage = stages.index_of(labels);
+        let traits = Traits::of(profile);
+        let stage = stages.index_of(&traits);
         for component in Component::ALL {
             let present = by_cluster.get(&(cluster.clone(), component)).copied();
             let template = fleet.spec.template(component).map(|template| {
-                let template = overridden(template, &fleet.spec.overrides, component, labels);
+                let template = overridden(template, &fleet.spec.overrides, component, &traits);
                 let mut template = template.map_err(|(index, why)| format!("spec.overrides[{index}]: {why}"))?;
                 data.pin(component, &mut template);
                 Ok::<_, String>(template)

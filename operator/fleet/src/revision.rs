@@ -9,7 +9,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, Template};
 pub use knative_operator_shared::fleet::content::RevisionData;
-use knative_operator_shared::fleet::selector::selector;
+use knative_operator_shared::fleet::selector::ClusterSelector;
 use knative_operator_shared::label::{FLEET, FLEET_FAILED};
 use knative_operator_shared::{rules, strict};
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn is_readable(data: &RevisionData) -> bool {
     (data.serving.is_some() || data.eventing.is_some())
         && is_template(Component::Serving, &data.serving)
         && is_template(Component::Eventing, &data.eventing)
-        && data.overrides.iter().all(|change| selector(change.cluster_selector.clone()).is_ok())
+        && data.overrides.iter().all(|change| ClusterSelector::of_override(change).is_ok())
 }
 
 /// The ControllerRevision called `name` of `fleet` in `namespace` with `data`, owned by it.

@@ -1,11 +1,13 @@
 //! What changed on the hub, for the task of all fleets: it looks only at the fleets that a change
 //! concerns.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Knative};
 use knative_operator_shared::fleet::placement::unhealthy;
+use knative_operator_shared::fleet::selector::Traits;
 use tokio::sync::Notify;
 
 /// Uids of the fleets that own `resource`.
@@ -22,6 +24,8 @@ pub struct Changes {
     pub any: bool,
     /// ClusterProfiles that are new or have other labels.
     pub relabelled: HashSet<ClusterProfileReference>,
+    /// ClusterProfiles with another value of a property that a fleet selects by, and its name.
+    pub properties: HashSet<(ClusterProfileReference, String)>,
     /// Clusters with a resource that changed, or with another health of their ClusterProfile.
     pub clusters: HashSet<ClusterProfileReference>,
     /// Uids of the owners of resources that changed, and of fleets with an answer.
@@ -37,9 +41,22 @@ const MAX_UID: usize = 64;
 impl Changes {
     /// Keeps within the limit.
     fn bound(&mut self) {
-        if self.any || self.clusters.len() + self.relabelled.len() + self.owners.len() > MAX_CHANGES {
+        let kept = [self.clusters.len(), self.relabelled.len(), self.properties.len(), self.owners.len()];
+        if self.any || kept.iter().sum::<usize>() > MAX_CHANGES {
             *self = Self { any: true, ..Self::default() };
         }
+    }
+
+    /// The changes for a fleet that selects by the properties with these `names`: there, a
+    /// ClusterProfile with another value counts as relabelled.
+    pub fn of_fleet<'n>(&self, names: impl FnOnce() -> BTreeSet<&'n str>) -> Cow<'_, Self> {
+        if self.properties.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let (names, mut own) = (names(), self.clone());
+        let selected = own.properties.drain().filter(|(_, name)| names.contains(name.as_str()));
+        own.relabelled.extend(selected.map(|(cluster, _)| cluster));
+        Cow::Owned(own)
     }
 }
 
@@ -47,6 +64,8 @@ impl Changes {
 #[derive(Debug, Default)]
 pub struct HubChanges {
     changes: Mutex<Changes>,
+    /// Names of the properties that fleets select by.
+    selected: RwLock<BTreeSet<String>>,
     notify: Notify,
 }
 
@@ -76,6 +95,12 @@ impl HubChanges {
         });
     }
 
+    /// Fleets select by the properties with these `names` from now on. Others may change all the
+    /// time, such as free memory, and concern no fleet.
+    pub fn select(&self, names: BTreeSet<String>) {
+        *self.selected.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
     /// The ClusterProfile of `reference` was `before`, and is `after`. Most changes are heartbeats
     /// of its manager.
     pub fn record_profile(
@@ -84,10 +109,17 @@ impl HubChanges {
         before: Option<&ClusterProfile>,
         after: &ClusterProfile,
     ) {
+        let (former, traits) = (Traits::of(before), Traits::of(Some(after)));
         match before {
-            Some(before) if before.metadata.labels == after.metadata.labels => {
+            Some(before) if former.labels == traits.labels && former.are_unreadable == traits.are_unreadable => {
                 if unhealthy(Some(before)) != unhealthy(Some(after)) {
                     self.record(|changes| changes.clusters.extend([reference.clone()]));
+                }
+                let selected = self.selected.read().unwrap_or_else(PoisonError::into_inner);
+                let names = former.differing_properties(&traits).into_iter().filter(|name| selected.contains(*name));
+                let properties: Vec<_> = names.map(|name| (reference.clone(), name.to_owned())).collect();
+                if !properties.is_empty() {
+                    self.record(|changes| changes.properties.extend(properties));
                 }
             }
             _ => self.record(|changes| changes.relabelled.extend([reference.clone()])),
@@ -139,6 +171,39 @@ mod tests {
         let one = Changes { clusters: HashSet::from([reference.clone()]), ..Changes::default() };
         assert_eq!(after(Some(&first), &profile(&json!({"env": "prod"}), "False", "3")), Some(one));
         assert_eq!(after(Some(&first), &profile(&json!({"env": "test"}), "True", "4")), Some(relabelled));
+    }
+
+    #[test]
+    fn property_concerns_only_fleets_that_select_by_it() {
+        let reference = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
+        let changes = HubChanges::default();
+        let with = |region: &str, memory: &str, observed: &str| -> ClusterProfile {
+            let property =
+                |name: &str, value: &str| json!({"name": name, "value": value, "lastObservedTime": observed});
+            let mut profile = json!(profile(&json!({"env": "prod"}), "True", observed));
+            profile["status"]["properties"] = json!([property("region", region), property("memory", memory)]);
+            serde_json::from_value(profile).unwrap()
+        };
+        let first = with("eu", "1Gi", "1");
+        let after = |after: &ClusterProfile| {
+            changes.record_profile(&reference, Some(&first), after);
+            changes.changed().now_or_never()
+        };
+        assert_eq!(after(&with("us", "2Gi", "2")), None, "no fleet selects by properties");
+        changes.select(BTreeSet::from(["region".to_owned(), "zone".to_owned()]));
+        for memory in ["1Gi", "2Gi"] {
+            assert_eq!(after(&with("eu", memory, "3")), None);
+        }
+        let moved = after(&with("us", "2Gi", "4")).unwrap();
+        let expected = HashSet::from([(reference.clone(), "region".to_owned())]);
+        assert_eq!(moved, Changes { properties: expected, ..Changes::default() });
+        let relabelled = |name| moved.of_fleet(|| BTreeSet::from([name])).into_owned().relabelled;
+        assert_eq!(relabelled("region"), HashSet::from([reference.clone()]));
+        assert!(relabelled("zone").is_empty());
+        // It is gone.
+        let mut gone = with("eu", "1Gi", "5");
+        gone.status.as_mut().unwrap().properties.0.remove("region");
+        assert_eq!(after(&gone).map(|changes| changes.properties.len()), Some(1));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::reason::Reason;
 
 use knative_operator_cluster_access::Unresolved;
@@ -26,14 +27,22 @@ enum WatchState {
 /// ClusterProfiles by name.
 pub type Profiles = HashMap<ClusterProfileReference, Arc<ClusterProfile>>;
 
+/// Numbers that are others when what selectors look at is another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// Increases when the labels of a ClusterProfile change, or one comes or goes.
+    pub labels: u64,
+    /// Increases when the properties of one change.
+    pub properties: u64,
+}
+
 /// What the watch reported.
 #[derive(Debug, Default)]
 struct Watched {
     state: WatchState,
     /// Shared with readers; copied if one changes while somebody reads.
     profiles: Arc<Profiles>,
-    /// Increases when the labels of one change, or one comes or goes.
-    labels_version: u64,
+    versions: Versions,
 }
 
 /// The ClusterProfiles of the hub.
@@ -54,15 +63,18 @@ impl ClusterProfiles {
         let mut watched = self.write();
         watched.state = WatchState::Listed;
         watched.profiles = Arc::new(all.into_iter().map(|p| (p.reference(), Arc::new(p))).collect());
-        watched.labels_version += 1;
+        watched.versions.labels += 1;
     }
 
     /// Adds or replaces `profile`, and returns the former one.
     pub fn set(&self, profile: &Arc<ClusterProfile>) -> Option<Arc<ClusterProfile>> {
         let mut watched = self.write();
         let former = Arc::make_mut(&mut watched.profiles).insert(profile.reference(), Arc::clone(profile));
-        let has_labels = |former: &Arc<ClusterProfile>| former.metadata.labels == profile.metadata.labels;
-        watched.labels_version += u64::from(!former.as_ref().is_some_and(has_labels));
+        match former.as_ref().map(|former| (Traits::of(Some(former)), Traits::of(Some(profile)))) {
+            Some((before, after)) if before == after => {}
+            Some((before, after)) if before.labels == after.labels => watched.versions.properties += 1,
+            _ => watched.versions.labels += 1,
+        }
         former
     }
 
@@ -70,7 +82,7 @@ impl ClusterProfiles {
     pub fn remove(&self, reference: &ClusterProfileReference) {
         let mut watched = self.write();
         Arc::make_mut(&mut watched.profiles).remove(reference);
-        watched.labels_version += 1;
+        watched.versions.labels += 1;
     }
 
     /// Records that the hub has no such kind.
@@ -78,7 +90,7 @@ impl ClusterProfiles {
         let mut watched = self.write();
         watched.state = WatchState::KindMissing;
         watched.profiles = Arc::default();
-        watched.labels_version += 1;
+        watched.versions.labels += 1;
     }
 
     /// Records that the list failed. Earlier ClusterProfiles stay.
@@ -94,16 +106,15 @@ impl ClusterProfiles {
         !matches!(self.read().state, WatchState::Unlisted)
     }
 
-    /// All ClusterProfiles, once they were listed, with a number that is another one when labels
-    /// are others.
+    /// All ClusterProfiles, once they were listed, with the versions of what selectors look at.
     ///
     /// # Errors
     ///
     /// Why they are unknown.
-    pub fn all(&self) -> Result<(u64, Arc<Profiles>), String> {
+    pub fn all(&self) -> Result<(Versions, Arc<Profiles>), String> {
         let watched = self.read();
         match &watched.state {
-            WatchState::Listed => Ok((watched.labels_version, Arc::clone(&watched.profiles))),
+            WatchState::Listed => Ok((watched.versions, Arc::clone(&watched.profiles))),
             WatchState::KindMissing => Err(InventoryKind::ClusterProfile.not_served()),
             WatchState::Unreadable(why) => Err(format!("cannot read ClusterProfiles: {why}")),
             WatchState::Unlisted => Err("ClusterProfiles have not been read yet".to_owned()),

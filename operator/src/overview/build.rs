@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use knative_operator_shared::api::fleet::ClusterAttention;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Condition, KnativeFleet};
-use knative_operator_shared::fleet::placement::{Labels, decided, selected};
+use knative_operator_shared::fleet::placement::{decided, selected};
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::FLEET;
 use knative_operator_shared::rules;
@@ -15,6 +16,7 @@ use super::component::{self, conditions};
 use super::events::Events;
 use super::model::{AttentionView, ClusterView, ComponentView, ConnectionView, FleetView, Overview, StageView, State};
 use super::names::Names;
+use super::properties;
 use super::remedy;
 use super::remedy_row::Remedy;
 use super::snapshot::{Key, Snapshot, Watched};
@@ -39,6 +41,7 @@ pub fn overview(snapshot: &Snapshot, now: Timestamp) -> Overview {
             cluster.fleet.get_or_insert_with(|| name.clone());
         }
     }
+    properties::add(snapshot, &mut clusters);
     let clusters: Vec<ClusterView> = clusters.into_values().collect();
     let mut by_state: BTreeMap<&'static str, usize> = BTreeMap::new();
     for cluster in &clusters {
@@ -103,6 +106,7 @@ fn cluster(snapshot: &Snapshot, id: &str) -> ClusterView {
         fleet: None,
         server: server.map(str::to_owned),
         providers: providers.iter().map(|provider| text(provider, "/name").to_owned()).collect(),
+        properties: BTreeMap::new(),
         connection: None,
         components: Vec::new(),
     }
@@ -215,12 +219,11 @@ fn members(
 ) -> HashMap<String, Vec<String>> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", fleet.metadata.name.as_deref().unwrap_or_default());
-    let labels: BTreeMap<ClusterProfileReference, Labels> = snapshot
+    let traits: BTreeMap<ClusterProfileReference, Traits<'static>> = snapshot
         .all(Watched::Profiles)
         .map(|((namespace, name), profile)| {
-            let labels = profile.pointer("/metadata/labels").cloned().unwrap_or_default();
             let reference = ClusterProfileReference { name: name.clone(), namespace: namespace.clone() };
-            (reference, serde_json::from_value(labels).unwrap_or_default())
+            (reference, properties::traits(profile))
         })
         .collect();
     let placement = &fleet.spec.placement;
@@ -228,7 +231,7 @@ fn members(
         let slices = snapshot.all(Watched::Decisions).map(|(_, slice)| slice.as_ref());
         decided(decision, decision.namespace.as_deref().unwrap_or(namespace), slices).unwrap_or_default()
     } else {
-        let all = labels.iter().map(|(reference, labels)| (reference, Some(labels)));
+        let all = traits.iter().map(|(reference, traits)| (reference, traits.borrowed()));
         selected(placement, namespace, all).unwrap_or_default()
     };
     let mut ids: Vec<String> = selected.iter().map(ToString::to_string).collect();
@@ -243,8 +246,8 @@ fn members(
             name: name.to_owned(),
             namespace: namespace.to_owned(),
         });
-        let labels = reference.and_then(|reference| labels.get(&reference)).cloned().unwrap_or_default();
-        let stage = &stages.settings()[stages.index_of(&labels)];
+        let traits = reference.and_then(|reference| traits.get(&reference)).cloned().unwrap_or_default();
+        let stage = &stages.settings()[stages.index_of(&traits)];
         members.entry(stage.name.clone()).or_default().push(id);
     }
     members

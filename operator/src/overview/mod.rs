@@ -11,6 +11,7 @@ pub mod follow;
 pub mod model;
 pub mod names;
 pub mod preflight_remedy;
+pub mod properties;
 pub mod remedy;
 pub mod remedy_row;
 pub mod snapshot;

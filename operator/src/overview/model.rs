@@ -166,6 +166,9 @@ pub struct ClusterView {
     /// Names of its access providers, which the credentials come from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
+    /// The properties of its ClusterProfile that fleets select by.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, String>,
     /// What the operator knows about the connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionView>,

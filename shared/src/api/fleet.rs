@@ -55,13 +55,17 @@ pub struct KnativeFleetSpec {
     pub revision_history_limit: Option<i32>,
 }
 
-/// The clusters of a fleet: those that a selector selects, or those of a decision.
+/// The clusters of a fleet: those that selectors select, or those of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
     /// Selects ClusterProfiles by their labels. An empty selector selects all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
+    /// Selects ClusterProfiles by names and values in their `status.properties`, as a label
+    /// selector does by labels. With `clusterSelector`, both must match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub property_selector: Option<LabelSelector>,
     /// Namespaces of the ClusterProfiles; `*` for all. Defaults to the fleet's own namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
@@ -113,8 +117,14 @@ pub struct TemplateMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetOverride {
-    /// Selects clusters by the labels of their ClusterProfiles.
-    pub cluster_selector: LabelSelector,
+    /// Selects clusters by the labels of their ClusterProfiles. An override has it,
+    /// `propertySelector`, or both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<LabelSelector>,
+    /// Selects clusters by the properties of their ClusterProfiles. With `clusterSelector`, both
+    /// must match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub property_selector: Option<LabelSelector>,
     /// JSON merge patch (RFC 7386) of the template of the KnativeServing.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub serving: Map<String, Value>,
@@ -149,10 +159,14 @@ pub struct Stage {
     /// Name, unique in the fleet.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// Selects clusters by the labels of their ClusterProfiles. Without it, all clusters that no
-    /// earlier stage selects.
+    /// Selects clusters by the labels of their ClusterProfiles. Without it and `propertySelector`,
+    /// all clusters that no earlier stage selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
+    /// Selects clusters by the properties of their ClusterProfiles. With `clusterSelector`, both
+    /// must match.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub property_selector: Option<LabelSelector>,
     /// Key of a label of the ClusterProfiles. Clusters of the stage begin in the order of its
     /// value, an integer from 0; those without such a value come last. Clusters with the same value
     /// begin in the order of their namespaces and names, or of the decision.
@@ -294,6 +308,20 @@ impl KnativeFleetSpec {
     /// The components that it has a template of, and `after` has none.
     pub fn dropped_by(&self, after: &Self) -> impl Iterator<Item = Component> {
         self.components().filter(|component| after.template(*component).is_none())
+    }
+}
+
+impl Placement {
+    /// Whether it selects clusters.
+    pub fn has_selector(&self) -> bool {
+        self.cluster_selector.is_some() || self.property_selector.is_some()
+    }
+}
+
+impl Stage {
+    /// Whether it selects clusters. Otherwise, it has all others.
+    pub fn has_selector(&self) -> bool {
+        self.cluster_selector.is_some() || self.property_selector.is_some()
     }
 }
 

@@ -13,7 +13,7 @@ mod patch;
 mod serving;
 mod workload;
 
-pub use cluster_profile::{AccessProvider, ClusterProfile, ClusterProfileSpec, ClusterProfileStatus};
+pub use cluster_profile::{AccessProvider, ClusterProfile, ClusterProfileSpec, ClusterProfileStatus, Properties};
 pub use common::{
     ClusterProfileReference, CommonSpec, Condition, HighAvailability, KnativeStatus, ManifestSource,
     NamespaceConfiguration, Registry,

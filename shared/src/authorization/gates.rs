@@ -11,13 +11,14 @@ pub fn are_changed(old: &Value, new: &Value) -> bool {
     before.iter().chain(&after).any(|(_, _, gates)| !gates.is_null()) && is_changed
 }
 
-/// Name, selector and gates of each stage. A cluster belongs to the first stage that selects it,
+/// Name, selectors and gates of each stage. A cluster belongs to the first stage that selects it,
 /// and Jobs get the name.
-fn stages(spec: &Value) -> Vec<(Value, Value, Value)> {
+fn stages(spec: &Value) -> Vec<(Value, [Value; 2], Value)> {
     let has_none = |gates: &Value| gates.is_null() || gates.as_array().is_some_and(Vec::is_empty);
     let gates = |gates: &Value| if has_none(gates) { Value::Null } else { gates.clone() };
     let stages = spec["rollout"]["stages"].as_array().into_iter().flatten();
-    stages.map(|stage| (stage["name"].clone(), stage["clusterSelector"].clone(), gates(&stage["gates"]))).collect()
+    let selectors = |stage: &Value| ["clusterSelector", "propertySelector"].map(|field| stage[field].clone());
+    stages.map(|stage| (stage["name"].clone(), selectors(stage), gates(&stage["gates"]))).collect()
 }
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod tests {
             (&elsewhere, &same, true),
             (&fleet(json!([{"name": "a", "gates": [{"name": "g", "http": {"x": 1}}]}])), &same, true),
             (&fleet(json!([{"name": "a", "clusterSelector": {}, "gates": gates}])), &same, true),
+            (&fleet(json!([{"name": "a", "propertySelector": {}, "gates": gates}])), &same, true),
             (&fleet(json!([{"name": "b", "gates": gates}])), &same, true),
             // Its clusters were those of an earlier stage.
             (&same, &fleet(json!([{"name": "p", "clusterSelector": {}}, {"name": "a", "gates": gates}])), true),

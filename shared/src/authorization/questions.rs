@@ -76,11 +76,12 @@ fn of_take_over(component: Component, write: &Write<'_>) -> Option<Question> {
 fn new_take_overs(component: Component, old: &Value, new: &Value) -> Option<String> {
     let word = component.word();
     // Which clusters have which value: those of a selector, or all.
-    let values = |spec: &Value| -> Vec<(Value, Value)> {
+    let values = |spec: &Value| -> Vec<([Value; 2], Value)> {
         let overrides = spec["overrides"].as_array().into_iter().flatten();
-        let overrides = overrides.map(|layer| (layer["clusterSelector"].clone(), &layer[word]));
-        let layers = std::iter::once((Value::Null, &spec[word])).chain(overrides);
-        let all = layers.map(|(selector, layer)| (selector, layer["metadata"]["annotations"][TAKE_OVER].clone()));
+        let selectors = |layer: &Value| ["clusterSelector", "propertySelector"].map(|field| layer[field].clone());
+        let overrides = overrides.map(|layer| (selectors(layer), &layer[word]));
+        let layers = std::iter::once(([Value::Null, Value::Null], &spec[word])).chain(overrides);
+        let all = layers.map(|(selectors, layer)| (selectors, layer["metadata"]["annotations"][TAKE_OVER].clone()));
         all.filter(|(_, value)| !value.is_null()).collect()
     };
     let is_changed = values(new) != values(old) || new["placement"] != old["placement"];
@@ -200,6 +201,10 @@ mod tests {
         let of = |selector: Value| fleet(&json!({"overrides": [{"clusterSelector": selector, "serving": layer}]}));
         let canary = of(json!({"matchLabels": {"tier": "canary"}}));
         assert_eq!(asked(Kind::Fleet, &of(json!({})), &canary).len(), 1, "more clusters");
+        let in_eu =
+            json!({"clusterSelector": {}, "propertySelector": {"matchLabels": {"region": "eu"}}, "serving": layer});
+        let in_eu = fleet(&json!({"overrides": [in_eu]}));
+        assert_eq!(asked(Kind::Fleet, &of(json!({})), &in_eu).len(), 1, "more regions");
     }
 
     #[test]

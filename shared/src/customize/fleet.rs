@@ -100,7 +100,7 @@ fn differing<'o, 'v>(old: &'o [Override<'v>], new: &'o [Override<'v>]) -> (&'o [
 struct Override<'v> {
     /// Its index in the fleet.
     index: usize,
-    /// Number of its selector.
+    /// Number of its selectors by labels and properties.
     selector: usize,
     /// A JSON merge patch (RFC 7386).
     patch: &'v Value,
@@ -133,7 +133,8 @@ impl<'v> Layers<'v> {
         for (index, change) in given.into_iter().flatten().enumerate() {
             let Some(patch) = change[word].get("spec") else { continue };
             let number = selectors.len();
-            let selector = *selectors.entry(change["clusterSelector"].to_string()).or_insert(number);
+            let both = format!("{} {}", change["clusterSelector"], change["propertySelector"]);
+            let selector = *selectors.entry(both).or_insert(number);
             overrides.push(Override { index, selector, patch, size: size(patch) });
         }
         Self { template, size: template.map_or(0, size), overrides }
@@ -187,6 +188,17 @@ mod tests {
             )
             .collect();
         json!({"serving": {"spec": template}, "overrides": overrides})
+    }
+
+    #[test]
+    fn other_clusters_are_another_effect() {
+        let in_region = |selector: Value| {
+            let change = json!({"clusterSelector": {}, "propertySelector": selector, "serving": {"spec": {"registry": {"default": "r"}}}});
+            json!({"serving": {"spec": {}}, "overrides": [change]})
+        };
+        let eu = in_region(json!({"matchLabels": {"region": "eu"}}));
+        assert!(changed(&eu, &eu).is_empty());
+        assert_eq!(changed(&eu, &in_region(json!({}))), ["spec.overrides[0].serving.spec.registry"]);
     }
 
     #[test]

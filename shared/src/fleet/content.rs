@@ -109,7 +109,8 @@ impl RevisionData {
     /// after it.
     fn pinned_override(&self, change: &FleetOverride) -> Vec<FleetOverride> {
         let mut pinned = change.clone();
-        let mut after = FleetOverride { cluster_selector: change.cluster_selector.clone(), ..FleetOverride::default() };
+        let (cluster_selector, property_selector) = (change.cluster_selector.clone(), change.property_selector.clone());
+        let mut after = FleetOverride { cluster_selector, property_selector, ..FleetOverride::default() };
         for (component, patch, rest) in [
             (Component::Serving, &mut pinned.serving, &mut after.serving),
             (Component::Eventing, &mut pinned.eventing, &mut after.eventing),
@@ -281,7 +282,9 @@ mod tests {
             json!({"eventing": {"spec": {}}}),
             json!({"overrides": [{"clusterSelector": {}, "serving": {"spec": {"version": "1.21"}}}]}),
             json!({"placement": {"namespaces": ["other"]}}),
+            json!({"placement": {"propertySelector": {}}}),
             json!({"rollout": {"stages": [{"name": "prod"}]}}),
+            json!({"rollout": {"stages": [{"name": "prod", "propertySelector": {}}]}}),
             json!({"rollout": {"stages": [{"name": "prod", "approval": "Required", "maxConcurrent": "50%"}]}}),
         ];
         let digests: BTreeSet<String> = changes.iter().map(|change| digest(&spec(change))).collect();

@@ -1,15 +1,13 @@
 //! Overrides of templates: JSON merge patches (RFC 7386) for the clusters that a selector selects.
 
-use kube::core::SelectorExt;
 use serde_json::{Value, json};
 
-use super::placement::Labels;
-use super::selector::selector;
+use super::selector::{ClusterSelector, Traits};
 use crate::api::Component;
 use crate::api::fleet::{FleetOverride, Template};
 use crate::strict;
 
-/// The template of `component` with the overrides for a cluster with `labels`.
+/// The template of `component` with the overrides for a cluster with `traits`.
 ///
 /// # Errors
 ///
@@ -18,13 +16,13 @@ pub fn overridden(
     template: &Template,
     overrides: &[FleetOverride],
     component: Component,
-    labels: &Labels,
+    traits: &Traits<'_>,
 ) -> Result<Template, (usize, String)> {
     let mut value = json!(template);
     for (index, change) in overrides.iter().enumerate() {
         let failed = |why: String| (index, why);
-        let selector = selector(change.cluster_selector.clone()).map_err(failed)?;
-        if selector.matches(labels) && !change.patch(component).is_empty() {
+        let selector = ClusterSelector::of_override(change).map_err(failed)?;
+        if selector.matches(traits) && !change.patch(component).is_empty() {
             json_patch::merge(&mut value, &Value::Object(change.patch(component).clone()));
             strict::read::<Template>(&value).map_err(|e| failed(e.to_string()))?;
         }
@@ -34,9 +32,12 @@ pub fn overridden(
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
     use super::*;
+    use crate::fleet::selector::Labels;
 
     #[test]
     fn overrides_are_merged_in_order() {
@@ -47,7 +48,7 @@ mod tests {
             ..LabelSelector::default()
         };
         let change = |value: &str, patch: Value| FleetOverride {
-            cluster_selector: selector(value),
+            cluster_selector: Some(selector(value)),
             serving: patch.as_object().unwrap().clone(),
             ..FleetOverride::default()
         };
@@ -56,13 +57,30 @@ mod tests {
             change("us", json!({"spec": {"config": null}})),
             change("eu", json!({"metadata": {"labels": {"x": "y"}}})),
             change("bad", json!({"metadata": {"labels": "none"}})),
+            FleetOverride {
+                cluster_selector: None,
+                property_selector: Some(selector("cn")),
+                ..change("", json!({"spec": {"version": "1.21"}}))
+            },
         ];
-        let labels = |value: &str| Labels::from([("region".to_owned(), value.to_owned())]);
-        let render = |value: &str| overridden(&given, &overrides, Component::Serving, &labels(value));
+        let region = |value: &str| -> Cow<'static, Labels> {
+            Cow::Owned(Labels::from([("region".to_owned(), value.to_owned())]))
+        };
+        let render = |value: &str| {
+            let traits = Traits { labels: region(value), ..Traits::default() };
+            overridden(&given, &overrides, Component::Serving, &traits)
+        };
         let eu = render("eu").unwrap();
         assert_eq!((&eu.spec["config"], eu.metadata.labels["x"].as_str()), (&json!({"a": {"b": "d"}}), "y"));
         assert!(!render("us").unwrap().spec.contains_key("config"));
         assert_eq!(render("asia").unwrap(), given);
         assert_eq!(render("bad").unwrap_err().0, 3);
+        // The property, and not the label.
+        assert_eq!(render("cn").unwrap(), given);
+        let in_cn = Traits { properties: region("cn"), ..Traits::default() };
+        assert_eq!(overridden(&given, &overrides, Component::Serving, &in_cn).unwrap().spec["version"], "1.21");
+        // It is not known for which clusters it is.
+        let unclear = [FleetOverride { cluster_selector: None, ..change("eu", json!({})) }];
+        assert_eq!(overridden(&given, &unclear, Component::Serving, &in_cn).unwrap_err().0, 0);
     }
 }

@@ -1,12 +1,11 @@
 //! The clusters of a fleet: those that a selector selects, or those of a decision (KEP-5313).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use kube::core::SelectorExt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::selector::selector;
+use super::selector::{ClusterSelector, Traits};
 use crate::api::cluster_profile::HEALTHY;
 use crate::api::fleet::{DecisionReference, Placement};
 use crate::api::{ClusterProfile, ClusterProfileReference};
@@ -29,29 +28,35 @@ pub fn namespaces<'p>(placement: &'p Placement, namespace: &'p str) -> Option<Ve
     (!is_all).then(|| placement.namespaces.iter().map(String::as_str).collect())
 }
 
-/// Labels of a ClusterProfile.
-pub type Labels = BTreeMap<String, String>;
-
-/// The ClusterProfiles among `profiles`, with their labels, that `placement` of a fleet in
+/// The ClusterProfiles among `profiles`, with their traits, that `placement` of a fleet in
 /// `namespace` selects, by name.
 ///
 /// # Errors
 ///
-/// If the selector is invalid.
+/// The selector in `placement` that is invalid, or that selects by properties that can't be read: a
+/// cluster must not leave its fleet because of them.
 pub fn selected<'p>(
     placement: &Placement,
     namespace: &str,
-    profiles: impl Iterator<Item = (&'p ClusterProfileReference, Option<&'p Labels>)>,
+    profiles: impl Iterator<Item = (&'p ClusterProfileReference, Traits<'p>)>,
 ) -> Result<Vec<ClusterProfileReference>, String> {
-    let Some(given) = placement.cluster_selector.clone() else { return Ok(Vec::new()) };
-    let selector = selector(given)?;
+    let (labels, properties) = (placement.cluster_selector.as_ref(), placement.property_selector.as_ref());
+    let Some(selector) = ClusterSelector::of(labels, properties)? else { return Ok(Vec::new()) };
     let namespaces = namespaces(placement, namespace);
-    let no_labels = Labels::new();
-    let is_selected = |(reference, labels): &(&ClusterProfileReference, Option<&Labels>)| {
-        namespaces.as_ref().is_none_or(|all| all.contains(&reference.namespace.as_str()))
-            && selector.matches(labels.unwrap_or(&no_labels))
-    };
-    let mut selected: Vec<_> = profiles.filter(is_selected).map(|(reference, _)| reference.clone()).collect();
+    let mut selected = Vec::new();
+    for (reference, traits) in profiles {
+        if namespaces.as_ref().is_some_and(|all| !all.contains(&reference.namespace.as_str())) {
+            continue;
+        }
+        if traits.are_unreadable && selector.uses_properties() {
+            return Err(format!(
+                "propertySelector: this version can't read status.properties of ClusterProfile {reference}"
+            ));
+        }
+        if selector.matches(&traits) {
+            selected.push(reference.clone());
+        }
+    }
     selected.sort();
     Ok(selected)
 }
@@ -144,6 +149,7 @@ mod tests {
     fn profile(namespace: &str, name: &str, tier: &str) -> (ClusterProfileReference, ClusterProfile) {
         let profile: ClusterProfile = serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": namespace, "labels": {"tier": tier}}, "spec": {},
+            "status": {"properties": [{"name": "cluster", "value": name}]},
         }))
         .unwrap();
         (ClusterProfileReference { name: name.to_owned(), namespace: namespace.to_owned() }, profile)
@@ -159,8 +165,8 @@ mod tests {
         ];
         let select = |placement: Value| {
             let placement: Placement = serde_json::from_value(placement).unwrap();
-            let with_labels = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
-            let all = selected(&placement, "own", with_labels).unwrap();
+            let with_traits = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
+            let all = selected(&placement, "own", with_traits).unwrap();
             all.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let prod = json!({"matchLabels": {"tier": "prod"}});
@@ -169,11 +175,29 @@ mod tests {
         assert_eq!(select(json!({"clusterSelector": prod, "namespaces": ["other"]})), ["other/d"]);
         assert_eq!(select(json!({"clusterSelector": {}})).len(), 3);
         assert!(select(json!({"decision": {"key": "k"}})).is_empty());
+        let not_a = json!({"matchExpressions": [{"key": "cluster", "operator": "NotIn", "values": ["a"]}]});
+        assert_eq!(select(json!({"clusterSelector": prod, "propertySelector": not_a})), ["own/b"]);
+        assert_eq!(select(json!({"propertySelector": not_a})), ["own/b", "own/c"]);
         let invalid: Placement = serde_json::from_value(
             json!({"clusterSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}),
         )
         .unwrap();
         assert!(selected(&invalid, "own", std::iter::empty()).is_err());
+    }
+
+    #[test]
+    fn cluster_does_not_leave_because_of_properties_that_are_not_known() {
+        let (reference, _) = profile("own", "a", "prod");
+        let select = |placement: Value| {
+            let placement: Placement = serde_json::from_value(placement).unwrap();
+            let unknown = Traits { are_unreadable: true, ..Traits::default() };
+            selected(&placement, "own", [(&reference, unknown)].into_iter())
+        };
+        let by_property = json!({"matchLabels": {"cluster": "a"}});
+        let why = select(json!({"propertySelector": by_property})).unwrap_err();
+        assert!(why.starts_with("propertySelector: ") && why.ends_with("ClusterProfile own/a"), "{why}");
+        assert_eq!(select(json!({"clusterSelector": {}})).map(|selected| selected.len()), Ok(1));
+        assert_eq!(select(json!({"propertySelector": by_property, "namespaces": ["other"]})), Ok(Vec::new()));
     }
 
     #[test]

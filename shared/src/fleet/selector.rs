@@ -1,7 +1,16 @@
-//! Label selectors.
+//! Selectors of clusters: by the labels of their ClusterProfiles, by their properties, or by both.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::Selector;
+use kube::core::{Selector, SelectorExt};
+
+use crate::api::fleet::FleetOverride;
+use crate::api::{ClusterProfile, KnativeFleetSpec};
+
+/// Labels or properties, by name.
+pub type Labels = BTreeMap<String, String>;
 
 /// The selector that `given` describes.
 ///
@@ -14,4 +23,193 @@ pub fn selector(given: LabelSelector) -> Result<Selector, String> {
         return Err("an expression has no key".to_owned());
     }
     Selector::try_from(given).map_err(|error| error.to_string())
+}
+
+/// What selectors look at in a ClusterProfile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traits<'a> {
+    /// Labels.
+    pub labels: Cow<'a, Labels>,
+    /// Properties.
+    pub properties: Cow<'a, Labels>,
+    /// Whether this version can't read the properties.
+    pub are_unreadable: bool,
+}
+
+impl<'a> Traits<'a> {
+    /// Those of `profile`; one that does not exist has none.
+    pub fn of(profile: Option<&'a ClusterProfile>) -> Self {
+        let Some(profile) = profile else { return Self::default() };
+        let borrowed = |map: Option<&'a Labels>| map.map_or_else(Cow::default, Cow::Borrowed);
+        Self {
+            labels: borrowed(profile.metadata.labels.as_ref()),
+            properties: borrowed(profile.status.as_ref().map(|status| &status.properties.0)),
+            are_unreadable: profile.has_unreadable_properties(),
+        }
+    }
+
+    /// The same, borrowed.
+    pub fn borrowed(&self) -> Traits<'_> {
+        let Self { labels, properties, are_unreadable } = self;
+        Traits {
+            labels: Cow::Borrowed(labels.as_ref()),
+            properties: Cow::Borrowed(properties.as_ref()),
+            are_unreadable: *are_unreadable,
+        }
+    }
+
+    /// The same, without the ClusterProfile.
+    pub fn into_owned(self) -> Traits<'static> {
+        Traits {
+            labels: Cow::Owned(self.labels.into_owned()),
+            properties: Cow::Owned(self.properties.into_owned()),
+            are_unreadable: self.are_unreadable,
+        }
+    }
+
+    /// Names of the properties that `other` lacks, or has with another value, and the other way
+    /// round.
+    pub fn differing_properties<'t>(&'t self, other: &'t Traits<'_>) -> BTreeSet<&'t str> {
+        let (own, others): (&'t Labels, &'t Labels) = (&self.properties, &other.properties);
+        let names = own.keys().chain(others.keys());
+        names.filter(|name| own.get(*name) != others.get(*name)).map(String::as_str).collect()
+    }
+}
+
+/// Selects clusters by labels and properties.
+#[derive(Clone, Debug)]
+pub struct ClusterSelector {
+    labels: Selector,
+    properties: Selector,
+}
+
+impl ClusterSelector {
+    /// The selector with the fields `clusterSelector` and `propertySelector`; `None` if neither is
+    /// set.
+    ///
+    /// # Errors
+    ///
+    /// Which of them is invalid, and why.
+    pub fn of(labels: Option<&LabelSelector>, properties: Option<&LabelSelector>) -> Result<Option<Self>, String> {
+        if labels.is_none() && properties.is_none() {
+            return Ok(None);
+        }
+        let read = |field: &str, given: Option<&LabelSelector>| {
+            selector(given.cloned().unwrap_or_default()).map_err(|why| format!("{field}: {why}"))
+        };
+        Ok(Some(Self { labels: read("clusterSelector", labels)?, properties: read("propertySelector", properties)? }))
+    }
+
+    /// The selector of `change`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it. An override without one could be for all clusters, or for none.
+    pub fn of_override(change: &FleetOverride) -> Result<Self, String> {
+        let selector = Self::of(change.cluster_selector.as_ref(), change.property_selector.as_ref())?;
+        selector.ok_or_else(|| "neither clusterSelector nor propertySelector is set".to_owned())
+    }
+
+    /// Whether it selects a cluster with `traits`.
+    pub fn matches(&self, traits: &Traits<'_>) -> bool {
+        let (labels, properties): (&Labels, &Labels) = (&traits.labels, &traits.properties);
+        self.labels.matches(labels) && self.properties.matches(properties)
+    }
+
+    /// Whether it selects by properties.
+    pub fn uses_properties(&self) -> bool {
+        !self.properties.selects_all()
+    }
+}
+
+/// Names of the properties that a fleet with `spec` selects by.
+pub fn selected_properties(spec: &KnativeFleetSpec) -> BTreeSet<&str> {
+    let stages = spec.rollout.stages.iter().map(|stage| stage.property_selector.as_ref());
+    let placement_and_stages = [spec.placement.property_selector.as_ref()].into_iter().chain(stages);
+    let mut names = names(placement_and_stages.flatten());
+    names.extend(overriding_properties(&spec.overrides));
+    names
+}
+
+/// Names of the properties that `overrides` select by.
+pub fn overriding_properties(overrides: &[FleetOverride]) -> BTreeSet<&str> {
+    names(overrides.iter().filter_map(|change| change.property_selector.as_ref()))
+}
+
+fn names<'s>(selectors: impl Iterator<Item = &'s LabelSelector>) -> BTreeSet<&'s str> {
+    let mut names = BTreeSet::new();
+    for selector in selectors {
+        names.extend(selector.match_labels.iter().flatten().map(|(name, _)| name.as_str()));
+        names.extend(selector.match_expressions.iter().flatten().map(|expression| expression.key.as_str()));
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn traits(labels: &Value, properties: &Value) -> Traits<'static> {
+        let of = |map: &Value| -> Cow<'static, Labels> { Cow::Owned(serde_json::from_value(map.clone()).unwrap()) };
+        Traits { labels: of(labels), properties: of(properties), are_unreadable: false }
+    }
+
+    fn of(labels: &Value, properties: &Value) -> Result<Option<ClusterSelector>, String> {
+        let given = |selector: &Value| serde_json::from_value::<Option<LabelSelector>>(selector.clone()).unwrap();
+        ClusterSelector::of(given(labels).as_ref(), given(properties).as_ref())
+    }
+
+    #[test]
+    fn labels_and_properties_must_match() {
+        let long = "a value, which is no label: ".repeat(9);
+        let cluster = traits(&json!({"env": "prod"}), &json!({"region.example.com/name": "eu-1", "sku": long}));
+        let region = |value: &str| json!({"matchLabels": {"region.example.com/name": value}});
+        let expression = |key: &str, operator: &str, values: Value| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        let prod = json!({"matchLabels": {"env": "prod"}});
+        for (labels, properties, expected) in [
+            (&prod, region("eu-1"), true),
+            (&prod, region("us-1"), false),
+            (&json!({"matchLabels": {"env": "test"}}), region("eu-1"), false),
+            (&Value::Null, region("eu-1"), true),
+            // A label is no property, and a property no label.
+            (&Value::Null, prod.clone(), false),
+            (&region("eu-1"), Value::Null, false),
+            (&prod, Value::Null, true),
+            (&Value::Null, json!({}), true),
+            (&prod, expression("sku", "In", json!([long])), true),
+            (&prod, expression("sku", "NotIn", json!([long])), false),
+            (&prod, expression("gpu", "NotIn", json!(["yes"])), true),
+            (&prod, expression("gpu", "Exists", Value::Null), false),
+            (&prod, expression("gpu", "DoesNotExist", Value::Null), true),
+        ] {
+            let selector = of(labels, &properties).unwrap().unwrap();
+            assert_eq!(selector.matches(&cluster), expected, "{labels} {properties}");
+        }
+        assert!(of(&Value::Null, &Value::Null).unwrap().is_none());
+        let like = json!({"matchExpressions": [{"key": "a", "operator": "Like"}]});
+        assert!(of(&prod, &like).unwrap_err().starts_with("propertySelector: "));
+        assert!(of(&like, &Value::Null).unwrap_err().starts_with("clusterSelector: "));
+        let no_key = json!({"matchExpressions": [{"key": "", "operator": "DoesNotExist"}]});
+        assert!(of(&Value::Null, &no_key).is_err());
+        assert!(ClusterSelector::of_override(&FleetOverride::default()).is_err());
+    }
+
+    #[test]
+    fn properties_that_are_selected_are_known() {
+        let by = |name: &str| json!({"matchLabels": {name: "x"}});
+        let spec: KnativeFleetSpec = serde_json::from_value(json!({
+            "placement": {"clusterSelector": by("label"), "propertySelector": by("a")},
+            "overrides": [{"propertySelector": {"matchExpressions": [{"key": "b", "operator": "Exists"}]}}, {"clusterSelector": {}}],
+            "rollout": {"stages": [{"name": "s", "propertySelector": by("c")}, {"name": "t", "clusterSelector": by("label")}]},
+        }))
+        .unwrap();
+        assert_eq!(selected_properties(&spec), BTreeSet::from(["a", "b", "c"]));
+        assert_eq!(overriding_properties(&spec.overrides), BTreeSet::from(["b"]));
+        let labels = json!({});
+        let (one, two) = (traits(&labels, &json!({"a": "1", "b": "1"})), traits(&labels, &json!({"b": "2", "c": "1"})));
+        assert_eq!(one.differing_properties(&two), BTreeSet::from(["a", "b", "c"]));
+        assert!(one.differing_properties(&one.clone()).is_empty());
+    }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::core::{Selector, SelectorExt};
 
-use super::selector::selector;
+use super::selector::{ClusterSelector, Traits};
 use crate::api::fleet::{ApprovalPolicy, Rollout, Stage};
 
 /// Name of the stage of the clusters that no other stage selects.
@@ -75,7 +74,7 @@ impl StageSettings {
 #[derive(Clone, Debug)]
 pub struct Stages {
     settings: Vec<StageSettings>,
-    selectors: Vec<Option<Selector>>,
+    selectors: Vec<Option<ClusterSelector>>,
 }
 
 impl Stages {
@@ -86,7 +85,8 @@ impl Stages {
     /// If a selector is invalid.
     pub fn of(rollout: &Rollout) -> Result<Self, String> {
         let mut settings: Vec<_> = rollout.stages.iter().map(StageSettings::of).collect();
-        let of_stage = |stage: &Stage| stage.cluster_selector.clone().map(selector).transpose();
+        let of_stage =
+            |stage: &Stage| ClusterSelector::of(stage.cluster_selector.as_ref(), stage.property_selector.as_ref());
         let mut selectors = rollout.stages.iter().map(of_stage).collect::<Result<Vec<_>, _>>()?;
         if selectors.iter().all(Option::is_some) {
             let rest = Stage { name: REST.to_owned(), ..Stage::default() };
@@ -101,9 +101,10 @@ impl Stages {
         &self.settings
     }
 
-    /// Index of the stage of a cluster with `labels`.
-    pub fn index_of(&self, labels: &BTreeMap<String, String>) -> usize {
-        let selects = |selector: &Option<Selector>| selector.as_ref().is_none_or(|selector| selector.matches(labels));
+    /// Index of the stage of a cluster with `traits`.
+    pub fn index_of(&self, traits: &Traits<'_>) -> usize {
+        let selects =
+            |selector: &Option<ClusterSelector>| selector.as_ref().is_none_or(|selector| selector.matches(traits));
         self.selectors.iter().position(selects).unwrap_or_default()
     }
 }
@@ -123,9 +124,15 @@ pub fn limit(value: Option<&IntOrString>, default: usize, clusters: usize) -> us
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
     use super::*;
+
+    fn labelled(labels: BTreeMap<String, String>) -> Traits<'static> {
+        Traits { labels: Cow::Owned(labels), ..Traits::default() }
+    }
 
     #[test]
     fn cluster_belongs_to_first_stage_that_selects_it() {
@@ -140,12 +147,26 @@ mod tests {
         let stages = Stages::of(&rollout).unwrap();
         let names: Vec<_> = stages.settings().iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(names, ["canary", "again", REST]);
-        assert_eq!((stages.index_of(&label("canary")), stages.index_of(&label("x"))), (0, 2));
+        let index_of = |stages: &Stages, value: &str| stages.index_of(&labelled(label(value)));
+        assert_eq!((index_of(&stages, "canary"), index_of(&stages, "x")), (0, 2));
         // A stage without selector takes all others, so there is no further one.
         let all = Stage { name: "all".to_owned(), ..Stage::default() };
         let stages =
             Stages::of(&Rollout { stages: vec![selecting("canary", "canary"), all], ..Rollout::default() }).unwrap();
-        assert_eq!((stages.settings().len(), stages.index_of(&label("x"))), (2, 1));
+        assert_eq!((stages.settings().len(), index_of(&stages, "x")), (2, 1));
+        // By a property, and by both.
+        let by_region = |labels: Option<LabelSelector>| Stage {
+            name: "eu".to_owned(),
+            cluster_selector: labels,
+            property_selector: selecting("", "eu").cluster_selector,
+            ..Stage::default()
+        };
+        let in_eu =
+            |labels: BTreeMap<String, String>| Traits { properties: Cow::Owned(label("eu")), ..labelled(labels) };
+        let of = |stage: Stage| Stages::of(&Rollout { stages: vec![stage], ..Rollout::default() }).unwrap();
+        let (any, canary) = (of(by_region(None)), of(by_region(selecting("", "canary").cluster_selector)));
+        assert_eq!((any.settings().len(), any.index_of(&in_eu(label("x"))), index_of(&any, "eu")), (2, 0, 1));
+        assert_eq!((canary.index_of(&in_eu(label("canary"))), canary.index_of(&in_eu(label("x")))), (0, 1));
     }
 
     #[test]

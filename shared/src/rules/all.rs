@@ -3,8 +3,8 @@
 use super::rule::Rule;
 use super::{
     availability, budgets, certificates, config, deletion, deprecated, eventing, fleet, fleet_clusters, fleet_gate,
-    fleet_spec, fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse, patches, pod,
-    probes, protected, quantity, reference, registry, target, version, workloads,
+    fleet_selector, fleet_spec, fleet_template, ingress, istio, kourier, manifests, meta, names, namespace, parse,
+    patches, pod, probes, protected, quantity, reference, registry, target, version, workloads,
 };
 
 /// All rules, by subject.
@@ -73,7 +73,7 @@ pub static ALL: &[&Rule] = &[
     &deletion::ORPHANED,
     &protected::DELETION,
     &fleet_spec::PLACEMENT,
-    &fleet_spec::SELECTOR,
+    &fleet_selector::SELECTOR,
     &fleet_template::TEMPLATE,
     &fleet_spec::STAGE,
     &fleet_spec::LIMIT,
@@ -101,7 +101,7 @@ pub static REQUIRED_TO_RENDER: [&Rule; 6] = [
 pub static REQUIRED_OF_FLEETS: [&Rule; 7] = [
     &parse::READABLE,
     &fleet_spec::PLACEMENT,
-    &fleet_spec::SELECTOR,
+    &fleet_selector::SELECTOR,
     &fleet_template::TEMPLATE,
     &fleet_spec::STAGE,
     &fleet_spec::LIMIT,

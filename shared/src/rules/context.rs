@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::fleet::Placement;
 use crate::api::{ClusterProfileReference, Component, Knative};
-use crate::fleet::placement::{Labels, selected};
+use crate::fleet::placement::selected;
+use crate::fleet::selector::Traits;
 use crate::version::Version;
 
 /// Facts about the cluster.
@@ -128,24 +129,23 @@ impl<'a> RuleContext<'a> {
 pub struct FleetContext<'a> {
     /// Catalog of releases.
     pub catalog: Option<&'a Catalog>,
-    /// All ClusterProfiles, with their labels.
-    pub profiles: Option<&'a [(ClusterProfileReference, Labels)]>,
+    /// All ClusterProfiles, with what selectors look at.
+    pub profiles: Option<&'a [(ClusterProfileReference, Traits<'static>)]>,
 }
 
 impl FleetContext<'_> {
-    /// The clusters that `placement` of a fleet in `namespace` selects, with their labels, if that
-    /// is known.
+    /// The clusters that `placement` of a fleet in `namespace` selects, with what other selectors
+    /// look at, if that is known.
     pub(super) fn selected(
         &self,
         placement: &Placement,
         namespace: &str,
-    ) -> Option<Vec<(ClusterProfileReference, &Labels)>> {
-        let profiles =
-            self.profiles.filter(|_| placement.cluster_selector.is_some() && placement.decision.is_none())?;
-        let all = profiles.iter().map(|(reference, labels)| (reference, Some(labels)));
+    ) -> Option<Vec<(ClusterProfileReference, &Traits<'static>)>> {
+        let profiles = self.profiles.filter(|_| placement.has_selector() && placement.decision.is_none())?;
+        let all = profiles.iter().map(|(reference, traits)| (reference, traits.borrowed()));
         let names = selected(placement, namespace, all).ok()?;
-        let labels: HashMap<&ClusterProfileReference, &Labels> =
-            profiles.iter().map(|(reference, labels)| (reference, labels)).collect();
-        Some(names.into_iter().filter_map(|name| Some((name.clone(), *labels.get(&name)?))).collect())
+        let traits: HashMap<&ClusterProfileReference, &Traits<'static>> =
+            profiles.iter().map(|(reference, traits)| (reference, traits)).collect();
+        Some(names.into_iter().filter_map(|name| Some((name.clone(), *traits.get(&name)?))).collect())
     }
 }

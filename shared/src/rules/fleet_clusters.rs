@@ -62,19 +62,25 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
         }
     }
     if clusters.is_empty() {
-        let fix = "compare it with `kubectl get clusterprofiles --all-namespaces --show-labels`";
-        violations.push(NONE.at("spec.placement.clusterSelector", "selects no ClusterProfile", fix));
+        let (field, fix) = if placement.property_selector.is_none() {
+            let fix = "compare it with `kubectl get clusterprofiles --all-namespaces --show-labels`";
+            ("spec.placement.clusterSelector", fix)
+        } else {
+            let fix = "compare it with labels and status.properties: `kubectl get clusterprofiles -A -o yaml`";
+            ("spec.placement", fix)
+        };
+        violations.push(NONE.at(field, "selects no ClusterProfile", fix));
         return;
     }
     let Ok(stages) = Stages::of(&fleet.spec.rollout) else { return };
     let mut counts = vec![0; stages.settings().len()];
-    clusters.iter().for_each(|(_, labels)| counts[stages.index_of(labels)] += 1);
+    clusters.iter().for_each(|(_, traits)| counts[stages.index_of(traits)] += 1);
     for (index, stage) in stages.settings().iter().enumerate().filter(|(index, _)| counts[*index] == 0) {
         if stage.name != REST {
             violations.push(EMPTY_STAGE.at(
                 format!("spec.rollout.stages[{index}]"),
                 format!("stage {} has no cluster", stage.name),
-                "correct its clusterSelector, or move it before the stage that selects its clusters",
+                "correct its selectors, or move it before the stage that selects its clusters",
             ));
         }
     }

@@ -1,22 +1,21 @@
-//! The spec of a fleet: placement, selectors, stages and limits.
+//! The spec of a fleet: placement, stages and limits.
 
 use std::collections::HashSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::fleet_selector::{SELECTOR, check_selectors};
 use super::rule::{Example, Rule, Severity, Violation};
 use super::syntax;
 use crate::api::KnativeFleetSpec;
 use crate::api::fleet::Stage;
-use crate::fleet::selector::selector as selector_of;
 use crate::fleet::stage::{REMOVAL, REST};
 
 /// Placement.
 pub static PLACEMENT: Rule = Rule {
     id: "fleet-placement",
     severity: Severity::Error,
-    requirement: "`spec.placement` of a KnativeFleet has either `clusterSelector` or `decision`, and a decision has either `key` or `name`.",
+    requirement: "`spec.placement` of a KnativeFleet has either `clusterSelector`, `propertySelector` or both, or `decision`, and a decision has either `key` or `name`.",
     valid: Example::fleet(
         r#"{"placement": {"decision": {"key": "knative"}}, "serving": {"spec": {"version": "1.22"}}}"#,
     ),
@@ -25,24 +24,11 @@ pub static PLACEMENT: Rule = Rule {
     ),
 };
 
-/// Selectors.
-pub static SELECTOR: Rule = Rule {
-    id: "fleet-selector",
-    severity: Severity::Error,
-    requirement: "Each `clusterSelector` of a KnativeFleet is a label selector.",
-    valid: Example::fleet(
-        r#"{"placement": {"clusterSelector": {"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}}"#,
-    ),
-    invalid: Example::fleet(
-        r#"{"placement": {"clusterSelector": {"matchExpressions": [{"key": "env", "operator": "Like", "values": ["p"]}]}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}}"#,
-    ),
-};
-
 /// Stages.
 pub static STAGE: Rule = Rule {
     id: "fleet-stage",
     severity: Severity::Error,
-    requirement: "Stages of a KnativeFleet have different names, none of them `rest` or `removal`, only the last one has no `clusterSelector`, and `sortingLabelKey` is the key of a label.",
+    requirement: "Stages of a KnativeFleet have different names, none of them `rest` or `removal`, only the last one has neither `clusterSelector` nor `propertySelector`, and `sortingLabelKey` is the key of a label.",
     valid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "canary", "clusterSelector": {}}, {"name": "prod"}]}}"#,
     ),
@@ -67,9 +53,14 @@ pub static LIMIT: Rule = Rule {
 pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
     let placement = &spec.placement;
     let mut fault = |field, message, fix| violations.push(PLACEMENT.at(field, message, fix));
-    match (&placement.cluster_selector, &placement.decision) {
-        (Some(_), Some(_)) => fault("spec.placement", "both clusterSelector and decision are set", "remove one"),
-        (None, None) => fault("spec.placement", "neither clusterSelector nor decision is set", "set one"),
+    match (placement.has_selector(), &placement.decision) {
+        (true, Some(_)) if placement.cluster_selector.is_some() => {
+            fault("spec.placement", "both clusterSelector and decision are set", "remove one");
+        }
+        (true, Some(_)) => fault("spec.placement", "both propertySelector and decision are set", "remove one"),
+        (false, None) => {
+            fault("spec.placement", "neither clusterSelector, propertySelector nor decision is set", "set one");
+        }
         _ => {}
     }
     if let Some(decision) = &placement.decision {
@@ -79,9 +70,16 @@ pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
             _ => {}
         }
     }
-    check_selector("spec.placement", placement.cluster_selector.as_ref(), violations);
+    let selectors = (placement.cluster_selector.as_ref(), placement.property_selector.as_ref());
+    check_selectors("spec.placement", selectors, violations);
     for (index, change) in spec.overrides.iter().enumerate() {
-        check_selector(&format!("spec.overrides[{index}]"), Some(&change.cluster_selector), violations);
+        let field = format!("spec.overrides[{index}]");
+        let selectors = (change.cluster_selector.as_ref(), change.property_selector.as_ref());
+        if selectors == (None, None) {
+            let fix = "set it to {} for all clusters, or set propertySelector";
+            violations.push(SELECTOR.at(format!("{field}.clusterSelector"), "is missing", fix));
+        }
+        check_selectors(&field, selectors, violations);
     }
     check_stages(&spec.rollout.stages, violations);
     check_limit("spec.removal.maxAtOnce", spec.removal.max_at_once.as_ref(), 1, violations);
@@ -91,43 +89,6 @@ pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
     }
     if spec.revision_history_limit.is_some_and(|limit| limit < 0) {
         violations.push(LIMIT.at("spec.revisionHistoryLimit", "is negative", "set it to 0 or a higher number"));
-    }
-}
-
-fn check_selector(within: &str, selector: Option<&LabelSelector>, violations: &mut Vec<Violation>) {
-    let (field, before) = (format!("{within}.clusterSelector"), violations.len());
-    let expressions = selector.and_then(|selector| selector.match_expressions.as_deref()).unwrap_or_default();
-    for (index, expression) in expressions.iter().enumerate() {
-        let field = format!("{field}.matchExpressions[{index}]");
-        if expression.key.is_empty() {
-            violations.push(SELECTOR.at(format!("{field}.key"), "is missing", "set it to a label"));
-        }
-        let has_values = expression.values.as_ref().is_some_and(|values| !values.is_empty());
-        match (expression.operator.as_str(), has_values) {
-            ("In" | "NotIn", true) | ("Exists" | "DoesNotExist", false) => {}
-            (operator @ ("In" | "NotIn"), false) => {
-                violations.push(SELECTOR.at(
-                    format!("{field}.values"),
-                    format!("{operator} requires values"),
-                    "set them",
-                ));
-            }
-            (operator @ ("Exists" | "DoesNotExist"), true) => {
-                let message = format!("{operator} has no values");
-                violations.push(SELECTOR.at(format!("{field}.values"), message, "remove them"));
-            }
-            (operator, _) => {
-                let fix = "use In, NotIn, Exists or DoesNotExist";
-                violations.push(SELECTOR.at(
-                    format!("{field}.operator"),
-                    format!("\"{operator}\" is not an operator"),
-                    fix,
-                ));
-            }
-        }
-    }
-    if let Some(Err(error)) = selector.cloned().map(selector_of).filter(|_| violations.len() == before) {
-        violations.push(SELECTOR.at(field, error, "see `kubectl explain knativefleet.spec`"));
     }
 }
 
@@ -143,17 +104,17 @@ fn check_stages(stages: &[Stage], violations: &mut Vec<Violation>) {
             let message = format!("\"{}\" is the name of an earlier stage, too", stage.name);
             violations.push(STAGE.at(format!("{field}.name"), message, "choose another name"));
         }
-        if stage.cluster_selector.is_none() && index + 1 < stages.len() {
+        if !stage.has_selector() && index + 1 < stages.len() {
             violations.push(STAGE.at(
                 format!("{field}.clusterSelector"),
                 "is not set, so the stages after it have no clusters",
-                "set it, or move the stage to the end",
+                "set it or propertySelector, or move the stage to the end",
             ));
         }
         if let Some(why) = stage.sorting_label_key.as_deref().and_then(syntax::qualified) {
             violations.push(STAGE.at(format!("{field}.sortingLabelKey"), why, "set it to the key of a label"));
         }
-        check_selector(&field, stage.cluster_selector.as_ref(), violations);
+        check_selectors(&field, (stage.cluster_selector.as_ref(), stage.property_selector.as_ref()), violations);
         check_limit(&format!("{field}.maxConcurrent"), stage.max_concurrent.as_ref(), 1, violations);
         check_limit(&format!("{field}.maxFailures"), stage.max_failures.as_ref(), 0, violations);
         let seconds = [
@@ -187,9 +148,12 @@ fn check_limit(field: &str, value: Option<&IntOrString>, least: i32, violations:
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use serde_json::{Value, json};
 
     use crate::api::{ClusterProfileReference, KnativeFleet};
+    use crate::fleet::selector::Traits;
     use crate::rules::{FleetContext, parse_fleet, validate_fleet, validate_fleet_change};
 
     fn fleet(patch: &Value) -> KnativeFleet {
@@ -220,6 +184,23 @@ mod tests {
                 json!({"placement": {"clusterSelector": null, "decision": {"namespace": "n"}}}),
                 "spec.placement.decision: neither key nor name",
             ),
+            (
+                json!({"placement": {"clusterSelector": null, "propertySelector": {}, "decision": {"key": "k"}}}),
+                "spec.placement: both propertySelector",
+            ),
+            (
+                json!({"placement": {"propertySelector": {"matchExpressions": [{"key": "a/b.c", "operator": "In"}]}}}),
+                "spec.placement.propertySelector.matchExpressions[0].values: In requires values",
+            ),
+            (
+                stage(json!({"name": "a", "propertySelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}})),
+                "spec.rollout.stages[0].propertySelector.matchExpressions[0].operator: \"Gt\" is not",
+            ),
+            (
+                change(json!({"propertySelector": {"matchExpressions": [{"key": "", "operator": "Exists"}]}})),
+                "spec.overrides[0].propertySelector.matchExpressions[0].key: is missing; set it to a property",
+            ),
+            (change(json!({"serving": {}})), "spec.overrides[0].clusterSelector: is missing"),
             (json!({"serving": null}), "spec: neither serving nor eventing"),
             (json!({"serving": {"spec": {"clusterProfileRef": {}}}}), "spec.serving.spec.clusterProfileRef"),
             (
@@ -294,7 +275,9 @@ mod tests {
     fn clusters_of_fleet_and_stages_are_checked() {
         let profile = |name: &str, tier: &str| {
             let reference = ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() };
-            (reference, [("tier".to_owned(), tier.to_owned())].into())
+            let labels = Cow::Owned([("tier".to_owned(), tier.to_owned())].into());
+            let properties = Cow::Owned([("region".to_owned(), format!("{tier}, far away"))].into());
+            (reference, Traits { labels, properties, are_unreadable: false })
         };
         let profiles = [profile("a", "canary"), profile("b", "prod"), profile("c", "prod")];
         let context = FleetContext { profiles: Some(&profiles), ..FleetContext::default() };
@@ -308,6 +291,10 @@ mod tests {
         };
         for (patch, expected) in [
             (json!({"placement": {"clusterSelector": selector("test")}}), "spec.placement.clusterSelector: selects no"),
+            (
+                json!({"placement": {"propertySelector": {"matchLabels": {"region": "canary"}}}}),
+                "spec.placement: selects no ClusterProfile; compare it with labels and status.properties",
+            ),
             (json!({"placement": {"namespaces": ["n", "m"]}}), "spec.placement.namespaces[1]: namespace m has no"),
             (
                 json!({"rollout": {"stages": [{"name": "x", "clusterSelector": selector("test")}]}}),
@@ -325,6 +312,11 @@ mod tests {
             let violations = with(patch);
             assert!(violations.len() == 1 && violations[0].contains(expected), "{expected}: {violations:?}");
         }
+        let far = json!({"matchLabels": {"region": "canary, far away"}});
+        let canary = json!({"name": "canary", "clusterSelector": selector("canary"), "propertySelector": far});
+        assert!(with(json!({"rollout": {"stages": [canary, {"name": "all"}]}})).is_empty());
+        let violations = with(json!({"overrides": [{"propertySelector": far, "serving": {"spec": {"version": "z"}}}]}));
+        assert!(violations[0].contains("(cluster n/a)"), "{violations:?}");
         let violations =
             with(json!({"overrides": [{"clusterSelector": selector("prod"), "serving": {"spec": {"version": "z"}}}]}));
         assert!(violations[0].contains("(cluster n/b)"), "{violations:?}");

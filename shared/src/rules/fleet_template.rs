@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::{Selector, SelectorExt};
 use serde_json::{Value, json};
 
 use super::context::{FleetContext, RuleContext};
@@ -12,7 +11,7 @@ use super::rule::{Example, Rule, Severity, Violation};
 use super::validate::{remove_existing, validate};
 use crate::api::fleet::{FleetOverride, Template};
 use crate::api::{ClusterProfileReference, Component, KnativeFleet};
-use crate::fleet::selector::selector;
+use crate::fleet::selector::{ClusterSelector, Traits};
 use crate::label::{GROUP, VERSION};
 
 /// Templates, and overrides of them.
@@ -110,14 +109,14 @@ fn check_shape(field: &str, component: Component, change: &FleetOverride, violat
 /// The combinations of overrides that clusters have, and each override by itself.
 fn combinations<'a>(
     overrides: &[FleetOverride],
-    clusters: Option<&'a [(ClusterProfileReference, &crate::fleet::placement::Labels)]>,
+    clusters: Option<&'a [(ClusterProfileReference, &Traits<'static>)]>,
     is_overridden: impl Fn(usize) -> bool,
 ) -> Combinations<'a> {
-    let selectors: Vec<Option<Selector>> =
-        overrides.iter().map(|change| selector(change.cluster_selector.clone()).ok()).collect();
+    let selectors: Vec<Option<ClusterSelector>> =
+        overrides.iter().map(|change| ClusterSelector::of_override(change).ok()).collect();
     let mut combinations = Combinations::new();
-    for (cluster, labels) in clusters.unwrap_or_default() {
-        let selects = |index: &usize| selectors[*index].as_ref().is_some_and(|selector| selector.matches(labels));
+    for (cluster, traits) in clusters.unwrap_or_default() {
+        let selects = |index: &usize| selectors[*index].as_ref().is_some_and(|selector| selector.matches(traits));
         let indices: Vec<usize> = (0..overrides.len()).filter(|index| is_overridden(*index)).filter(selects).collect();
         combinations.entry(indices).or_insert(Some(cluster));
     }

@@ -14,6 +14,7 @@ mod eventing;
 mod fleet;
 mod fleet_clusters;
 mod fleet_gate;
+mod fleet_selector;
 mod fleet_spec;
 mod fleet_template;
 mod ingress;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::api::{ClusterProfileReference, Component, Knative};
+use crate::fleet::selector::Traits;
 
 fn object(component: Component, example: &str) -> Value {
     Example { kind: Kind::Component(component), before: None, after: None }.object(example)
@@ -87,7 +88,7 @@ fn violated(example: &Example, catalog: &Catalog) -> Vec<String> {
 fn violated_by_fleet(example: &Example, catalog: &Catalog) -> Vec<String> {
     let fleet = |text| parse_fleet(&example.object(text)).unwrap();
     let cluster = ClusterProfileReference { name: "healthy".to_owned(), namespace: "rules-fleet".to_owned() };
-    let profiles = [(cluster, BTreeMap::new())];
+    let profiles = [(cluster, Traits::default())];
     let context = FleetContext { catalog: Some(catalog), profiles: Some(&profiles) };
     let (new, old) = (example.after.map(fleet).unwrap(), example.before.map(fleet));
     validate_fleet_change(&new, old.as_ref(), &context).into_iter().map(|p| p.rule.id.to_owned()).collect()

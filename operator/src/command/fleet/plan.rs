@@ -11,7 +11,8 @@ use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::deletion;
-use knative_operator_shared::fleet::placement::{Labels, decided, selected};
+use knative_operator_shared::fleet::placement::{decided, selected};
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::rules::{self, Catalog, FleetContext, Violation};
 use knative_operator_shared::text::one_line;
@@ -276,11 +277,11 @@ fn violations(
     catalog: Option<&Catalog>,
     profiles: &HashMap<ClusterProfileReference, ClusterProfile>,
 ) -> Vec<Violation> {
-    let labels: Vec<(ClusterProfileReference, Labels)> = profiles
+    let traits: Vec<(ClusterProfileReference, Traits<'static>)> = profiles
         .iter()
-        .map(|(reference, profile)| (reference.clone(), profile.metadata.labels.clone().unwrap_or_default()))
+        .map(|(reference, profile)| (reference.clone(), Traits::of(Some(profile)).into_owned()))
         .collect();
-    rules::validate_fleet(fleet, &FleetContext { catalog, profiles: Some(&labels) })
+    rules::validate_fleet(fleet, &FleetContext { catalog, profiles: Some(&traits) })
 }
 
 /// The ClusterProfiles of `hub`.
@@ -308,9 +309,8 @@ pub async fn clusters(
 ) -> Result<Vec<ClusterProfileReference>, String> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(decision) = &fleet.spec.placement.decision else {
-        let all = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
-        return selected(&fleet.spec.placement, namespace, all)
-            .map_err(|error| format!("spec.placement.clusterSelector: {error}"));
+        let all = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
+        return selected(&fleet.spec.placement, namespace, all).map_err(|error| format!("spec.placement.{error}"));
     };
     let of = decision.namespace.as_deref().unwrap_or(namespace);
     let slices = InventoryKind::PlacementDecision.list(hub, Some(of)).await;

@@ -183,6 +183,10 @@ impl Printer<'_> {
             });
             details.push(format!("credentials of {}{}", cluster.providers.join(", "), connection.unwrap_or_default()));
         }
+        if self.options.is_wide && !cluster.properties.is_empty() {
+            let all = cluster.properties.iter().map(|(name, value)| format!("{name}={}", one_line(value)));
+            details.push(format!("properties: {}", all.collect::<Vec<_>>().join(", ")));
+        }
         let children: Vec<Node> = cluster.components.iter().map(|component| self.component(component)).collect();
         if children.is_empty() {
             details.push("no resource yet".to_owned());
@@ -293,7 +297,8 @@ mod tests {
         let mut snapshot = Snapshot::default();
         let mut cluster = |name: &str, stage: &str, resource: Value| {
             let profile = json!({"metadata": {"namespace": "fleet-system", "name": name, "labels": {"stage": stage}}, "spec": {},
-                "status": {"accessProviders": [{"name": "secretreader", "cluster": {"server": format!("https://{name}.example")}}]}});
+                "status": {"accessProviders": [{"name": "secretreader", "cluster": {"server": format!("https://{name}.example")}}],
+                    "properties": [{"name": "region", "value": format!("eu-{stage}")}, {"name": "memory", "value": "1Gi"}]}});
             snapshot.set(Watched::Profiles, profile);
             snapshot.set(Watched::Servings, resource);
         };
@@ -325,7 +330,8 @@ mod tests {
             json!({"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet",
                 "metadata": {"namespace": "platform", "name": "prod", "generation": 3},
                 "spec": {"placement": {"clusterSelector": {}, "namespaces": ["fleet-system"]}, "serving": {"spec": {"version": "1.23.0"}},
-                    "rollout": {"stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"stage": "canary"}}}]}},
+                    "rollout": {"stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"stage": "canary"}},
+                        "propertySelector": {"matchLabels": {"region": "eu-canary"}}}]}},
                 "status": {"observedGeneration": 3, "updateRevision": "prod-2", "currentRevision": "prod-1", "conditions": [
                     condition("Ready", "False", "RollingOut", "some clusters have the revision"), condition("Progressing", "True", "RollingOut", "Stage rest")],
                     "stages": [
@@ -363,7 +369,7 @@ mod tests {
 ";
         assert_eq!(text(&hub(1), false, &Style::plain()), expected);
         let wide = text(&hub(1), true, &Style::plain());
-        assert!(wide.contains("│   └── ✔ fleet-system/a0  Ready  https://a0.example\n│       │   credentials of secretreader, connected for 3m\n"), "{wide}");
+        assert!(wide.contains("│   └── ✔ fleet-system/a0  Ready  https://a0.example\n│       │   credentials of secretreader, connected for 3m\n│       │   properties: region=eu-canary\n"), "{wide}");
     }
 
     #[test]

@@ -7,10 +7,11 @@ use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::Placement;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
 use knative_operator_shared::fleet::placement;
+use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
 use super::store::{FleetKey, Store};
-use crate::controller::profiles::Profiles;
+use crate::controller::profiles::{Profiles, Versions};
 
 /// Clusters, or why they are unknown.
 type Located = Result<Arc<Selected>, String>;
@@ -27,8 +28,10 @@ pub struct Selected {
 #[derive(Debug, PartialEq)]
 struct Basis {
     placement: Placement,
-    /// Versions of the labels of ClusterProfiles, and of PlacementDecisions.
+    /// Versions of the labels of ClusterProfiles, of their properties if it selects by them, and of
+    /// PlacementDecisions.
     labels: u64,
+    properties: Option<u64>,
     decisions: u64,
 }
 
@@ -47,14 +50,15 @@ impl Selections {
         self.known.get_mut().unwrap_or_else(PoisonError::into_inner).retain(|key, _| exists(key));
     }
 
-    /// The clusters of `fleet`, given the ClusterProfiles and the version of their labels.
+    /// The clusters of `fleet`, given the ClusterProfiles and their versions.
     ///
     /// # Errors
     ///
     /// Why they are unknown.
-    pub fn of(&self, fleet: &KnativeFleet, store: &Store, (labels, profiles): (u64, &Profiles)) -> Located {
+    pub fn of(&self, fleet: &KnativeFleet, store: &Store, (versions, profiles): (Versions, &Profiles)) -> Located {
         let placement = fleet.spec.placement.clone();
-        let basis = Basis { placement, labels, decisions: store.decisions_version() };
+        let properties = placement.property_selector.is_some().then_some(versions.properties);
+        let basis = Basis { placement, labels: versions.labels, properties, decisions: store.decisions_version() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&key(fleet)) {
             Some((of, selected)) if *of == basis => selected.clone(),
@@ -74,7 +78,7 @@ impl Selections {
         &self,
         fleet: &KnativeFleet,
         store: &Store,
-        profiles: (u64, &Profiles),
+        profiles: (Versions, &Profiles),
         own: &(impl Iterator<Item = &'c ClusterProfileReference> + Clone),
     ) -> HashMap<ChildKey, String> {
         let age = |fleet: &KnativeFleet| {
@@ -108,24 +112,24 @@ fn key(fleet: &KnativeFleet) -> FleetKey {
     (fleet.metadata.namespace.clone().unwrap_or_default(), fleet.metadata.name.clone().unwrap_or_default())
 }
 
-/// Whether `fleet` selects one of `references` by its labels.
+/// Whether `fleet` selects one of `references` now.
 pub fn selects<'r>(
     fleet: &KnativeFleet,
     profiles: &Profiles,
     references: impl Iterator<Item = &'r ClusterProfileReference>,
 ) -> bool {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
-    let labels = references.filter_map(|one| Some((one, profiles.get(one)?.metadata.labels.as_ref())));
-    placement::selected(&fleet.spec.placement, namespace, labels).is_ok_and(|selected| !selected.is_empty())
+    let traits = references.filter_map(|one| Some((one, Traits::of(Some(profiles.get(one)?)))));
+    placement::selected(&fleet.spec.placement, namespace, traits).is_ok_and(|selected| !selected.is_empty())
 }
 
 /// The clusters of the fleet.
 fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<Vec<ClusterProfileReference>, String> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(decision) = &fleet.spec.placement.decision else {
-        let profiles = profiles.iter().map(|(reference, profile)| (reference, profile.metadata.labels.as_ref()));
+        let profiles = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
         return placement::selected(&fleet.spec.placement, namespace, profiles)
-            .map_err(|e| format!("spec.placement.clusterSelector: {e}"));
+            .map_err(|why| format!("spec.placement.{why}"));
     };
     if !store.has_decisions() {
         return Err(InventoryKind::PlacementDecision.not_served());

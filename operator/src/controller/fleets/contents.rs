@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::overrides::overridden;
+use knative_operator_shared::fleet::selector::{Traits, overriding_properties};
 use knative_operator_shared::version::Version;
 
 use knative_operator_fleet::member::{self, Wanted};
@@ -29,18 +30,6 @@ impl Known {
         let found = self.contents.iter().find(|(of, kind, _)| of == revision && *kind == component);
         found.map(|(_, _, wanted)| wanted)
     }
-
-    /// Whether they are those of `profile`: its labels are the same.
-    fn is_of(&self, profile: Option<&Arc<ClusterProfile>>) -> bool {
-        match (&self.profile, profile) {
-            (Some(known), Some(profile)) => Arc::ptr_eq(known, profile) || labels(known) == labels(profile),
-            (known, profile) => known.as_ref().and_then(labels) == profile.and_then(labels),
-        }
-    }
-}
-
-fn labels(profile: &Arc<ClusterProfile>) -> Option<&BTreeMap<String, String>> {
-    profile.metadata.labels.as_ref()
 }
 
 /// The contents of the revisions of a fleet.
@@ -51,13 +40,13 @@ pub struct Contents<'a> {
     pub profiles: &'a HashMap<ClusterProfileReference, Arc<ClusterProfile>>,
     /// The versions in the release bundle.
     versions: &'a [(Component, Vec<Version>)],
-    /// Contents that were computed before, for ClusterProfiles with these labels.
+    /// Contents that were computed before, and are those of these ClusterProfiles.
     cache: &'a Mutex<Cache>,
 }
 
 impl<'a> Contents<'a> {
-    /// The contents of `revisions`, with those in `cache` that were computed for the labels of
-    /// `profiles`. A decision asks many times about each cluster, so labels are compared once.
+    /// The contents of `revisions`, with those in `cache` that are the same for `profiles`. A
+    /// decision asks many times about each cluster, so profiles are compared once.
     pub fn new(
         revisions: BTreeMap<&'a str, &'a RevisionData>,
         profiles: &'a HashMap<ClusterProfileReference, Arc<ClusterProfile>>,
@@ -67,7 +56,7 @@ impl<'a> Contents<'a> {
         let contents = Self { revisions, profiles, versions, cache };
         contents.cache().retain(|cluster, known| {
             let profile = profiles.get(cluster);
-            let is_same = known.is_of(profile);
+            let is_same = contents.are_of(known, profile);
             // The next comparison is that of the pointers.
             known.profile = profile.cloned();
             is_same
@@ -96,12 +85,25 @@ impl<'a> Contents<'a> {
         component: Component,
     ) -> Option<Template> {
         let data = self.revisions.get(revision)?;
-        let no_labels = BTreeMap::new();
-        let labels = self.profiles.get(cluster).and_then(labels).unwrap_or(&no_labels);
+        let traits = Traits::of(self.profiles.get(cluster).map(Arc::as_ref));
         // Overrides of a revision were checked before it was stored.
-        let mut template = overridden(data.template(component)?, &data.overrides, component, labels).ok()?;
+        let mut template = overridden(data.template(component)?, &data.overrides, component, &traits).ok()?;
         data.pin(component, &mut template);
         Some(template)
+    }
+
+    /// Whether what is `known` is that of `profile`: its labels are the same, and the properties
+    /// that overrides select by.
+    fn are_of(&self, known: &Known, profile: Option<&Arc<ClusterProfile>>) -> bool {
+        if let (Some(known), Some(profile)) = (&known.profile, profile)
+            && Arc::ptr_eq(known, profile)
+        {
+            return true;
+        }
+        let (before, after) = (Traits::of(known.profile.as_deref()), Traits::of(profile.map(Arc::as_ref)));
+        let differing = before.differing_properties(&after);
+        let selects = |data: &&RevisionData| !overriding_properties(&data.overrides).is_disjoint(&differing);
+        before.labels == after.labels && (differing.is_empty() || !self.revisions.values().any(selects))
     }
 }
 
@@ -136,6 +138,35 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn content_follows_the_properties_that_overrides_select_by() {
+        let data: RevisionData = serde_json::from_value(json!({
+            "serving": {"spec": {"version": "1.22"}},
+            "overrides": [{"propertySelector": {"matchLabels": {"region": "eu"}}, "serving": {"spec": {"version": "1.21"}}}],
+        }))
+        .unwrap();
+        let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
+        let cache = Mutex::default();
+        let of = |region: &str, memory: &str| {
+            let properties = json!([{"name": "region", "value": region}, {"name": "memory", "value": memory}]);
+            let profile: ClusterProfile = serde_json::from_value(
+                json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {}, "status": {"properties": properties}}),
+            )
+            .unwrap();
+            let profiles = HashMap::from([(cluster.clone(), Arc::new(profile))]);
+            let revisions = BTreeMap::from([("r", &data)]);
+            let had = cache.lock().unwrap().contains_key(&cluster);
+            let contents = Contents::new(revisions, &profiles, &[], &cache);
+            let is_known = had.then(|| cache.lock().unwrap().contains_key(&cluster));
+            (is_known, contents.of("r", &cluster, Component::Serving).unwrap().content)
+        };
+        let eu = of("eu", "1Gi").1;
+        assert_eq!(of("eu", "2Gi"), (Some(true), eu), "another property is no change");
+        let (known, us) = of("us", "2Gi");
+        assert!(known == Some(false) && us != eu, "{known:?}");
+        assert_eq!(of("eu", "2Gi"), (Some(false), eu));
+    }
 
     #[test]
     fn what_is_gone_is_forgotten() {

@@ -20,6 +20,7 @@ mod reconcile;
 mod removals;
 mod repairs;
 mod revisions;
+mod selected_properties;
 mod state;
 mod store;
 mod unstored;
@@ -45,7 +46,7 @@ fn is_listed(cx: &Context, store: &Store) -> bool {
     store.is_listed() && cx.registry.is_listed() && cx.profiles.are_listed()
 }
 
-/// Whether `fleet` selects a ClusterProfile that is new or has other labels.
+/// Whether `fleet` selects a ClusterProfile that is new, or is another one to selectors.
 fn is_selected(cx: &Context, fleet: &KnativeFleet, changes: &Changes) -> bool {
     if changes.relabelled.is_empty() {
         return false;
@@ -75,6 +76,10 @@ pub async fn run(cx: Arc<Context>) {
             changes = cx.hub_changes.changed() => (Concerned::None, Some(changes)),
             () = delay => (Concerned::None, None),
         };
+        if concerned != Concerned::None {
+            // Before the ClusterProfiles are read: from now on, their changes are recorded.
+            cx.hub_changes.select(selected_properties::of_all(&store));
+        }
         if !watches_decisions && store.uses_decisions() {
             watches_decisions = true;
             events.push(store::watch_decisions(&cx.hub));
@@ -99,8 +104,9 @@ pub async fn run(cx: Arc<Context>) {
                 Concerned::All => true,
             };
             let is_changed = changes.as_ref().is_some_and(|changes| {
-                states.get(key).is_none_or(|state| state.is_concerned(uid, changes))
-                    || is_selected(&cx, &stored.fleet, changes)
+                let changes = changes.of_fleet(|| selected_properties::of_fleet(&store, key, stored));
+                states.get(key).is_none_or(|state| state.is_concerned(uid, &changes))
+                    || is_selected(&cx, &stored.fleet, &changes)
             });
             if is_concerned || is_changed {
                 let at = due.entry(key.clone()).or_insert(soon);

@@ -150,15 +150,17 @@ fn fleet() -> Value {
         "spec": {
             "placement": {
                 "clusterSelector": {"matchLabels": {"env": "prod"}, "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["lab"]}]},
+                "propertySelector": {"matchLabels": {"region": "eu"}, "matchExpressions": [{"key": "sku", "operator": "NotIn", "values": ["small"]}]},
                 "namespaces": ["fleet-system"],
             },
             "eventing": {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec": template},
             "overrides": [{
                 "clusterSelector": {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["canary"]}]},
+                "propertySelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]},
                 "eventing": {"spec": {"registry": {"default": "canary.example.com/${NAME}"}}},
             }],
             "rollout": {
-                "stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "maxConcurrent": 2, "maxFailures": "50%",
+                "stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "propertySelector": {"matchLabels": {"region": "eu"}}, "maxConcurrent": 2, "maxFailures": "50%",
                     "minReadySeconds": 1, "progressDeadlineSeconds": 60, "approval": "Required", "gates": gates}, {"name": "prod"}],
                 "onFailure": "Rollback", "paused": true,
             },
@@ -221,7 +223,8 @@ fn approval_is_not_guessed() {
 
 #[test]
 fn revision_is_not_guessed() {
-    let profile = json!({"metadata": {"name": "one", "labels": {"tier": "canary"}}, "spec": {}});
+    let profile = json!({"metadata": {"name": "one", "labels": {"tier": "canary"}}, "spec": {},
+        "status": {"properties": [{"name": "region", "value": "eu"}]}});
     let profile: ClusterProfile = serde_json::from_value(profile).unwrap();
     let profiles = HashMap::from([(cluster(), Arc::new(profile))]);
     let read = |value: &Value| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::placement::unhealthy;
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::{ADOPT, FLEET, FLEET_REVISION};
 use serde_json::Value;
@@ -133,7 +134,7 @@ pub struct Observation<'a> {
 pub struct ObservedChild {
     stored: Arc<Knative>,
     record: Arc<Record>,
-    /// The content of its revision, which depends on the labels of the cluster.
+    /// The content of its revision, which depends on the labels and properties of the cluster.
     wanted: Option<Wanted>,
     components: Vec<Component>,
     applied: Applied,
@@ -146,8 +147,7 @@ impl Observation<'_> {
     /// The state of `cluster`.
     pub fn member(&self, cluster: &ClusterProfileReference, cache: &mut Cache) -> Member {
         let profile = self.profiles.get(cluster);
-        let no_labels = BTreeMap::new();
-        let labels = profile.and_then(|profile| profile.metadata.labels.as_ref()).unwrap_or(&no_labels);
+        let traits = Traits::of(profile.map(Arc::as_ref));
         // A key is two allocations, and this is done for each cluster in each pass.
         let resource = |component: &Component| {
             let key = (cluster.clone(), *component);
@@ -169,11 +169,11 @@ impl Observation<'_> {
             conflict: self.conflict(key),
             applied: stored.map(|stored| self.applied(key, stored, cache)),
         };
-        let stage = self.stages.index_of(labels);
+        let stage = self.stages.index_of(&traits);
         let children = resources.iter().filter(|(key, _)| !self.occupied.contains(key)).map(child).collect();
         Member {
             stage,
-            place: self.stages.settings()[stage].place(labels),
+            place: self.stages.settings()[stage].place(&traits.labels),
             is_vouched_for: profile.is_some_and(|profile| profile.health().is_some()),
             unavailable,
             hub_fault: own().find_map(|child| child::hub_fault(child)),

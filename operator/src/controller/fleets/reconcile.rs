@@ -95,9 +95,11 @@ async fn pass(
         }
     };
     keep_finalizer(cx, fleet).await?;
-    let located =
-        cx.profiles.all().and_then(|(labels, all)| Ok((selections.of(fleet, store, (labels, &all))?, labels, all)));
-    let (selected, labels, all_profiles) = match located {
+    let located = cx
+        .profiles
+        .all()
+        .and_then(|(versions, all)| Ok((selections.of(fleet, store, (versions, &all))?, versions, all)));
+    let (selected, profile_versions, all_profiles) = match located {
         Ok(located) => located,
         Err(message) => return stop(cx, fleet, state, &message).await,
     };
@@ -125,7 +127,7 @@ async fn pass(
     let refused = state.refused(&update);
     let unselected = leave::unselected(&children, clusters, &all_profiles);
     let observed = clusters.iter().chain(unselected.gone().map(|(cluster, _)| cluster));
-    let claims = selections.claims(fleet, store, (labels, &all_profiles), &observed);
+    let claims = selections.claims(fleet, store, (profile_versions, &all_profiles), &observed);
     let concerned: HashSet<_> = observed.chain(children.own.keys().map(|(cluster, _)| cluster)).cloned().collect();
     let shared = shared(&children, clusters);
     let observation = Observation {
