@@ -1,4 +1,4 @@
-//! What uninstalls nothing: a label that flaps, a ClusterProfile that vanishes, a mistyped selector
+//! What uninstalls nothing: a label or a property that flaps, a ClusterProfile that vanishes, a mistyped selector
 //! that matches other clusters, `--cascade=orphan`, and the deletion without the webhook of a fleet
 //! that is protected or not confirmed. What does: a cluster that left for longer than its grace
 //! period.
@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use knative_operator_shared::api::fleet::KnativeFleetStatus;
 use knative_operator_shared::api::{Component, KnativeServing};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::product::{self, FLEET};
 use knative_operator_tests::{Result, releases};
 use kube::Api;
 use kube::api::ListParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::knative_fleet::{PLACE, fleet, has, status, two_spokes};
 use crate::knative_fleet_clusters::attention;
@@ -38,6 +39,14 @@ async fn label(hub: &Cluster, env: Option<&str>) -> Result<()> {
     hub.object("clusterprofile", FLEET, "a").label(&json!({"env": env})).await
 }
 
+/// Sets the properties of ClusterProfile `cluster`: its region, and one that no fleet selects by.
+async fn describe(hub: &Cluster, cluster: &str, region: Option<&str>, memory: &str) -> Result<()> {
+    let property = |name: &str, value: &str| json!({"name": name, "value": value});
+    let region = region.map(|region| property("region.example.com/name", region));
+    let properties: Vec<Value> = region.into_iter().chain([property("memory", memory)]).collect();
+    hub.object("clusterprofile", FLEET, cluster).merge_status(&json!({"properties": properties})).await
+}
+
 #[test]
 fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
     run(async {
@@ -60,6 +69,33 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         label(&hub, Some("prod")).await?;
         status(&hub, "back", |s| has(s, "RemovalPending", "NotPending") && s.updated == 2).await?;
         assert_eq!(uids(&hub).await?, before);
+
+        // So is a property, which is no label: its value has spaces.
+        let region = "eu, west 1";
+        for cluster in ["a", "b"] {
+            describe(&hub, cluster, Some(region), "1Gi").await?;
+        }
+        let mut by_region = object.clone();
+        by_region["spec"]["placement"]["propertySelector"] =
+            json!({"matchLabels": {"region.example.com/name": region}});
+        apply(&hub, &by_region).await?;
+        describe(&hub, "a", None, "1Gi").await?;
+        status(&hub, "pending", |s| has(s, "RemovalPending", "GracePeriod") && s.clusters == 1).await?;
+        describe(&hub, "a", Some(region), "2Gi").await?;
+        status(&hub, "back", |s| has(s, "RemovalPending", "NotPending") && s.updated == 2).await?;
+        // Another region is another cluster, and a stage may have it.
+        by_region["spec"]["placement"] = object["spec"]["placement"].clone();
+        let here =
+            json!({"matchExpressions": [{"key": "region.example.com/name", "operator": "In", "values": [region]}]});
+        by_region["spec"]["rollout"]["stages"] =
+            json!([{"name": "here", "propertySelector": here, "maxConcurrent": 2}]);
+        apply(&hub, &by_region).await?;
+        describe(&hub, "b", Some("us"), "1Gi").await?;
+        let has_moved = |s: &KnativeFleetStatus| s.stages.iter().map(|stage| stage.clusters).eq([1, 1]);
+        status(&hub, "in another stage", has_moved).await?;
+        assert_eq!(uids(&hub).await?, before);
+        apply(&hub, &object).await?;
+        status(&hub, "one stage", |s| s.stages.len() == 1 && has(s, "Ready", "Ready") && s.updated == 2).await?;
 
         // A ClusterProfile vanishes for longer than the grace period.
         hub.object("clusterprofile", FLEET, "a").delete().await?;
