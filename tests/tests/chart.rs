@@ -161,14 +161,14 @@ fn client_authorities_are_a_volume_of_the_webhook() {
 fn credentials_are_restricted_by_flags() {
     let objects = objects(&[
         "--set",
-        "knative_operator.multicluster.requireBoundSecrets=true",
+        "knative_operator.multicluster.requireBoundSecrets=true,knative_operator.multicluster.allowHttpServers=true",
         "--set-json",
         r#"knative_operator.multicluster.profileNamespaces=["fleet-system","edge"]"#,
     ]);
     let operator =
         objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
     let args = operator["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
-    for flag in ["--profile-namespaces=fleet-system,edge", "--require-bound-secrets"] {
+    for flag in ["--profile-namespaces=fleet-system,edge", "--require-bound-secrets", "--allow-http-servers"] {
         assert!(args.iter().any(|arg| arg == flag), "{flag}: {args:?}");
     }
 }

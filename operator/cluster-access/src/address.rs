@@ -44,20 +44,34 @@ impl PartialEq for Login {
     }
 }
 
-/// Parses the URL of an API server.
-pub fn server(url: &str) -> Result<Uri, String> {
+/// Parses the URL of an API server. `allows_http`: also of one without TLS, to which credentials
+/// are sent unencrypted.
+pub fn server(url: &str, allows_http: bool) -> Result<Uri, String> {
     let shown = without_login(url);
     let uri: Uri = url.parse().map_err(|e| format!("\"{shown}\" is not a URL: {e}"))?;
     match uri.scheme_str() {
-        Some("https") if shown != url => {
+        Some("https" | "http") if shown != url => {
             Err(format!("\"{shown}\" contains a login; put it into a Secret that an access provider reads"))
         }
         Some("https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        Some("http") => {
-            Err(format!("\"{shown}\" is not https, so the credential would be sent unencrypted; use https"))
-        }
+        Some("http") if !allows_http => Err(format!(
+            "\"{shown}\" is not https, so the credential would be sent unencrypted; use https (or, in a network that nobody else \
+             reads, knative_operator.multicluster.allowHttpServers in the Helm values of the operator, or --allow-http-servers)"
+        )),
+        Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => with_port(uri),
         _ => Err(format!("\"{shown}\" is not a URL such as https://host:6443")),
     }
+}
+
+/// `uri`, of http, with a port: proxies would connect to that of https.
+fn with_port(uri: Uri) -> Result<Uri, String> {
+    let mut parts = uri.into_parts();
+    let authority = parts.authority.take().map(|authority| {
+        let has_port = authority.port().is_some();
+        if has_port { Ok(authority) } else { format!("{authority}:80").parse() }
+    });
+    parts.authority = authority.transpose().map_err(|error| error.to_string())?;
+    Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
 /// Parses the URL of a proxy.
@@ -113,7 +127,7 @@ mod tests {
 
     #[test]
     fn displayed_url_has_no_login_and_server_needs_https() {
-        assert!(server("https://h:6443/path").is_ok());
+        assert!(server("https://h:6443/path", false).is_ok());
         for (url, part) in [
             ("http://h:8080", "is not https"),
             ("https://u:geheim@h", "\"https://h\" contains a login"),
@@ -121,7 +135,18 @@ mod tests {
             ("https://", "is not a URL"),
             ("ftp://h", "is not a URL such as"),
         ] {
-            let why = server(url).unwrap_err();
+            let why = server(url, false).unwrap_err();
+            assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
+        }
+        for (url, expected) in [
+            ("http://h:8080/a", "http://h:8080/a"),
+            ("http://h/a", "http://h:80/a"),
+            ("http://[::1]", "http://[::1]:80/"),
+        ] {
+            assert_eq!(server(url, true).unwrap().to_string(), expected);
+        }
+        for (url, part) in [("http://u:geheim@h", "contains a login"), ("ftp://h", "is not a URL such as")] {
+            let why = server(url, true).unwrap_err();
             assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
         }
         assert!(without_login(&"x".repeat(5000)).len() < 300);

@@ -106,7 +106,12 @@ pub fn check(
 /// with `authority` if there is one: a proxy of the ClusterProfile could answer in its place.
 fn check_server(servers: &str, authority: Option<&[u8]>, access: &Access) -> Result<(), String> {
     let server = &access.server;
-    if !entries(servers).filter_map(|url| address::server(url).ok()).any(|bound| is_same(&bound, server)) {
+    if access.is_unencrypted() {
+        return Err(format!(
+            "is bound to a server by the annotation {SERVER}, so its certificate must be verified, and {server} has none; use https"
+        ));
+    }
+    if !entries(servers).filter_map(|url| address::server(url, false).ok()).any(|bound| is_same(&bound, server)) {
         return Err(format!(
             "is not bound to the server {server}; if the server moved, add its URL to the annotation {SERVER} of the Secret"
         ));
@@ -256,6 +261,7 @@ mod tests {
         let bound = json!({CLUSTER_PROFILE: "fleet/prod", SERVER: OWN});
         let insecure = Access { insecure: true, ..access(OWN) };
         assert!(refusal(&bound, "prod", &insecure).contains("insecure-skip-tls-verify"));
+        assert!(refusal(&bound, "prod", &access("http://prod.example:6443")).contains("use https"));
         let check = |authority: &str, access: &Access| {
             check(&secret(&bound, Some(authority)), &reference("fleet", "prod"), access, true)
         };

@@ -74,9 +74,15 @@ pub struct SpokeConnector {
 
 impl SpokeConnector {
     /// A connector with the settings `tls`; verifies the certificate for `name` instead of the
-    /// host, if given; HTTP/2 or HTTP/1.1.
-    pub fn new(tls: &ClientConfig, name: Option<ServerName<'static>>, proxy: Option<&Proxy>, http2: bool) -> Self {
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_only();
+    /// host, if given; HTTP/2 or HTTP/1.1. `allows_http`: also to a server without TLS.
+    pub fn new(
+        tls: &ClientConfig,
+        name: Option<ServerName<'static>>,
+        proxy: Option<&Proxy>,
+        (http2, allows_http): (bool, bool),
+    ) -> Self {
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls.clone());
+        let builder = if allows_http { builder.https_or_http() } else { builder.https_only() };
         let builder = match name {
             Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
             None => builder,
@@ -172,6 +178,24 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::profile::{Access, CredentialSource};
+
+    #[tokio::test]
+    async fn server_without_tls_needs_permission_and_http_1() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let source = CredentialSource::Secret { provider: "p".to_owned(), name: "s".to_owned() };
+        let access =
+            Access { server: server.clone(), authority: None, server_name: None, insecure: false, proxy: None, source };
+        let (config, _) = crate::tls::config(&access, None).unwrap();
+        let connect = async |http2, allows_http| {
+            SpokeConnector::new(&config, None, None, (http2, allows_http)).call(server.clone()).await.map(drop)
+        };
+        assert!(connect(false, true).await.is_ok());
+        assert!(is_http2_unsupported(&*connect(true, true).await.unwrap_err()));
+        assert!(connect(false, false).await.is_err());
+    }
 
     #[test]
     fn refused_protocol_is_found_in_each_depth() {

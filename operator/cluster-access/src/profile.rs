@@ -46,6 +46,13 @@ pub struct Access {
     pub source: CredentialSource,
 }
 
+impl Access {
+    /// Whether the server has no TLS: everybody on the way can read the credential.
+    pub fn is_unencrypted(&self) -> bool {
+        self.server.scheme_str() == Some("http")
+    }
+}
+
 /// Source of a credential.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CredentialSource {
@@ -88,11 +95,13 @@ pub struct Plugin {
 }
 
 /// How to connect to the cluster of `profile` with `providers`. Each call starts with the arguments
-/// of the file, so additional arguments of a profile don't accumulate.
+/// of the file, so additional arguments of a profile don't accumulate. `allows_http`: also to a
+/// server without TLS.
 pub fn access(
     reference: &ClusterProfileReference,
     profile: &ClusterProfile,
     providers: &Providers,
+    allows_http: bool,
 ) -> Result<Access, Unresolved> {
     let not_ready =
         |why: String| Unresolved::new(Reason::ClusterProfileNotReady, format!("ClusterProfile {reference} {why}"));
@@ -153,7 +162,7 @@ pub fn access(
             ),
         ));
     }
-    let server = address::server(&cluster.server).map_err(|why| invalid("server", why))?;
+    let server = address::server(&cluster.server, allows_http).map_err(|why| invalid("server", why))?;
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
     let proxy = proxy.map_err(|why| invalid("proxy-url", why))?;
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());

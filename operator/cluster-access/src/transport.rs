@@ -230,7 +230,7 @@ fn pools(access: &Access, cached: &CachedCredential, http2: bool) -> Result<Conn
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .http2_keep_alive_while_idle(true)
-            .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), http2))
+            .build(SpokeConnector::new(&config, name.clone(), access.proxy.as_ref(), (http2, access.is_unencrypted())))
     };
     let certificate = cached.credential.identity.as_ref().map(|(certificate, _)| certificate.clone());
     let (requests, watches) = (http(Some(IDLE_TIMEOUT), http2), http(None, http2));

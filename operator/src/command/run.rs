@@ -70,6 +70,10 @@ pub struct RunArgs {
     /// operator.knative.dev/cluster-profile. By default, a warning reports them.
     #[arg(long, env = "REQUIRE_BOUND_SECRETS")]
     pub require_bound_secrets: bool,
+    /// Allows ClusterProfiles to have http servers, which get their credentials unencrypted:
+    /// everybody on the way can read them. By default, they are refused.
+    #[arg(long)]
+    pub allow_http_servers: bool,
     /// Interval of checks on spokes that allow no watch, such as 10s or 1m30s. The operator
     /// replaces values below 1s with the default.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -181,6 +185,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         clusterprofile_provider_file,
         profile_namespaces,
         require_bound_secrets,
+        allow_http_servers,
         remote_deployments_poll_interval: _,
         releases,
         allowed_manifest_hosts,
@@ -269,6 +274,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 settings: releases.settings(),
                 providers,
                 profile_namespaces,
+                allows_http_servers: allow_http_servers,
                 rendered: RenderCache::default(),
                 profiles: ClusterProfiles::default(),
                 connections: Connections::new(fetcher, fence.clone()),

@@ -38,6 +38,8 @@ pub struct Context {
     pub providers: Option<ProviderFile>,
     /// Namespaces whose ClusterProfiles may be used; empty for all.
     pub profile_namespaces: Vec<String>,
+    /// Whether ClusterProfiles may have servers without TLS.
+    pub allows_http_servers: bool,
     /// Rendered objects in use.
     pub rendered: RenderCache,
     /// The ClusterProfiles.

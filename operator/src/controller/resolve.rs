@@ -60,7 +60,8 @@ fn access<'r>(
         ));
     };
     let providers = providers.current();
-    let access = permitted_profile(cx, reference).and_then(|profile| profile::access(reference, &profile, &providers));
+    let access = permitted_profile(cx, reference)
+        .and_then(|profile| profile::access(reference, &profile, &providers, cx.allows_http_servers));
     if access.is_err() {
         // Drop the connection: the current settings don't allow one.
         cx.connections.remove(reference);
@@ -99,7 +100,7 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
         let uid = cx.hub_identity.uid.as_str().into();
         return Ok(Cluster { client: cx.hub.clone(), serial: 0, uid: Some(uid) });
     };
-    let insecure = access.insecure.then(|| access.server.to_string());
+    let insecure = insecurity(reference, &access);
     let connection = tokio::select! {
         biased;
         connection = cx.connections.get(reference, access, suspect) => connection,
@@ -114,11 +115,7 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
             if let Some(remedy) = connection.remedy().filter(|_| is_new) {
                 cx.events.warning(resource, "SecretUnbound", remedy);
             }
-            if let Some(server) = insecure.filter(|_| is_new) {
-                let note = format!(
-                    "insecure-skip-tls-verify is set in ClusterProfile {reference}: any server that answers as {server} receives the credential; \
-                     set certificate-authority-data instead"
-                );
+            if let Some(note) = insecure.filter(|_| is_new) {
                 cx.events.warning(resource, "InsecureCluster", note);
             }
             let Connection { client, serial, cluster_uid, .. } = connection;
@@ -128,6 +125,23 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
             Err(ResolveFailure { unresolved: noted(cx, reference, unresolved), due: Some(due) })
         }
     }
+}
+
+/// Who else can get the credential that is sent to the cluster of `reference`.
+fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Option<String> {
+    let server = &access.server;
+    if access.is_unencrypted() {
+        return Some(format!(
+            "the server {server} in ClusterProfile {reference} has no TLS: everybody on the way can read the credential, and change what \
+             is installed; use https"
+        ));
+    }
+    access.insecure.then(|| {
+        format!(
+            "insecure-skip-tls-verify is set in ClusterProfile {reference}: any server that answers as {server} receives the credential; \
+             set certificate-authority-data instead"
+        )
+    })
 }
 
 /// `unresolved`, with a note if nobody vouches for the cluster of `reference`.

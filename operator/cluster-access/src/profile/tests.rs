@@ -2,6 +2,24 @@
 
 use super::*;
 
+fn access(
+    reference: &ClusterProfileReference,
+    profile: &ClusterProfile,
+    providers: &Providers,
+) -> Result<Access, Unresolved> {
+    super::access(reference, profile, providers, false)
+}
+
+#[test]
+fn server_without_tls_needs_permission() {
+    let status = healthy(&json!([{"name": "b", "cluster": {"server": "http://h:8080"}}]));
+    let connect = |allows_http| super::access(&reference(), &profile(&status), &file(&json!({})), allows_http);
+    assert!(connect(false).unwrap_err().message.contains("allowHttpServers"));
+    assert!(connect(true).unwrap().is_unencrypted());
+    let secure = super::access(&reference(), &profile(&healthy(&accessor("b"))), &file(&json!({})), true);
+    assert!(!secure.unwrap().is_unencrypted());
+}
+
 fn reference() -> ClusterProfileReference {
     ClusterProfileReference { name: "spoke".into(), namespace: "fleet".into() }
 }

@@ -284,7 +284,7 @@ fn access_to_spoke_is_not_guessed() {
     let connect = |profile: &Value, providers: &Value| {
         let profile: ClusterProfile = serde_json::from_value(profile.clone()).ok()?;
         let providers: Providers = serde_json::from_value(providers.clone()).ok()?;
-        access(&cluster(), &profile, &providers).ok().map(|access| json!(format!("{access:?}")))
+        access(&cluster(), &profile, &providers, false).ok().map(|access| json!(format!("{access:?}")))
     };
     for provider in [plugin, json!({"name": "b", "builtin": "secretreader"})] {
         let file = json!({"providers": [provider]});

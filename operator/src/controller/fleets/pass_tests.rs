@@ -116,6 +116,7 @@ fn context(hub: &Client) -> (Arc<Context>, Exported) {
         settings: Settings::default(),
         providers: None,
         profile_namespaces: Vec::new(),
+        allows_http_servers: false,
         rendered: RenderCache::default(),
         profiles: ClusterProfiles::default(),
         connections: Connections::new(fetcher, Fence::default()),
