@@ -189,7 +189,7 @@ mod tests {
         let access =
             Access { server: server.clone(), authority: None, server_name: None, insecure: false, proxy: None, source };
         let (config, _) = crate::tls::config(&access, None).unwrap();
-        let connect = async |http2, allows_http| {
+        let connect = async |http2: bool, allows_http: bool| {
             SpokeConnector::new(&config, None, None, (http2, allows_http)).call(server.clone()).await.map(drop)
         };
         assert!(connect(false, true).await.is_ok());

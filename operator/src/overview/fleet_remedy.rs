@@ -26,7 +26,7 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         "Ready",
         "NoClusters",
         &[],
-        "Compare `spec.placement` with the labels of the ClusterProfiles: `kubectl get clusterprofiles -A --show-labels`; correct one of them: `kubectl edit knativefleets {name} -n {namespace}`",
+        "Compare `spec.placement` with the labels and `status.properties` of the ClusterProfiles: `kubectl get clusterprofiles -A -o yaml`; correct one of them: `kubectl edit knativefleets {name} -n {namespace}`",
     ),
     permanent(
         "Paused",

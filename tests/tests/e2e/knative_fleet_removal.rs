@@ -1,7 +1,7 @@
-//! What uninstalls nothing: a label or a property that flaps, a ClusterProfile that vanishes, a mistyped selector
-//! that matches other clusters, `--cascade=orphan`, and the deletion without the webhook of a fleet
-//! that is protected or not confirmed. What does: a cluster that left for longer than its grace
-//! period.
+//! What uninstalls nothing: a label or a property that flaps, a ClusterProfile that vanishes, a
+//! mistyped selector that matches other clusters, `--cascade=orphan`, and the deletion without the
+//! webhook of a fleet that is protected or not confirmed. What does: a cluster that left for longer
+//! than its grace period.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
