@@ -153,3 +153,28 @@ impl ClusterProfiles {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn versions_are_those_of_what_selectors_look_at() {
+        let profiles = ClusterProfiles::default();
+        profiles.reset(Vec::new());
+        let after = |labels: Value, region: &str, heartbeat: &str| {
+            let profile = json!({"metadata": {"name": "a", "namespace": "f", "labels": labels, "resourceVersion": heartbeat},
+                "spec": {}, "status": {"properties": [{"name": "region", "value": region, "lastObservedTime": heartbeat}]}});
+            profiles.set(&Arc::new(serde_json::from_value(profile).unwrap()));
+            profiles.all().unwrap().0
+        };
+        let first = after(json!({"env": "prod"}), "eu", "1");
+        assert_eq!(after(json!({"env": "prod"}), "eu", "2"), first);
+        let moved = after(json!({"env": "prod"}), "us", "3");
+        assert_eq!(moved, Versions { properties: first.properties + 1, ..first });
+        let relabelled = after(json!({"env": "test"}), "us", "4");
+        assert_eq!(relabelled, Versions { labels: moved.labels + 1, ..moved });
+    }
+}

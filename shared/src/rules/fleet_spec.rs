@@ -275,9 +275,12 @@ mod tests {
     fn clusters_of_fleet_and_stages_are_checked() {
         let profile = |name: &str, tier: &str| {
             let reference = ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() };
-            let labels = Cow::Owned([("tier".to_owned(), tier.to_owned())].into());
-            let properties = Cow::Owned([("region".to_owned(), format!("{tier}, far away"))].into());
-            (reference, Traits { labels, properties, are_unreadable: false })
+            let traits = Traits {
+                labels: Cow::Owned([("tier".to_owned(), tier.to_owned())].into()),
+                properties: Cow::Owned([("region".to_owned(), format!("{tier}, far away"))].into()),
+                are_unreadable: false,
+            };
+            (reference, traits)
         };
         let profiles = [profile("a", "canary"), profile("b", "prod"), profile("c", "prod")];
         let context = FleetContext { profiles: Some(&profiles), ..FleetContext::default() };

@@ -143,7 +143,7 @@ mod tests {
     fn content_follows_the_properties_that_overrides_select_by() {
         let data: RevisionData = serde_json::from_value(json!({
             "serving": {"spec": {"version": "1.22"}},
-            "overrides": [{"propertySelector": {"matchLabels": {"region": "eu"}}, "serving": {"spec": {"version": "1.21"}}}],
+            "overrides": [{"propertySelector": {"matchLabels": {"region": "eu"}}, "serving": {"spec": {"config": {"a": {"b": "c"}}}}}],
         }))
         .unwrap();
         let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
