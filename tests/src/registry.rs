@@ -24,6 +24,8 @@ const PLUGINS: &str = "plugins:test";
 /// The user of programs, as in images of Knative. Kubernetes knows from the number that it isn't
 /// root.
 const USER: &str = "65532";
+/// Commands of crane that push nothing.
+const READS: [&str; 3] = ["digest", "config", "export"];
 /// Seconds until crane is stopped.
 const LIMIT: &str = "300";
 
@@ -45,6 +47,8 @@ pub struct Registry {
     address: String,
     unpacked: Mutex<BTreeMap<String, Image>>,
     pushed: Mutex<BTreeMap<String, String>>,
+    /// Digests of pulled images, by reference, until something is pushed.
+    digests: Mutex<BTreeMap<String, String>>,
     _process: Process,
     dir: TempDir,
     _subnet: Subnet,
@@ -160,8 +164,8 @@ impl Registry {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let (unpacked, pushed) = (Mutex::default(), Mutex::default());
-        Ok(Self { address, unpacked, pushed, _process: process, dir, _subnet: subnet })
+        let (unpacked, pushed, digests) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { address, unpacked, pushed, digests, _process: process, dir, _subnet: subnet })
     }
 
     /// Host and port.
@@ -190,6 +194,9 @@ impl Registry {
         command.arg(LIMIT).arg(tools::control_plane("crane")?).args(arguments).stdin(Stdio::null());
         let output =
             environment::confine(&mut command, self.dir.path()).env("SSL_CERT_FILE", self.authority()).output()?;
+        if arguments.first().is_none_or(|command| !READS.contains(command)) {
+            self.digests.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
         if output.status.code() == Some(124) {
             return Err(format!("crane {} has not ended after {LIMIT} seconds", arguments.join(" ")).into());
         }
@@ -260,11 +267,23 @@ impl Registry {
         Ok(reference)
     }
 
+    /// Digest of the image `name` of this registry. Each Pod asks, and crane takes longer to start
+    /// than to answer.
+    fn digest(&self, name: &str, platform: &str) -> Result<String> {
+        let known = self.digests.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(digest) = known {
+            return Ok(digest);
+        }
+        let digest = self.crane(&["digest", "--platform", platform, name])?;
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), digest.clone());
+        Ok(digest)
+    }
+
     /// Pulls and unpacks the image for this machine's architecture.
     pub fn pull(&self, reference: &str) -> Result<Image> {
         let name = mirrored(reference, &self.address);
         let platform = format!("linux/{}", architecture());
-        let digest = self.crane(&["digest", "--platform", &platform, &name])?;
+        let digest = self.digest(&name, &platform)?;
         let mut unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = unpacked.get(&digest) {
             return Ok(image.clone());
