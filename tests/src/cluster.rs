@@ -346,6 +346,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         if let Some(start) = self.start.take()
+            && self.components.contains_key("kube-apiserver")
             && self.check().is_ok()
             && pool::lend(self, start)
         {

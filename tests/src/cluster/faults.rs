@@ -10,7 +10,6 @@ use crate::{Result, tools};
 impl Cluster {
     /// Kills the API server.
     pub fn stop_apiserver(&mut self) {
-        self.start = None;
         self.components.remove("kube-apiserver");
     }
 

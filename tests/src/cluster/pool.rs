@@ -2,7 +2,8 @@
 //! one takes some seconds of processor time.
 //!
 //! Only tests that [`open`] the pool lend and take. What a test had becomes free when it has
-//! passed, unless it stopped or changed processes of the control plane.
+//! passed, unless it replaced the data or the programs of the control plane, or left a process
+//! stopped.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
