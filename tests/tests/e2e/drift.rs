@@ -29,7 +29,7 @@ const STUCK: Duration = Duration::from_secs(20);
 const CLEANED: Duration = Duration::from_secs(120);
 
 /// Objects of each kind that are deleted, unless `DRIFT` is set: then, all are.
-const DELETED: usize = 3;
+const DELETED: usize = 1;
 
 /// The anchors with the inventories.
 const ANCHORS: [(&str, &str); 2] =

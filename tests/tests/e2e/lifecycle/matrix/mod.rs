@@ -73,11 +73,9 @@ const EVENTS: [Event; 13] = [
     Event::Reinstalled,
 ];
 /// The cells that always run.
-const HEART: [(State, Event); 5] = [
+const HEART: [(State, Event); 3] = [
     (State::Installing, Event::SpokeAway),
-    (State::Ready, Event::AnchorDeleted),
     (State::Upgrading, Event::RolledBack),
-    (State::Upgrading, Event::Recreated),
     (State::Uninstalling, Event::Recreated),
 ];
 
