@@ -279,26 +279,19 @@ fn explore(first: World, resources: &[Resource], check: impl Fn(&World)) -> Hash
     seen
 }
 
-/// Checks each of `worlds`, which have all that can follow, as [`one_writer`] does, with one round
-/// of each: what follows it is one of them, and is checked, too.
-fn one_writer_in_all(worlds: &HashSet<World>, resources: &[Resource]) {
-    let numbers: HashMap<&World, usize> = worlds.iter().zip(0..).collect();
-    let mut next = vec![0; worlds.len()];
-    for (world, number) in &numbers {
-        one_writes(world);
-        next[*number] = numbers[&world.round(resources)];
-        if next[*number] == *number {
-            one_writes_at_rest(world);
-        }
-    }
-    let ends = |number: usize| (0..40).fold(number, |number, _| next[number]);
-    assert!((0..next.len()).all(|number| next[ends(number)] == ends(number)), "no end");
-}
-
-/// Checks that at most one resource ever writes, and that at rest exactly one does, if any is left.
-fn one_writer(world: &World, resources: &[Resource]) {
-    one_writes(world);
-    one_writes_at_rest(&world.at_rest(resources));
+/// Each of `worlds`, which have all that can follow, with itself at rest, as [`World::at_rest`] has
+/// it, by one round of each: what follows a world is one of them, and has its own round.
+fn at_rest<'a>(worlds: &'a HashSet<World>, resources: &[Resource]) -> Vec<(&'a World, &'a World)> {
+    let all: Vec<&World> = worlds.iter().collect();
+    let numbers: HashMap<&World, usize> = all.iter().copied().zip(0..).collect();
+    let next: Vec<usize> = all.iter().map(|world| numbers[&world.round(resources)]).collect();
+    let end = |number: usize| (0..40).fold(number, |number, _| next[number]);
+    let rest = |(number, world): (usize, &&'a World)| {
+        let end = end(number);
+        assert_eq!(next[end], end, "no end: {world:#?}");
+        (*world, all[end])
+    };
+    all.iter().enumerate().map(rest).collect()
 }
 
 fn one_writes(world: &World) {
@@ -326,7 +319,7 @@ fn one_of_several_resources_installs() {
         // Two are deleted; a third makes the number of worlds large enough.
         resources.iter_mut().skip(2).for_each(|resource| resource.can_be_deleted = false);
         let worlds = explore(start(&resources, &[]), &resources, one_writes);
-        one_writer_in_all(&worlds, &resources);
+        at_rest(&worlds, &resources).iter().for_each(|(_, rest)| one_writes_at_rest(rest));
         eprintln!("{} resources: {} worlds", resources.len(), worlds.len());
         assert!(worlds.len() > 500, "{}", worlds.len());
     }
@@ -341,10 +334,11 @@ fn anchors_of_earlier_versions_are_claimed_once() {
     }
     resources[2].can_be_deleted = false;
     let first = start(&resources, &[("a", Record::Absent), ("b", Record::Absent)]);
-    explore(first, &resources, |world| {
-        one_writer(world, &resources);
+    let worlds = explore(first, &resources, |world| {
+        one_writes(world);
         assert!(!matches!(world.at[2], At::Writing), "a new resource installed beside older ones");
     });
+    at_rest(&worlds, &resources).iter().for_each(|(_, rest)| one_writes_at_rest(rest));
 }
 
 #[test]
@@ -356,13 +350,12 @@ fn installation_is_taken_over_on_purpose_only() {
     resources[0].claimant.take_over = Some("2".to_owned());
     let owner = InstallationOwner { confirmed: true, ..resources[0].claimant.me.clone() };
     let first = start(&resources, &[("a", Record::Owner(owner))]);
-    explore(first, &resources, |world| {
-        let recorded = world.at_rest(&resources);
+    let worlds = explore(first, &resources, |world| assert_ne!(world.at[2], At::Writing));
+    for (_, recorded) in at_rest(&worlds, &resources) {
         assert!(recorded.anchors["a"].is_of(&resources[1].claimant.me), "{recorded:#?}");
         assert_eq!((recorded.writers(), &recorded.at[1]), (1, &At::Writing), "{recorded:#?}");
         assert_eq!(recorded.object.as_ref().map(|(mark, _)| mark), Some(&resources[1].claimant.me.mark()));
-        assert_ne!(world.at[2], At::Writing);
-    });
+    }
 }
 
 #[test]
@@ -372,11 +365,10 @@ fn deletion_of_the_former_owner_deletes_nothing() {
     resources[1].can_be_deleted = false;
     let owner = InstallationOwner { confirmed: true, ..resources[0].claimant.me.clone() };
     let first = start(&resources, &[("a", Record::Owner(owner))]);
-    explore(first, &resources, |world| {
-        let rest = world.at_rest(&resources);
+    for (_, rest) in at_rest(&explore(first, &resources, |_| {}), &resources) {
         assert!(rest.anchors["a"].is_of(&resources[1].claimant.me), "{rest:#?}");
         assert_eq!(rest.object.as_ref().map(|(mark, _)| mark), Some(&resources[1].claimant.me.mark()));
-    });
+    }
 }
 
 #[test]
@@ -390,10 +382,11 @@ fn orphaned_installation_is_taken_up_by_the_next_resource_of_its_name() {
     let worlds = explore(first, &resources, |world| {
         assert!(world.writers() <= 1 && world.object.is_some(), "two writers, or a deletion: {world:#?}");
         assert!(!matches!(world.at[2], At::Writing), "another name: {world:#?}");
-        let rest = world.at_rest(&resources);
+    });
+    for (_, rest) in at_rest(&worlds, &resources) {
         let next = usize::from(rest.at[0] == At::Gone);
         assert_eq!((rest.writers(), &rest.at[next]), (1, &At::Writing), "{rest:#?}");
         assert_eq!(rest.object.as_ref().map(|(mark, _)| mark), Some(&resources[next].claimant.me.mark()));
-    });
+    }
     assert!(worlds.len() > 50, "{}", worlds.len());
 }
