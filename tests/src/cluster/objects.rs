@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind, Status};
-use kube::{Client, ResourceExt, discovery};
+use kube::{Client, Resource, ResourceExt, discovery};
 use serde_json::{Value, json};
 
 use super::Cluster;
@@ -151,13 +151,15 @@ impl Cluster {
         self.object(text(object, "/kind"), text(object, "/metadata/namespace"), text(object, "/metadata/name"))
     }
 
-    /// Creates `object`, of a known kind, as `kubectl create` does: without the record of `apply`.
+    /// Creates `object` as `kubectl create` does: without the record of `apply`.
     /// A dry run stores nothing.
     pub async fn create(&self, object: &Value, is_dry_run: bool) -> Result<()> {
-        let (api, _) = self.objects(text(object, "/kind"), text(object, "/metadata/namespace"));
+        let (kind, is_namespaced) = resource(&self.client, object).await?;
+        let namespace = Some(text(object, "/metadata/namespace")).filter(|own| is_namespaced && !own.is_empty());
         let dry_run = if is_dry_run { "&dryRun=All" } else { "" };
-        let url = format!("{}?fieldManager=kubectl-create&fieldValidation=Strict{dry_run}", api.resource_url());
-        let request = http::Request::post(url).header("content-type", "application/json");
+        let all = DynamicObject::url_path(&kind, namespace);
+        let request = http::Request::post(format!("{all}?fieldManager=kubectl-create&fieldValidation=Strict{dry_run}"));
+        let request = request.header("content-type", "application/json");
         let request = request.body(object.to_string().into_bytes())?;
         self.client().request_text(request).await.map(drop).map_err(in_words)
     }

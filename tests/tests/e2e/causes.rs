@@ -188,7 +188,7 @@ fn causes_are_those_of_the_pods() {
         let setup = Setup { webhooks: false, real_namespaces: &[PLACE], http2: true, real_node: None };
         let cluster = Cluster::start("causes", setup).await?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
-        let product = Product::install(&cluster, &releases, values(&[]), plugins.path()).await?;
+        let product = Product::create(&cluster, &releases, values(&[]), plugins.path()).await?;
         namespace(&cluster, PLACE).await?;
         let (before, kubelet) = (objects(&cluster.client()).await?, Kubelet::start(&cluster));
         let mut serving = resource(Component::Serving, PLACE, "ks", None, json!({"version": releases.serving}));

@@ -51,7 +51,7 @@ fn only_clients_with_a_certificate_are_answered() {
         trust(&hub, hub.authority()).await?;
         let mut values = product::values(&[]);
         values["knative_operator"]["operator_webhook"] = json!({"clientCAConfigMap": AUTHORITIES});
-        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases::small(), values, plugins.path()).await?;
         let address = product.webhook.as_ref().ok_or("no webhook")?.0.address;
         let read = |file: &str| std::fs::read_to_string(hub.dir().join(file));
         let api_server = Issued { certificate: read("admission.crt")?, key: read("admission.key")? };

@@ -27,7 +27,7 @@ async fn update(api: &Api<DynamicObject>, number: usize) -> Result<()> {
 fn rapid_changes_get_no_conflict_and_a_status() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("coalesce").await?, tempfile::tempdir()?, releases::small());
-        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         namespace(&hub, "knative-serving").await?;
         let serving = |version: &str| {
             let spec = json!({"version": version, "ingress": {"kourier": {"enabled": true}}});

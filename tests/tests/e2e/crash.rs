@@ -37,7 +37,7 @@ fn killed_operator_reaches_same_state_as_undisturbed_one() {
         hub.set_pod_endpoint(gates.0.url.clone(), gates.0.authority.clone());
         spoke.set_pod_endpoint(gates.1.url.clone(), gates.1.authority.clone());
         let plugins = tempfile::tempdir()?;
-        let product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         let mut lives = Lives { hub, product, trap };
         for (cluster, name) in [(&spoke, "crash"), (&calm, "calm")] {
             product::register(&lives.hub, cluster, name).await?;

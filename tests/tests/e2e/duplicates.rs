@@ -18,7 +18,7 @@ fn fleet_counts_a_cluster_once() {
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         values["knative_operator"]["multicluster"]["refuseUsedNamespaces"] = json!(true);
-        let _product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, values, plugins.path()).await?;
         product::register(&hub, &spoke, "a").await?;
         product::profile(&hub, "b", &product::access(&spoke, "a")).await?;
         for name in ["a", "b"] {

@@ -33,7 +33,7 @@ async fn hub(name: &str, shards: u32) -> Result<(Cluster, Product, tempfile::Tem
     script(&plugins.path().join("hangs"), "#!/bin/sh\nsleep 3600\n")?;
     let mut values = product::values(&[provider("token"), provider("hangs")]);
     values["knative_operator"]["multicluster"]["shards"] = json!(shards);
-    let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+    let product = Product::create(&hub, &releases::small(), values, plugins.path()).await?;
     namespace(&hub, "fleet").await?;
     Ok((hub, product, plugins))
 }

@@ -243,7 +243,7 @@ async fn answered(metrics: SocketAddr) -> Result<(f64, f64)> {
 fn reviews_are_answered_while_a_pod_floods_the_webhook() {
     run(async {
         let (hub, plugins) = (Cluster::hub("flood").await?, tempfile::tempdir()?);
-        let product = Product::install(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
+        let product = Product::create(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
         namespace(&hub, "flood").await?;
         let (pod, _) = product.webhook.as_ref().ok_or("no webhook")?;
         let (url, id) = (format!("https://{}:8443/validate", pod.address).parse()?, pod.process.pid()?);

@@ -30,7 +30,7 @@ fn pause_stays_and_rollback_does_not_while_git_is_applied_again() {
         let (hub, releases, plugins) = (Cluster::hub("gitops").await?, releases::small(), tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let mut product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values, plugins.path()).await?;
         namespace(&hub, PLACE).await?;
         let mut git = knative_fleet::fleet(&json!({"version": "1.0.0", "ingress": {"kourier": {"enabled": true}}}));
         for (name, way) in WAYS {

@@ -133,7 +133,7 @@ fn hostile_spokes_and_plugins_are_reported_and_bounded() {
         let providers: Vec<Value> = PLUGINS.iter().map(|name| provider(name)).collect();
         let mut values = product::values(&providers);
         values["knative_operator"]["knative_operator"]["logLevel"] = json!("trace");
-        let product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases, values, plugins.path()).await?;
         namespace(&hub, "hostile").await?;
         let credential = json!({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": TOKEN}});
         for (name, text) in [

@@ -120,7 +120,7 @@ fn served_version_is_followed() {
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let mut product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values, plugins.path()).await?;
         product::register(&hub, &spoke, "a").await?;
         namespace(&hub, "versions").await?;
         let asked = resource(Component::Eventing, "versions", "asked", Some("a"), nothing_to_install());

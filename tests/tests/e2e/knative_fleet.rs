@@ -115,7 +115,7 @@ fn rollout_runs_in_stages() {
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases, values, plugins.path()).await?;
         for (name, spoke, tier) in [("a", &a, "canary"), ("b", &b, "rest"), ("c", &c, "rest")] {
             product::register(&hub, spoke, name).await?;
             hub.object("clusterprofile", FLEET, name).label(&json!({"tier": tier, "env": "prod"})).await?;
@@ -273,7 +273,7 @@ pub async fn two_spokes(
     let plugins = tempfile::tempdir()?;
     let mut values = product::values(&[]);
     values["knative_operator"]["fleet"] = json!({"enabled": true});
-    let product = Product::install(&hub, releases, values, plugins.path()).await?;
+    let product = Product::create(&hub, releases, values, plugins.path()).await?;
     for (name, spoke) in [("a", &a), ("b", &b)] {
         product::register(&hub, spoke, name).await?;
         hub.object("clusterprofile", FLEET, name).label(&json!({"env": "prod"})).await?;

@@ -40,7 +40,7 @@ fn killed_operator_updates_no_cluster_twice() {
         let trap = Arc::new(Trap::default());
         let gate = Gate::open(&hub, &trap).await?;
         hub.set_pod_endpoint(gate.url.clone(), gate.authority.clone());
-        let product = Product::install(&hub, &releases::small(), values(plugins.path())?, plugins.path()).await?;
+        let product = Product::create(&hub, &releases::small(), values(plugins.path())?, plugins.path()).await?;
         let mut lives = Lives { hub, product, trap };
         let client = lives.hub.client();
         namespace(&lives.hub, FLEET).await?;
@@ -115,7 +115,7 @@ fn rollout_continues_on_another_replica() {
             (Sim::start(SPOKES).await?, Cluster::hub("kfleet-replicas").await?, tempfile::tempdir()?);
         let mut values = values(plugins.path())?;
         values["knative_operator"]["multicluster"]["shards"] = json!(4);
-        let mut product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases::small(), values, plugins.path()).await?;
         let client = hub.client();
         let all: Vec<usize> = (0..SPOKES).collect();
         each(&all, |n| profile(client.clone(), n, json!({"env": "prod"}), sim.access(n, "sim"))).await?;

@@ -20,7 +20,7 @@ fn both_kinds_install_locally_with_chart_permissions() {
         let cluster = Cluster::spoke("local").await?;
         let releases = releases::best();
         let plugins = tempfile::tempdir()?;
-        let product = Product::install(&cluster, &releases, values(&[]), plugins.path()).await?;
+        let product = Product::create(&cluster, &releases, values(&[]), plugins.path()).await?;
         for name in ["knative-serving", "knative-eventing", "other"] {
             namespace(&cluster, name).await?;
         }

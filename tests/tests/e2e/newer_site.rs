@@ -153,7 +153,7 @@ impl Site {
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases, values, plugins.path()).await?;
         let mut schemas = BTreeMap::new();
         // Before there are objects, whose managed fields are those of the schema.
         for resource in ["knativeservings", "knativeeventings", "knativefleets", "knativefleetapprovals"] {

@@ -51,7 +51,7 @@ const FIX: &str = "; install Istio, or set spec.ingress.kourier.enabled: true an
 fn resources_without_spec_are_admitted_and_installed() {
     run(async {
         let (hub, plugins, releases) = (Cluster::hub("bare").await?, tempfile::tempdir()?, releases::small());
-        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
             apply(&hub, &bare(component, None)).await?;
@@ -119,7 +119,7 @@ fn resources_without_spec_stored_before_webhook_are_installed() {
     run(async {
         // Without admission webhooks: Knative's own have no Pods here.
         let (hub, plugins, releases) = (Cluster::spoke("stored").await?, tempfile::tempdir()?, releases::best());
-        let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
         }
@@ -175,7 +175,7 @@ async fn apply_soon(hub: &Cluster, object: &Value) -> Result<()> {
 fn invalid_resource_is_reported_and_its_installation_stays() {
     run(async {
         let (hub, plugins, releases) = (Cluster::spoke("unreadable").await?, tempfile::tempdir()?, releases::small());
-        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         for component in Component::ALL {
             namespace(&hub, component.canonical()).await?;
         }

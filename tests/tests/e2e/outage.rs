@@ -20,7 +20,7 @@ fn outages_of_webhook_and_spoke_are_reported() {
     run(async {
         let (hub, mut spoke) = tokio::try_join!(Cluster::hub("outage"), Cluster::spoke("outage-spoke"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
-        let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "outage").await?;
         let before = objects(&spoke.client()).await?;

@@ -88,7 +88,7 @@ pub async fn hub(name: &str, releases: &Releases, plugins: &std::path::Path) -> 
     let hub = Cluster::hub(name).await?;
     let mut values = product::values(&[]);
     values["knative_operator"]["hubName"] = json!(name);
-    let product = Product::install(&hub, releases, values, plugins).await?;
+    let product = Product::create(&hub, releases, values, plugins).await?;
     Ok((hub, product))
 }
 
@@ -343,7 +343,7 @@ fn unreadable_fleet_uninstalls_nothing() {
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let _product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, values, plugins.path()).await?;
         product::register(&hub, &spoke, "one").await?;
         hub.object("clusterprofile", product::FLEET, "one").label(&json!({"env": "prod"})).await?;
         namespace(&hub, "platform").await?;

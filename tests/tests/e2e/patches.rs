@@ -102,7 +102,7 @@ fn commands_of_the_patches_document_work() {
     run(async {
         let (hub, plugins, root) = (Cluster::hub("patches").await?, tempfile::tempdir()?, tempfile::tempdir()?);
         let releases = bundle(root.path())?;
-        let _product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, product::values(&[]), plugins.path()).await?;
         namespace(&hub, PLACE).await?;
         let mut shell = Shell::new(&[("hub", &hub)], &json!({}))?;
         std::os::unix::fs::symlink(&releases.dir, shell.folder().join("bundle"))?;
@@ -146,7 +146,7 @@ fn invalid_patch_is_refused_at_apply() {
     run(async {
         let (hub, plugins, root) = (Cluster::hub("patch-faults").await?, tempfile::tempdir()?, tempfile::tempdir()?);
         let releases = bundle(root.path())?;
-        let _product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, product::values(&[]), plugins.path()).await?;
         namespace(&hub, PLACE).await?;
         let dry_run = async |object: &Value| {
             hub.kubectl_output(&["apply", "--dry-run=server", "-f", "-"], &object.to_string()).await
@@ -222,7 +222,7 @@ fn patched_objects_are_repaired_and_failed_patch_changes_nothing() {
     run(async {
         let (hub, plugins, root) = (Cluster::hub("patched").await?, tempfile::tempdir()?, tempfile::tempdir()?);
         let releases = bundle(root.path())?;
-        let _product = Product::install(&hub, &releases, product::values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, product::values(&[]), plugins.path()).await?;
         namespace(&hub, PLACE).await?;
         let (maps, deployments) =
             (Api::<ConfigMap>::namespaced(hub.client(), PLACE), Api::<Deployment>::namespaced(hub.client(), PLACE));

@@ -41,7 +41,7 @@ fn reasons_of_the_operator_itself_are_reported_and_recover() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("reasons"), Cluster::spoke("reasons-spoke"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
-        let mut product = Product::install(&hub, &releases, values(&[provider("slow")]), plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values(&[provider("slow")]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "reasons").await?;
         let asked = asking("spoke");

@@ -26,7 +26,7 @@ fn killed_operator_continues_install_and_uninstalls_after_restart() {
         let releases = Releases { dir: bundle.path().to_owned(), ..releases::small() };
         let mut values = values(&[]);
         values["knative_operator"]["releases"]["image"] = json!(format!("{}:test", kubelet::FOLDER_IMAGE));
-        let mut product = Product::install(&hub, &releases, values, bundle.path()).await?;
+        let mut product = Product::create(&hub, &releases, values, bundle.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "restart").await?;
         let before = objects(&spoke.client()).await?;

@@ -201,7 +201,7 @@ fn provided_certificates_are_served_and_followed() {
         let mut values = product::values(&[]);
         values["knative_operator"]["operator_webhook"] =
             json!({"certificates": {"source": "secret", "secretName": "own"}});
-        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases::small(), values, plugins.path()).await?;
         namespace(&hub, "rotation").await?;
         let bad = resource(
             Component::Serving,

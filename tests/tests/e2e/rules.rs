@@ -86,7 +86,7 @@ fn every_rule_is_enforced_at_apply() {
         let releases = Releases { dir: root.path().to_owned(), real: false, serving: "1.22.1", eventing: "1.22.1" };
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
-        let mut product = Product::install(&hub, &releases, values, root.path()).await?;
+        let mut product = Product::create(&hub, &releases, values, root.path()).await?;
         // The operator publishes the catalog and stops then, since nothing is to be installed.
         let maps: Api<ConfigMap> = Api::namespaced(hub.client(), NAMESPACE);
         let published = |map: Option<&ConfigMap>| {

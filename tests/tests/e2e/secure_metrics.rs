@@ -32,7 +32,7 @@ fn secure_metrics_need_permission() {
         let (hub, plugins) = (Cluster::hub("secure-metrics").await?, tempfile::tempdir()?);
         let mut values = product::values(&[]);
         values["metrics"] = json!({"secure": true});
-        let product = Product::install(&hub, &releases::best(), values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases::best(), values, plugins.path()).await?;
         let (webhook, _) = product.webhook.as_ref().ok_or("no webhook")?;
         apply(&hub, &json!({"apiVersion": "v1", "kind": "List", "items": [
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": NAMESPACE}},

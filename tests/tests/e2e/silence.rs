@@ -93,7 +93,7 @@ fn changes_arrive_after_the_hub_fell_silent() {
     run(async {
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
         let (mut hub, spoke) = tokio::try_join!(Cluster::hub("silent-hub"), Cluster::spoke("silent-hub-spoke"))?;
-        let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "silence").await?;
         // For the operator alone: the webhook, which is running, keeps its own connections.

@@ -222,7 +222,7 @@ fn stalled_leader_writes_nothing_after_its_lease() {
         let plugin = format!("#!/bin/sh\ncat \"{}/$POD_NAME\"\n", plugins.path().display());
         script(&plugins.path().join("own-token"), &plugin)?;
         let chart = values(&[provider("own-token")]);
-        let mut product = Product::install(&hub, &releases, chart, plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, chart, plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         let mut access = product::access(&spoke, "spoke");
         access[0]["name"] = json!("own-token");

@@ -75,7 +75,7 @@ async fn start() -> Result<Fleet> {
     std::fs::create_dir_all(&plugins)?;
     let mut providers: Vec<Value> = crate::failures::PLUGINS.iter().map(|name| provider(name)).collect();
     providers.extend(crate::ways::providers());
-    let product = Product::install(&hub, &releases, product::values(&providers), &plugins).await?;
+    let product = Product::create(&hub, &releases, product::values(&providers), &plugins).await?;
     let spokes = vec![a, b, c];
     for (number, spoke) in spokes.iter().enumerate() {
         product::register(&hub, spoke, &format!("spoke-{number}")).await?;

@@ -25,7 +25,7 @@ fn deleted_namespace_is_reported_and_restored() {
     run(async {
         let (hub, spoke) = tokio::try_join!(Cluster::hub("terminating"), Cluster::spoke("terminated"))?;
         let (releases, plugins) = (releases::small(), tempfile::tempdir()?);
-        let _product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let _product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "terminating").await?;
         let serving =

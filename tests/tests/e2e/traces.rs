@@ -136,7 +136,7 @@ fn reconciles_and_reviews_are_traced() {
         let mut values = product::values(&[]);
         values["tracing"] = json!({"endpoint": format!("http://{address}")});
         values["knative_operator"]["knative_operator"]["logLevel"] = json!("info");
-        let product = Product::install(&hub, &releases, values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases, values, plugins.path()).await?;
         product::register(&hub, &spoke, "one").await?;
         namespace(&hub, "traced").await?;
         let resource = serving("traced", "ks", Some("one"), &releases);

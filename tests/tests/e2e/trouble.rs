@@ -55,7 +55,7 @@ fn failing_objects_are_reported_and_stop_no_other() {
         std::fs::write(bundle.path().join("own/failing.yaml"), FAILING)?;
         std::fs::write(bundle.path().join("own/elsewhere.yaml"), ELSEWHERE)?;
         let releases = Releases { dir: bundle.path().to_owned(), ..releases::small() };
-        let mut product = Product::install(&hub, &releases, values(&[]), bundle.path()).await?;
+        let mut product = Product::create(&hub, &releases, values(&[]), bundle.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "trouble").await?;
         namespace(&spoke, "knative-serving").await?;

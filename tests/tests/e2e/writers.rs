@@ -177,7 +177,7 @@ fn fields_of_knative_controllers_stay_over_restart_change_and_upgrade() {
         let releases = releases::best();
         let (hub, spoke, plugins) =
             (Cluster::hub("writers").await?, Cluster::spoke("written").await?, tempfile::tempdir()?);
-        let mut product = Product::install(&hub, &releases, values(&[]), plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases, values(&[]), plugins.path()).await?;
         product::register(&hub, &spoke, "spoke").await?;
         namespace(&hub, "writers").await?;
         let mut eventing = resource(Component::Eventing, "writers", "ke", Some("spoke"), json!({"version": "1.22.1"}));

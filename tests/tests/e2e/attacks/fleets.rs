@@ -98,7 +98,7 @@ impl Site {
         let mut values = product::values(&[]);
         values["knative_operator"]["fleet"] = json!({"enabled": true});
         values["knative_operator"]["operator_webhook"]["authorization"] = json!(mode());
-        let product = Product::install(&hub, &releases::small(), values, plugins.path()).await?;
+        let product = Product::create(&hub, &releases::small(), values, plugins.path()).await?;
         let decisions = std::fs::read_to_string(tools::control_plane("placementdecisions.yaml")?)?;
         hub.kubectl(&["apply", "-f", "-"], &decisions).await?;
         wait::established(hub.client()).await?;

@@ -56,7 +56,7 @@ fn kill(pods: Vec<Pod>) -> Result<()> {
 fn replicas_with_wrong_clocks_refuse_nothing() {
     run(async {
         let (hub, plugins) = (Cluster::hub("clocks").await?, tempfile::tempdir()?);
-        let product = Product::install(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
+        let product = Product::create(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
         namespace(&hub, TEAM).await?;
         answered(&hub).await?;
         // An hour ahead and an hour behind, beside one that is right.
@@ -80,7 +80,7 @@ fn replicas_with_wrong_clocks_refuse_nothing() {
 fn certificates_that_are_not_valid_are_replaced_soon() {
     run(async {
         let (hub, plugins) = (Cluster::hub("validity").await?, tempfile::tempdir()?);
-        let mut product = Product::install(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
+        let mut product = Product::create(&hub, &releases::small(), product::values(&[]), plugins.path()).await?;
         namespace(&hub, TEAM).await?;
         answered(&hub).await?;
         let secrets = Api::<Secret>::namespaced(hub.client(), NAMESPACE);
