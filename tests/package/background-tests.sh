@@ -12,7 +12,7 @@ step() { tests/package/step.sh "${@:2}" >"$logs/$1.log" 2>&1 || echo "$2" >>"$lo
 step machines "machines" env KNATIVE_IMAGES=target/images-test cargo test --quiet --workspace --test machines &
 # They compute, and what waits for something goes first. The longest test of each ends late: beside
 # each other, they leave no processor idle.
-step unit-tests "unit tests" nice -n 19 cargo test --workspace --no-fail-fast --quiet --lib --bins &
+step unit-tests "unit tests" nice -n 10 cargo test --workspace --no-fail-fast --quiet --lib --bins &
 [ "$memory" -ge 6 ] || wait
-step conformance "conformance" nice -n 19 tests/package/beside.sh conformance tooling chart crd_compatibility
+step conformance "conformance" nice -n 10 tests/package/beside.sh conformance tooling chart crd_compatibility
 wait

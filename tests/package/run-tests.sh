@@ -39,7 +39,7 @@ cat "$logs"/{machines,unit-tests,conformance}.log
 tests "flood" "${images[@]}" cargo test --quiet --workspace --test e2e -- flood::
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
 printf 'skipped: %s: it takes minutes: make test-long\n' $long >>target/skipped.txt
-tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
+tests "texts and permissions of the end-to-end tests" tests/package/beside.sh texts permissions
 
 # They say why they are skipped.
 tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test monitoring --test real --test release --test ui -- --skip $real
