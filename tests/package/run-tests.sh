@@ -28,13 +28,18 @@ exec {alive}> >(
   target/debug/tether "$logs/background.pid" 10 tests/package/background-tests.sh || echo "tests in the background" >>"$failed"
 )
 background=$!
+background() {
+  wait "$background" || echo "tests in the background" >>"$failed"
+  cat "$logs"/{machines,unit-tests,conformance}.log
+}
+memory=$(awk '/^MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo 2>/dev/null || echo 8)
+[ "$memory" -ge 6 ] || background
 # Nodes, containers and HTTP requests.
 real=life::hub_installs_knative_on_a_real_spoke
 REAL_NODES=yes tests "real nodes" "${images[@]}" cargo test --workspace --quiet --test real -- --exact $real
 tests "images" "${images[@]}" cargo test --workspace --quiet --test images
 CHAOS_SEEDS=1 CHAOS_WORLDS=1 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet --workspace --test chaos
-wait "$background" || echo "tests in the background" >>"$failed"
-cat "$logs"/{machines,unit-tests,conformance}.log
+[ "$memory" -lt 6 ] || background
 # Alone: it measures how long reviews take. Before the others, whose logs the next step reads.
 tests "flood" "${images[@]}" cargo test --quiet --workspace --test e2e -- flood::
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
