@@ -25,6 +25,7 @@ use knative_operator_release::Library;
 use knative_operator_render::Settings;
 
 /// What all actors share.
+#[allow(clippy::struct_excessive_bools)] // Each is a flag.
 pub struct Context {
     /// Client of the hub, the cluster that the operator runs in.
     pub hub: Client,

@@ -28,7 +28,7 @@ pub(super) async fn create(hub: &Cluster, rendered: &str) -> Result<()> {
     for object in &objects {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         if object["kind"] == "Deployment" {
-            wait::until(&deployments, name, READY, "available", wait::available).await?;
+            Box::pin(wait::until(&deployments, name, READY, "available", wait::available)).await?;
         } else if object["kind"] == "CustomResourceDefinition" {
             served(hub, object).await?;
         }

@@ -35,6 +35,7 @@ pub struct Ways {
     /// The ClusterProfiles.
     pub profiles: ClusterProfiles,
     providers: Providers,
+    allows_http: bool,
     connections: Connections,
 }
 
@@ -58,6 +59,8 @@ pub struct Credentials {
     pub namespace: String,
     /// Whether to refuse Secrets that name no ClusterProfile.
     pub requires_binding: bool,
+    /// Whether servers may be http.
+    pub allows_http: bool,
     /// Time limit of a provider.
     pub timeout: Duration,
 }
@@ -65,7 +68,7 @@ pub struct Credentials {
 impl Ways {
     /// Those that `hub` has.
     pub async fn of(hub: &Client, credentials: Credentials) -> Self {
-        let Credentials { providers, namespace, requires_binding, timeout } = credentials;
+        let Credentials { providers, namespace, requires_binding, allows_http, timeout } = credentials;
         let profiles = ClusterProfiles::default();
         match InventoryKind::ClusterProfile.list(hub, None).await {
             Ok(all) => profiles.reset(all.iter().map(ClusterProfile::read).collect()),
@@ -78,7 +81,7 @@ impl Ways {
         // No Lease: reviews and dry runs store nothing.
         let fence = Fence::default();
         fence.renewed(Some(Instant::now() + OPEN));
-        Self { profiles, providers, connections: Connections::new(fetcher, fence) }
+        Self { profiles, providers, allows_http, connections: Connections::new(fetcher, fence) }
     }
 
     /// A client for the cluster of `reference`, if it answers. Adds what that finds to `report`.
@@ -88,7 +91,7 @@ impl Ways {
             Ok(profile) => profile,
             Err(why) => return fail(report, Id::Profile, &why, &names),
         };
-        let access = profile::access(reference, &profile, &self.providers);
+        let access = profile::access(reference, &profile, &self.providers, self.allows_http);
         if let Err(why) = &access
             && why.reason == Reason::ClusterProfileNotReady
         {

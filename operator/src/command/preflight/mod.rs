@@ -2,8 +2,8 @@
 //!
 //! [`target`] finds the clusters and what is to be installed there. [`connect`] takes the
 //! operator's own way to each, [`cluster`] makes the checks of one that answers, with [`rights`],
-//! [`ownership`] and [`admit`]; [`refusals`] tells what the answers mean. [`check`] has the results,
-//! [`text`] prints them.
+//! [`ownership`] and [`admit`]; [`refusals`] tells what the answers mean. [`check`] has the
+//! results, [`text`] prints them.
 
 mod admit;
 mod check;
@@ -72,6 +72,9 @@ pub struct PreflightArgs {
     /// flag.
     #[arg(long, env = "REQUIRE_BOUND_SECRETS")]
     require_bound_secrets: bool,
+    /// Allows ClusterProfiles to have http servers, as the operator does with this flag.
+    #[arg(long)]
+    allow_http_servers: bool,
     /// Time limit of a credential plugin.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     exec_timeout: Duration,
@@ -165,6 +168,7 @@ impl PreflightArgs {
                 providers: connect::providers(self.clusterprofile_provider_file.as_deref())?,
                 namespace: self.operator_namespace.clone(),
                 requires_binding: self.require_bound_secrets,
+                allows_http: self.allow_http_servers,
                 timeout: self.exec_timeout,
             },
         )
@@ -196,8 +200,8 @@ impl PreflightArgs {
         };
         if let Some(name) = &self.fleet {
             let selection = target::selection(hub, &connection.namespace, name).await?;
-            for (cluster, labels) in &selection.clusters {
-                add(cluster, selection.resources(cluster, labels)?)?;
+            for (cluster, traits) in &selection.clusters {
+                add(cluster, selection.resources(cluster, traits)?)?;
             }
             if selection.clusters.is_empty() {
                 return Err(format!("KnativeFleet {}/{name} selects no cluster", connection.namespace));

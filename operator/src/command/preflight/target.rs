@@ -3,7 +3,7 @@
 use knative_operator_fleet::template::child_name;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::overrides::overridden;
-use knative_operator_shared::fleet::placement::Labels;
+use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{GROUP, VERSION};
 use knative_operator_shared::rules::{self, Kind};
 use kube::Client;
@@ -20,11 +20,11 @@ pub struct Target {
     pub resources: Vec<Knative>,
 }
 
-/// A fleet, and the clusters that it selects, with their labels.
+/// A fleet, and the clusters that it selects, with what selectors see of them.
 pub struct Selection {
     fleet: KnativeFleet,
     /// The clusters.
-    pub clusters: Vec<(ClusterProfileReference, Labels)>,
+    pub clusters: Vec<(ClusterProfileReference, Traits<'static>)>,
 }
 
 /// What the fleet called `name` selects. It is found in a list, which the operator's account may
@@ -36,23 +36,21 @@ pub async fn selection(client: &Client, namespace: &str, name: &str) -> Result<S
     let found = found.ok_or_else(|| format!("KnativeFleet {namespace}/{name} does not exist"))?;
     let fleet = rules::parse_fleet(&json!(found)).map_err(|why| format!("KnativeFleet {name}: {why}"))?;
     let profiles = fleet::profiles(client).await?;
-    let labels = |cluster: &ClusterProfileReference| {
-        profiles.get(cluster).and_then(|profile| profile.metadata.labels.clone()).unwrap_or_default()
-    };
+    let traits = |cluster: &ClusterProfileReference| Traits::of(profiles.get(cluster)).into_owned();
     let selected = fleet::clusters(client, &fleet, &profiles).await?;
-    let clusters = selected.into_iter().map(|cluster| (cluster.clone(), labels(&cluster))).collect();
+    let clusters = selected.into_iter().map(|cluster| (cluster.clone(), traits(&cluster))).collect();
     Ok(Selection { fleet, clusters })
 }
 
 impl Selection {
     /// What the fleet installs on `cluster`.
-    pub fn resources(&self, cluster: &ClusterProfileReference, labels: &Labels) -> Result<Vec<Knative>, String> {
+    pub fn resources(&self, cluster: &ClusterProfileReference, traits: &Traits<'_>) -> Result<Vec<Knative>, String> {
         let (meta, spec) = (&self.fleet.metadata, &self.fleet.spec);
         let name = meta.name.as_deref().unwrap_or_default();
         let mut resources = Vec::new();
         for component in Component::ALL {
             let Some(template) = spec.template(component) else { continue };
-            let template = overridden(template, &spec.overrides, component, labels);
+            let template = overridden(template, &spec.overrides, component, traits);
             let template = template.map_err(|(index, why)| format!("spec.overrides[{index}]: {why}"))?;
             let mut object = json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": component.kind(), "spec": template.spec,
                 "metadata": {"name": child_name(name, cluster), "namespace": meta.namespace}});
@@ -108,6 +106,8 @@ fn on(resource: &Knative, cluster: &ClusterProfileReference) -> Knative {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
 
     fn cluster(name: &str) -> ClusterProfileReference {
@@ -141,13 +141,14 @@ mod tests {
             "placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.22"}},
             "overrides": [{"clusterSelector": {"matchLabels": {"a": "b"}}, "serving": {"spec": {"version": "1.21"}}}]}});
         let selection = Selection { fleet: rules::parse_fleet(&fleet).unwrap(), clusters: Vec::new() };
-        let version = |labels: &Labels| {
-            let found = selection.resources(&cluster("east"), labels).unwrap();
+        let version = |labels: Value| {
+            let labels = Cow::Owned(serde_json::from_value(labels).unwrap());
+            let found = selection.resources(&cluster("east"), &Traits { labels, ..Traits::default() }).unwrap();
             assert_eq!(found.len(), 1);
             assert_eq!(found[0].common().cluster_profile_ref, Some(cluster("east")));
             found[0].common().version.clone()
         };
-        assert_eq!(version(&Labels::new()).as_deref(), Some("1.22"));
-        assert_eq!(version(&Labels::from([("a".to_owned(), "b".to_owned())])).as_deref(), Some("1.21"));
+        assert_eq!(version(json!({})).as_deref(), Some("1.22"));
+        assert_eq!(version(json!({"a": "b"})).as_deref(), Some("1.21"));
     }
 }

@@ -147,7 +147,7 @@ mod tests {
         }))
         .unwrap();
         let cluster = ClusterProfileReference { name: "a".to_owned(), namespace: "n".to_owned() };
-        let cache = Mutex::default();
+        let cache: Mutex<Cache> = Mutex::default();
         let of = |region: &str, memory: &str| {
             let properties = json!([{"name": "region", "value": region}, {"name": "memory", "value": memory}]);
             let profile: ClusterProfile = serde_json::from_value(
