@@ -13,11 +13,11 @@ use super::truth::DEADLINE;
 /// A canary, and a stage after it.
 const CANARY: [(usize, usize, i32, bool); 2] = [(1, 0, 0, false), (1, 0, 0, false)];
 
-fn is_started(world: &World, cluster: usize) -> bool {
+pub fn is_started(world: &World, cluster: usize) -> bool {
     world.members[cluster].children[0].applied.is_some()
 }
 
-fn pass(world: &mut World, seconds: i64) {
+pub fn pass(world: &mut World, seconds: i64) {
     world.tick(seconds);
     world.settle();
 }

@@ -20,6 +20,8 @@ pub mod budget;
 mod bundles;
 pub mod child;
 mod conditions;
+#[cfg(test)]
+mod counterexamples;
 mod decide;
 pub mod decision;
 #[cfg(test)]

@@ -21,7 +21,7 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// Something that happens.
 #[derive(Clone, Debug)]
-enum Action {
+pub enum Action {
     /// Minutes pass; the operator decides at their end.
     Tick(i64),
     /// A cluster is not selected any more, or is again.
@@ -60,10 +60,10 @@ struct Cluster {
 
 /// A fleet.
 #[derive(Clone, Debug, Default)]
-struct Fleet {
+pub struct Fleet {
     clusters: Vec<Cluster>,
     /// Those whose installation was removed.
-    removed: BTreeSet<usize>,
+    pub removed: BTreeSet<usize>,
     record: RemovalStatus,
     /// Since when this replica observes that record.
     budget: Observed,
@@ -83,7 +83,7 @@ fn reference(index: usize) -> ClusterProfileReference {
 }
 
 impl Fleet {
-    fn of(clusters: usize) -> Self {
+    pub fn of(clusters: usize) -> Self {
         Self { clusters: vec![Cluster::default(); clusters], ..Self::default() }
     }
 
@@ -109,7 +109,7 @@ impl Fleet {
 
     /// Decides, and makes the first `limit` writes, as the controller does. Returns the name of the
     /// removal that is blocked, and its clusters.
-    fn pass(&mut self, limit: usize) -> Option<(String, Vec<usize>)> {
+    pub fn pass(&mut self, limit: usize) -> Option<(String, Vec<usize>)> {
         let now = self.now;
         let mut leaving = BTreeMap::new();
         for index in 0..self.clusters.len() {
@@ -189,7 +189,7 @@ impl Fleet {
         assert!(removed <= (all / 10).max(1), "{removed} of {all} clusters were removed within a day");
     }
 
-    fn act(&mut self, action: &Action) {
+    pub fn act(&mut self, action: &Action) {
         let count = self.clusters.len();
         match action {
             Action::Tick(minutes) => self.now += SignedDuration::from_mins(*minutes),
