@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use jiff::SignedDuration;
 
 use super::absence::Gone;
+use super::backups::Restored;
 use super::gates::Gates;
 use super::member::HubFault;
 use super::model::World;
@@ -51,12 +52,17 @@ pub enum Action {
     Pause(bool),
     /// The operator stops after some writes, and another replica continues.
     Crash(usize),
+    /// The hub is backed up.
+    Backup,
+    /// The hub is restored from the last backup.
+    Restore(Restored),
 }
 
 impl World {
     fn not_ready(&mut self, index: usize) {
         let children = self.members[index].children.iter_mut().filter_map(|child| child.applied.as_mut());
         children.for_each(|applied| applied.ready = Err(("NotReady".to_owned(), String::new())));
+        self.unreported.remove(&index);
         self.observe_truth();
     }
 
@@ -161,6 +167,8 @@ impl World {
                 self.timers = RefCell::new(Timers::default());
                 self.truth.iter_mut().for_each(|truth| truth.restart(self.elapsed));
             }
+            Action::Backup => self.back_up(),
+            Action::Restore(how) => self.restore(*how),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::adversary::Action;
 use super::member::Member;
 use super::model::World;
 use super::revision::RevisionData;
-use super::versions::{VersionSources, resolved};
+use super::versions::{VersionSources, known, resolved};
 
 /// What the spec of revision `a` asks for.
 const ASKED: &str = "1.20";
@@ -36,11 +36,19 @@ impl World {
     /// The revision that the spec of `revision` means, with the bundle and after what was rolled
     /// out.
     pub fn meant(&self, revision: &'static str) -> &'static str {
+        self.meant_after(revision, meaning(self.update))
+    }
+
+    /// The same, after a revision that meant the patch `before`, if it is known.
+    pub fn meant_after(&self, revision: &'static str, before: Option<&str>) -> &'static str {
         if meaning(revision).is_none() {
             return revision;
         }
-        let before = meaning(self.update).map(|patch| data(Some(patch)));
-        let installed = self.members.iter().flat_map(Member::applied).filter_map(|applied| applied.installed.clone());
+        let before = before.map(|patch| data(Some(patch)));
+        let installed =
+            self.members.iter().flat_map(Member::applied).filter_map(|applied| {
+                known(applied.installed.clone(), applied.is_reported, applied.version.as_deref())
+            });
         let installed: Vec<_> = installed.map(|version| (Component::Serving, version)).collect();
         let patch: Version = self.bundle.parse().unwrap();
         let available = [(Component::Serving, vec![patch])];

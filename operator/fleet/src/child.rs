@@ -55,6 +55,7 @@ pub fn applied(resource: &Knative, manifest: Option<&Value>) -> Applied {
         has_drifted: manifest
             .is_some_and(|manifest| has_content(resource, manifest) && has_drifted(resource, manifest)),
         is_terminating: resource.is_terminating(),
+        is_reported: resource.status().is_some(),
         skipped: resource.annotation(FLEET_SKIPPED).map(str::to_owned),
         version,
     }

@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
+use super::backups::Restored;
 use super::gates::Gates;
 use super::model::World;
 use super::truth::DEADLINE;
@@ -26,7 +27,7 @@ fn fingerprint(world: &World) -> String {
             .iter()
             .map(|child| {
                 child.applied.as_ref().map(|a| {
-                    let state = (a.ready.is_ok(), a.has_drifted, a.is_terminating);
+                    let state = (a.ready.is_ok(), a.has_drifted, a.is_terminating, a.is_reported);
                     format!("{:?}", (&a.revision, &a.previous, &a.outcome, a.content, state))
                 })
             })
@@ -46,7 +47,7 @@ fn fingerprint(world: &World) -> String {
     let mut approvals: Vec<_> = world.approvals.keys().collect();
     approvals.sort();
     format!(
-        "{members:?} {:?} {:?} {:?} {} {} {:?} {} {approvals:?} {:?}",
+        "{members:?} {:?} {:?} {:?} {} {} {:?} {} {approvals:?} {:?} {:?}",
         world.gone,
         world.had_clusters,
         world.current,
@@ -54,7 +55,8 @@ fn fingerprint(world: &World) -> String {
         world.bundle,
         world.failed,
         world.paused,
-        world.contents
+        world.contents,
+        world.ahead
     )
 }
 
@@ -151,6 +153,35 @@ fn invariants_hold_in_the_first_states_of_small_fleets() {
         let world = World::new(&stages, &[0, 1, 1], on_failure).with_soak(0, 60);
         let states = explore(world, &actions(3), limit);
         eprintln!("{states} states, place for {min_ready} s, approval: {approval}, {on_failure:?}");
+        assert!(states >= limit.min(1000), "{states}");
+    }
+}
+
+#[test]
+fn invariants_hold_in_the_first_states_after_a_backup() {
+    let limit = option_env!("EXPLORE_STATES").map_or(STATES, |states| states.parse().unwrap());
+    // The hub is backed up when a canary soaks, and restored when the rollout has gone on: with the
+    // revision that was backed up, or another one.
+    for (update, on_failure) in [("e", OnFailure::Pause), ("f", OnFailure::Rollback)] {
+        let mut world = World::new(&[(1, 0, 0, false), (1, 0, 0, true)], &[0, 1, 1], on_failure).with_soak(0, 60);
+        let pass = |world: &mut World| {
+            world.act(&Action::Approve);
+            world.settle();
+            world.tick(60);
+            world.settle();
+        };
+        (0..6).for_each(|_| pass(&mut world));
+        assert_eq!(world.current.as_deref(), Some("a"));
+        world.act(&if update == "f" { Action::Bundle("1.20.4") } else { Action::Edit(update) });
+        world.settle();
+        world.tick(30);
+        world.settle();
+        world.act(&Action::Backup);
+        (0..6).for_each(|_| pass(&mut world));
+        assert_eq!(world.current.as_deref(), Some(update));
+        let restores = [Restored::Snapshot, Restored::Adopted, Restored::Collected].map(Action::Restore);
+        let states = explore(world, &[restores.to_vec(), actions(3)].concat(), limit);
+        eprintln!("{states} states, {update} was backed up, {on_failure:?}");
         assert!(states >= limit.min(1000), "{states}");
     }
 }

@@ -17,8 +17,9 @@ impl World {
     pub fn observe_truth(&mut self) {
         let now = self.elapsed;
         let stages: Vec<_> = (0..self.members.len()).map(|index| self.stage(index)).collect();
+        let ready: Vec<_> = (0..self.members.len()).map(|index| self.is_ready(index)).collect();
         for (index, member) in self.members.iter().enumerate() {
-            let (truth, is_ready) = (&mut self.truth[index], member.is_ready() && member.unavailable.is_none());
+            let (truth, is_ready) = (&mut self.truth[index], ready[index]);
             let StageSettings { min_ready, soak, .. } = self.stages.settings()[stages[index]];
             truth.ready = is_ready.then(|| truth.ready.unwrap_or(now));
             truth.in_flight = truth.in_flight.filter(|_| !is_ready);
@@ -103,6 +104,7 @@ impl World {
         }
         self.check_concurrency(decision, &begun);
         self.check_rollback(decision);
+        self.check_uninstalled(decision);
     }
 
     /// Whether the update was begun on the cluster `index` in this rollout.

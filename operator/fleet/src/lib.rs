@@ -15,6 +15,8 @@ pub mod absence;
 #[cfg(test)]
 mod adversary;
 pub mod approval;
+#[cfg(test)]
+mod backups;
 pub mod budget;
 #[cfg(test)]
 mod bundles;

@@ -97,6 +97,9 @@ pub struct Applied {
     pub has_drifted: bool,
     /// Whether it is being deleted.
     pub is_terminating: bool,
+    /// Whether the operator has reported its state. One that was restored from a backup may have
+    /// lost its status.
+    pub is_reported: bool,
     /// The rollout that leaves its cluster as it is.
     pub skipped: Option<String>,
 }

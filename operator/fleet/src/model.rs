@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -16,6 +17,7 @@ use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
 use super::approval::Approved;
+use super::backups::{Backup, FORMER, Installed};
 use super::decision::{Decision, Input};
 use super::gates::Gates;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
@@ -54,8 +56,8 @@ impl Contents for Revisions {
         Some(Wanted { content: content_with((content + other) << 8, all), version: Some(version.to_owned()) })
     }
 
-    fn knows(&self, _: &str) -> bool {
-        true
+    fn knows(&self, revision: &str) -> bool {
+        revision != FORMER
     }
 
     fn versions(&self, _: Component) -> &[Version] {
@@ -89,6 +91,11 @@ pub struct World {
     pub gone: BTreeMap<usize, Gone>,
     /// Stages that had clusters in the rollout, and were not complete.
     pub had_clusters: BTreeSet<String>,
+    pub backup: Option<Rc<Backup>>,
+    /// Versions of clusters that are newer than what the hub knows.
+    pub ahead: Installed,
+    /// Clusters whose resources were restored and have no status yet.
+    pub unreported: BTreeSet<usize>,
     pub timers: RefCell<Timers>,
     /// True time since the start.
     pub elapsed: SignedDuration,
@@ -142,6 +149,9 @@ impl World {
             generation: 1,
             gone: BTreeMap::new(),
             had_clusters: BTreeSet::new(),
+            backup: None,
+            ahead: BTreeMap::new(),
+            unreported: BTreeSet::new(),
             timers: RefCell::default(),
             elapsed: SignedDuration::ZERO,
             skew: SignedDuration::ZERO,
@@ -250,7 +260,8 @@ impl World {
                 self.truth[index].returns = is_return.then_some(self.generation);
             }
             let stage = (stage, self.stages.settings()[stage].soak);
-            self.truth[index].write(&self.members[index], &write.change, stage, self.elapsed);
+            let is_ready = self.members[index].is_new() || self.is_ready(index);
+            self.truth[index].write((&self.members[index], is_ready), &write.change, stage, self.elapsed);
         }
         let observed = self.observed().into_iter().find(|member| member.cluster == write.cluster);
         let stage = observed.map(|member| self.stages.settings()[member.stage].name.clone());
@@ -282,6 +293,7 @@ impl World {
                     ready: Err(("Installing".to_owned(), String::new())),
                     has_drifted: false,
                     is_terminating: false,
+                    is_reported: true,
                     skipped: None,
                 });
             }
@@ -322,11 +334,21 @@ impl World {
             for child in member.children.iter_mut().filter(|_| works && !self.hanging.contains(&index)) {
                 child.applied = child.applied.take_if(|applied| !applied.is_terminating);
             }
-            for applied in member.children.iter_mut().filter_map(|child| child.applied.as_mut()) {
-                if works && applied.ready.is_err() {
+            let is_seen = member.unavailable.is_none() && member.hub_fault.is_none();
+            self.unreported.retain(|other| *other != index || !is_seen);
+            for number in 0..self.members[index].children.len() {
+                let is_ahead = self.is_ahead(index, number);
+                let child = &mut self.members[index].children[number];
+                let (key, Some(applied)) = ((index, child.component), &mut child.applied) else { continue };
+                applied.is_reported |= is_seen;
+                if works && !is_ahead && applied.ready.is_err() {
                     applied.ready = Ok(recorded);
                     applied.installed = Version::resolve(applied.version.as_deref(), &self.contents.versions).ok();
+                    self.ahead.remove(&key);
                 }
+                // The cluster has a record of it.
+                let recorded = || self.ahead.get(&key).filter(|_| is_seen).cloned();
+                applied.installed = applied.installed.take().or_else(recorded);
             }
         }
         self.observe_truth();

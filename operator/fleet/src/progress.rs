@@ -169,7 +169,7 @@ impl Member {
                 }
                 (None, Some(HubFault { message, .. }), _) => Progress::Deferred(message.clone()),
                 (None, None, _) if is_waiting => Progress::Deferred(TERMINATING.to_owned()),
-                (None, None, _) => Progress::Pending,
+                (None, None, _) => self.unreported().unwrap_or(Progress::Pending),
             };
         }
         match self.outcome(target) {
@@ -184,6 +184,14 @@ impl Member {
             Outcome::Progressing { was_ready: false } => self.observed(target, false, refused),
             _ => self.observed(target, true, refused),
         }
+    }
+
+    /// Waits for the state of a resource that the operator has not reported yet: neither whether it
+    /// is Ready nor its version is known, so neither what an update breaks nor its next step is.
+    fn unreported(&self) -> Option<Progress> {
+        let unreported = self.applied().find(|applied| !applied.is_reported)?;
+        let (reason, message) = unreported.ready.clone().err()?;
+        Some(Progress::Waiting(reason, message))
     }
 
     /// The progress of an update that neither succeeded nor failed yet.

@@ -9,6 +9,7 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
 use super::adversary::Action;
+use super::backups::Restored;
 use super::gates::Gates;
 use super::model::World;
 use super::progress::Progress;
@@ -36,6 +37,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Approve),
         1 => any::<bool>().prop_map(Action::Pause),
         2 => (0usize..4).prop_map(Action::Crash),
+        1 => Just(Action::Backup),
+        1 => select(vec![Restored::Snapshot, Restored::Adopted, Restored::Collected]).prop_map(Action::Restore),
     ]
 }
 
@@ -58,7 +61,9 @@ proptest! {
             world.act(action);
             world.settle();
         }
-        // All faults end, and a person resumes the rollout.
+        // All faults end, and a person resumes the rollout. Clusters that are ahead of a restored hub
+        // need one as well.
+        world.ahead.clear();
         world.act(&Action::Pause(true));
         world.act(&Action::Pause(false));
         world.broken.clear();

@@ -40,6 +40,11 @@ pub enum Action {
     Crash(usize),
     /// A cluster joins, and gets an installation.
     Join,
+    /// The hub is backed up.
+    Backup,
+    /// The etcd of the hub is restored from the last backup. What was removed since then is
+    /// installed again, and nothing is known of it.
+    Restore,
 }
 
 /// What is true about a cluster.
@@ -76,6 +81,7 @@ pub struct Fleet {
     approved: BTreeSet<(usize, u32)>,
     /// When clusters were removed that needed no approval.
     within: Vec<SignedDuration>,
+    backup: Option<Box<Fleet>>,
 }
 
 fn reference(index: usize) -> ClusterProfileReference {
@@ -213,6 +219,8 @@ impl Fleet {
                 self.budget = Observed::default();
             }
             Action::Join => self.clusters.push(Cluster::default()),
+            Action::Backup => self.backup = Some(Box::new(Self { backup: None, ..self.clone() })),
+            Action::Restore => self.restore(),
         }
         self.observe();
         // Nothing wakes a fleet that is paused.
@@ -223,6 +231,16 @@ impl Fleet {
         for _ in 0..3 {
             self.pass(usize::MAX);
         }
+    }
+
+    /// Restores the hub. The operator starts, and what has left is kept for another grace period.
+    fn restore(&mut self) {
+        let Some(backup) = self.backup.take() else { return };
+        let (count, now, skew) = (self.clusters.len(), self.now, self.skew);
+        *self = Self { now, skew, budget: Observed::default(), ..(*backup).clone() };
+        self.backup = Some(backup);
+        self.clusters.iter_mut().for_each(|cluster| (cluster.since, cluster.observed) = (None, None));
+        self.clusters.resize(count, Cluster::default());
     }
 
     fn leave(&mut self, index: usize, left: bool) {
@@ -252,6 +270,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => (-SKEW..SKEW).prop_map(Action::SetClock),
         2 => (0usize..6).prop_map(Action::Crash),
         1 => Just(Action::Join),
+        1 => Just(Action::Backup),
+        1 => Just(Action::Restore),
     ]
 }
 

@@ -47,15 +47,14 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Records a write to `member` in a stage with its soak.
+    /// Records a write to `member`, which is Ready or new or is not, in a stage with its soak.
     pub fn write(
         &mut self,
-        member: &Member,
+        (member, is_ready): (&Member, bool),
         change: &Change,
         (stage, soak): (usize, SignedDuration),
         now: SignedDuration,
     ) {
-        let is_ready = member.is_new() || member.is_ready() && member.unavailable.is_none();
         if let Change::Apply { revision, .. } = change {
             let named = |revision: &str| member.applied().any(|applied| applied.revision == revision);
             // What was replaced as a whole has not begun.

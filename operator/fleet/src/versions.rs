@@ -36,6 +36,13 @@ pub struct Meaning {
     pub after: Option<String>,
 }
 
+/// The version that a resource has, for [`VersionSources`]: what is `installed` by its status, or,
+/// if it has none, what it `asked` for.
+pub fn known(installed: Option<Version>, is_reported: bool, asked: Option<&str>) -> Option<Version> {
+    let asked = asked.filter(|asked| !is_reported && !Version::is_floating(Some(asked)));
+    installed.or_else(|| asked?.parse().ok())
+}
+
 /// What the versions without a patch number in `data` mean, by component.
 pub fn meanings(data: &RevisionData, sources: &VersionSources<'_>) -> Vec<Meaning> {
     let before = resolved(data.clone(), &VersionSources { available: &[], ..*sources });
@@ -89,6 +96,19 @@ mod tests {
 
     fn version(text: &str) -> Version {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn version_of_a_resource_that_lost_its_status_is_what_it_asks_for() {
+        for (installed, is_reported, asked, expected) in [
+            (Some("1.22.1"), true, Some("1.22.2"), Some("1.22.1")),
+            (None, true, Some("1.22.2"), None),
+            (None, false, Some("1.22.2"), Some("1.22.2")),
+            (None, false, Some("1.22"), None),
+            (None, false, None, None),
+        ] {
+            assert_eq!(known(installed.map(version), is_reported, asked), expected.map(version), "{asked:?}");
+        }
     }
 
     #[test]

@@ -41,8 +41,10 @@ pub fn resolved(
     available: &[(Component, Vec<Version>)],
 ) -> RevisionData {
     let before = status.update_revision.as_ref().and_then(|update| revisions.get(update));
-    let installed =
-        children.own.iter().filter_map(|((_, component), child)| Some((*component, child.installed_version()?)));
+    let installed = children.own.iter().filter_map(|((_, component), child)| {
+        let (is_reported, asked) = (child.status().is_some(), child.common().version.as_deref());
+        Some((*component, versions::known(child.installed_version(), is_reported, asked)?))
+    });
     let installed: Vec<_> = installed.collect();
     let sources = VersionSources {
         available,
