@@ -176,7 +176,7 @@ impl RemovalInput<'_> {
         let all = leaving.iter().map(|(cluster, leaving)| (*cluster, *leaving));
         let rest: BTreeMap<_, _> = all.filter(|(_, leaving)| !leaving.is_allowed(allowed)).collect();
         let used = budget::count(&recent);
-        let limit = self.limit(used);
+        let limit = self.limit(used, allowed);
         let is_within = rest.len() + used <= limit;
         // It follows from the times.
         let name = rest.values().all(|leaving| leaving.since.is_some()).then(|| name(&rest));
@@ -240,9 +240,11 @@ impl RemovalInput<'_> {
         if differs { next_minute(observed) } else { recorded }
     }
 
-    /// Number of clusters that may leave within a day, of which `recent` have left.
-    fn limit(&self, recent: usize) -> usize {
-        let total = self.staying + self.leaving.len() + recent;
+    /// Number of clusters that may leave within a day. Those that are allowed `until` a time, and
+    /// not removed yet, are among the `recent` ones.
+    fn limit(&self, recent: usize, until: Option<Timestamp>) -> usize {
+        let others = self.leaving.values().filter(|leaving| !leaving.is_allowed(until)).count();
+        let total = self.staying + others + recent;
         let limit = limit(self.max_at_once, total * MAX_AT_ONCE / 100, total);
         // At least one cluster may leave, but by default not the last one.
         if self.staying == 0 { limit } else { limit.max(1) }

@@ -365,3 +365,18 @@ fn all_that_are_allowed_are_counted() {
     let decision = case.decide();
     assert_eq!((decision.remove.len(), decision.record.recent[0].clusters), (1, 3));
 }
+
+#[test]
+fn cluster_that_is_allowed_and_not_removed_yet_counts_once() {
+    // Ten of 100 are removed. The operator stops before it deletes their resources.
+    let mut case = Case::new(leaving(10, 0, HOUR), 90);
+    case.record = case.decide().record;
+    assert_eq!(case.record.recent[0].clusters, 10);
+    // An eleventh one leaves.
+    let other = Leaving { since: Some(at(1)), observed: SignedDuration::from_secs(HOUR), is_protected: false };
+    case.leaving.insert(cluster(10), other);
+    (case.staying, case.now) = (89, 2 * HOUR);
+    let decision = case.decide();
+    assert_eq!(decision.blocked.map(|blocked| (blocked.clusters.len(), blocked.limit)), Some((1, 10)));
+    assert_eq!(decision.remove, (0..10).map(cluster).collect());
+}
