@@ -1,5 +1,5 @@
-//! The shortest paths of the adversary that broke what people rely on in the code of an earlier
-//! version, one for each critical finding. The document of the architecture has them in a table.
+//! Paths of the adversary that broke what people rely on in the code of an earlier version, one for
+//! each critical finding. The document of the architecture has them in a table.
 
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 use knative_operator_shared::version::Version;
@@ -68,6 +68,7 @@ fn clusters_that_no_selector_matched_for_a_moment_need_the_approval_of_their_sta
     assert_eq!(world.decide().stages[1].state, StageState::AwaitingApproval);
 }
 
+/// A variant that is not in the table.
 #[test]
 fn cluster_that_was_away_while_its_stage_had_its_turn_needs_the_approval() {
     let mut world = fleet(&[(1, 0, 0, false), (1, 0, 0, true)]);
