@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use jiff::SignedDuration;
 
 use super::absence::Gone;
-use super::backups::Restored;
+use super::backup::Restored;
 use super::gates::Gates;
 use super::member::HubFault;
 use super::model::World;

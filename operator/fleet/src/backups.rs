@@ -2,54 +2,20 @@
 //! newer versions than the hub knows, and installations of which it has no resource.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::Timestamp;
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::version::Version;
 
-use super::absence::Gone;
-use super::approval::Approved;
+use super::backup::{Backup, FORMER, Installed, Restored};
 use super::bundles::meaning;
 use super::decision::Decision;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
 use super::model::World;
 use super::timer::Timers;
 use super::truth::Truth;
-
-/// The revision of a former fleet: its name follows from the uid, so no other fleet knows it.
-pub const FORMER: &str = "former";
-
-/// How a hub is restored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restored {
-    /// Its etcd: all objects have their uid and their status.
-    Snapshot,
-    /// The objects are created again, without a status. The fleet adopts its resources.
-    Adopted,
-    /// The same, but the garbage collector deletes the resources, since their fleet is gone.
-    Collected,
-}
-
-/// What a backup has.
-#[derive(Clone, Debug)]
-pub struct Backup {
-    members: Vec<Member>,
-    truth: Vec<Truth>,
-    gone: BTreeMap<usize, Gone>,
-    relabeled: BTreeSet<String>,
-    current: Option<String>,
-    update: &'static str,
-    failed: BTreeSet<&'static str>,
-    paused: bool,
-    approvals: Approved,
-    had_clusters: BTreeSet<String>,
-    generation: i64,
-}
-
-/// The versions that clusters have.
-pub type Installed = BTreeMap<(usize, Component), Version>;
 
 impl World {
     /// Backs the hub up.

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use knative_operator_shared::api::fleet::{OnFailure, StageState};
 
 use super::adversary::Action;
-use super::backups::Restored;
+use super::backup::Restored;
 use super::gates::Gates;
 use super::model::World;
 use super::truth::DEADLINE;

@@ -16,6 +16,8 @@ pub mod absence;
 mod adversary;
 pub mod approval;
 #[cfg(test)]
+mod backup;
+#[cfg(test)]
 mod backups;
 pub mod budget;
 #[cfg(test)]

@@ -17,7 +17,7 @@ use knative_operator_shared::version::Version;
 
 use super::absence::Gone;
 use super::approval::Approved;
-use super::backups::{Backup, FORMER, Installed};
+use super::backup::{Backup, FORMER, Installed};
 use super::decision::{Decision, Input};
 use super::gates::Gates;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};

@@ -9,7 +9,7 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
 use super::adversary::Action;
-use super::backups::Restored;
+use super::backup::Restored;
 use super::gates::Gates;
 use super::model::World;
 use super::progress::Progress;
@@ -61,8 +61,8 @@ proptest! {
             world.act(action);
             world.settle();
         }
-        // All faults end, and a person resumes the rollout. Clusters that are ahead of a restored hub
-        // need one as well.
+        // All faults end, and a person resumes the rollout. Clusters that are ahead of a restored
+        // hub need one as well.
         world.ahead.clear();
         world.act(&Action::Pause(true));
         world.act(&Action::Pause(false));
