@@ -61,6 +61,7 @@ fn member() -> Member {
         ready: Ok(NOW),
         has_drifted: false,
         is_terminating: false,
+        is_reported: true,
     };
     Member::new(cluster("a"), vec![Child { component: Component::Serving, conflict: None, applied: Some(applied) }])
 }
