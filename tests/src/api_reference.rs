@@ -31,7 +31,9 @@ explains conditions. The webhook checks more than types: see [Rules](rules.md).
 In a path, `[]` stands for each item of a list. A deprecated field has the same fields as the one to
 use instead. The [reference of Kubernetes](https://kubernetes.io/docs/reference/kubernetes-api/) has
 the fields of the types `Affinity`, `EnvVar`, `LabelSelector`, `ResourceClaim`, `Toleration`,
-`TopologySpreadConstraint` and `VolumeMount`, and of `metadata`.
+`TopologySpreadConstraint` and `VolumeMount`, and of `metadata`. In a `propertySelector`, a key is
+the name of a property. Templates of a fleet have the fields of
+[KnativeServing](#knativeserving-spec) and [KnativeEventing](#knativeeventing-spec).
 
 | kind | API version | description |
 |---|---|---|

@@ -158,18 +158,23 @@ fn client_authorities_are_a_volume_of_the_webhook() {
 }
 
 #[test]
-fn credentials_are_restricted_by_flags() {
+fn commands_in_the_pod_are_restricted_as_the_operator_is() {
     let objects = objects(&[
         "--set",
         "knative_operator.multicluster.requireBoundSecrets=true,knative_operator.multicluster.allowHttpServers=true",
         "--set-json",
-        r#"knative_operator.multicluster.profileNamespaces=["fleet-system","edge"]"#,
+        r#"knative_operator.multicluster.profileNamespaces=["fleet-system","edge"],knative_operator.manifests.allowedHosts=["a.example","10.0.0.0/8"]"#,
     ]);
     let operator =
         objects.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "knative-operator").unwrap();
-    let args = operator["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
-    for flag in ["--profile-namespaces=fleet-system,edge", "--require-bound-secrets", "--allow-http-servers"] {
-        assert!(args.iter().any(|arg| arg == flag), "{flag}: {args:?}");
+    let env = operator["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+    for (name, value) in [
+        ("PROFILE_NAMESPACES", "fleet-system,edge"),
+        ("REQUIRE_BOUND_SECRETS", "true"),
+        ("ALLOW_HTTP_SERVERS", "true"),
+        ("ALLOWED_MANIFEST_HOSTS", "a.example,10.0.0.0/8"),
+    ] {
+        assert!(env.iter().any(|one| one["name"] == name && one["value"] == value), "{name}: {env:?}");
     }
 }
 

@@ -341,6 +341,9 @@ rollouts KnativeFleet {{ $fleet.metadata.namespace }}/{{ $fleet.metadata.name }}
 {{- end }}
 {{- $mounts = append $mounts $path }}
 {{- end }}
+{{- range (.Values.knative_operator.knative_operator | default dict).extraVolumeMounts }}
+{{- $mounts = append $mounts (.mountPath | toString | clean) }}
+{{- end }}
 {{- range $provider := $mc.accessProvidersConfig.providers }}
 {{- with ($provider.execConfig | default dict).command }}
 {{- $command := . | toString | clean }}
@@ -349,7 +352,7 @@ rollouts KnativeFleet {{ $fleet.metadata.namespace }}/{{ $fleet.metadata.name }}
 {{- if hasPrefix (printf "%s/" .) $command }}{{- $found = true }}{{- end }}
 {{- end }}
 {{- if not $found }}
-{{- fail (printf "provider %q: command %q is not under any plugins[].mountPath %v" $provider.name . $mounts) }}
+{{- fail (printf "provider %q: command %q is not under any plugins[].mountPath or extraVolumeMounts[].mountPath %v" $provider.name . $mounts) }}
 {{- end }}
 {{- end }}
 {{- end }}

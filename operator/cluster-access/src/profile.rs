@@ -163,6 +163,13 @@ pub fn access(
         ));
     }
     let server = address::server(&cluster.server, allows_http).map_err(|why| invalid("server", why))?;
+    let has_tls_settings = cluster.certificate_authority_data.as_deref().is_some_and(|data| !data.is_empty())
+        || cluster.tls_server_name.as_deref().is_some_and(|name| !name.is_empty());
+    if server.scheme_str() == Some("http") && has_tls_settings {
+        let why =
+            "is http, but certificate-authority-data or tls-server-name is set; use https, or remove them".to_owned();
+        return Err(invalid("server", why));
+    }
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
     let proxy = proxy.map_err(|why| invalid("proxy-url", why))?;
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());

@@ -2,6 +2,7 @@
 //! `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit` and `preflight` against
 //! one.
 
+mod access_args;
 mod audit;
 mod check;
 mod commands;

@@ -15,9 +15,9 @@ use knative_operator_runtime::log::LogArgs;
 use knative_operator_runtime::ready::Readiness;
 use knative_operator_runtime::{process, signal};
 use knative_operator_shared::label::FIELD_MANAGER;
-use knative_operator_shared::rules::namespace_violation;
 use tokio::sync::mpsc;
 
+use super::access_args::AccessArgs;
 use super::release_args::ReleaseArgs;
 use crate::controller::author::Authors;
 use crate::controller::concurrency::ReconcilePermits;
@@ -36,7 +36,7 @@ use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::credential::CredentialFetcher;
 use knative_operator_cluster_access::provider::{ProviderFile, ProviderFileError};
 use knative_operator_cluster_access::secret::SecretReader;
-use knative_operator_release::{AllowedHost, Archive, DownloadsError, HostPolicy};
+use knative_operator_release::{Archive, DownloadsError};
 
 /// Worker threads.
 const THREADS: usize = 2;
@@ -62,18 +62,9 @@ pub struct RunArgs {
     /// disabled.
     #[arg(long, value_name = "PATH")]
     pub clusterprofile_provider_file: Option<PathBuf>,
-    /// Namespaces whose ClusterProfiles may be used, separated by commas. By default, those of all
-    /// namespaces.
-    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', value_parser = namespace_name)]
-    pub profile_namespaces: Vec<String>,
-    /// Refuses Secrets with credentials that name no ClusterProfile in the annotation
-    /// operator.knative.dev/cluster-profile. By default, a warning reports them.
-    #[arg(long, env = "REQUIRE_BOUND_SECRETS")]
-    pub require_bound_secrets: bool,
-    /// Allows ClusterProfiles to have http servers, which get their credentials unencrypted:
-    /// everybody on the way can read them. By default, they are refused.
-    #[arg(long)]
-    pub allow_http_servers: bool,
+    /// What is allowed on the way to spokes.
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// Interval of checks on spokes that allow no watch, such as 10s or 1m30s. The operator
     /// replaces values below 1s with the default.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
@@ -81,10 +72,6 @@ pub struct RunArgs {
     /// Source of releases.
     #[command(flatten)]
     pub releases: ReleaseArgs,
-    /// Hosts and networks that manifests may be downloaded from although their addresses are not
-    /// public, such as mirror.example.com or 10.0.0.0/8.
-    #[arg(long, value_name = "HOST", value_delimiter = ',')]
-    pub allowed_manifest_hosts: Vec<AllowedHost>,
     /// Time limit of a credential plugin.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     pub exec_timeout: Duration,
@@ -145,11 +132,6 @@ impl RunArgs {
     }
 }
 
-/// Parses the name of a namespace.
-fn namespace_name(text: &str) -> Result<String, String> {
-    namespace_violation(text).map_or_else(|| Ok(text.to_owned()), |why| Err(why.to_owned()))
-}
-
 /// Why the process ended.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
@@ -183,12 +165,9 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
         log: _,
         hub,
         clusterprofile_provider_file,
-        profile_namespaces,
-        require_bound_secrets,
-        allow_http_servers,
+        access,
         remote_deployments_poll_interval: _,
         releases,
-        allowed_manifest_hosts,
         exec_timeout,
         max_concurrent_reconciles,
         shards,
@@ -205,7 +184,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
     } = args;
     // Fails at the start if the file is unusable, not when the first resource needs it.
     let providers = clusterprofile_provider_file.as_deref().map(ProviderFile::read).transpose()?;
-    let mut library = releases.library(HostPolicy::public_and(&allowed_manifest_hosts))?;
+    let mut library = releases.library(access.host_policy())?;
     let stop = signal::stop().map_err(RunError::Signal)?;
     let (client, fence) = (hub.client(FIELD_MANAGER).await?, Fence::default());
     let writer = hub.client_with(FIELD_MANAGER, RESPONSE_TIMEOUT, Some(fence.gate())).await?;
@@ -263,7 +242,7 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
             library.keeps_installed = keep_installed_versions;
             library.archive = Some(Archive::new(hub.clone(), &system_namespace));
             let fetcher = CredentialFetcher {
-                secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: require_bound_secrets },
+                secrets: SecretReader { hub: hub.clone(), namespace, requires_binding: access.require_bound_secrets },
                 timeout: exec_timeout,
                 metrics: Arc::new(metrics.clone()),
             };
@@ -273,8 +252,8 @@ async fn serve(args: RunArgs) -> Result<(), RunError> {
                 library,
                 settings: releases.settings(),
                 providers,
-                profile_namespaces,
-                allows_http_servers: allow_http_servers,
+                profile_namespaces: access.profile_namespaces,
+                allows_http_servers: access.allow_http_servers,
                 rendered: RenderCache::default(),
                 profiles: ClusterProfiles::default(),
                 connections: Connections::new(fetcher, fence.clone()),

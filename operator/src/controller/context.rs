@@ -76,11 +76,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// Whether the ClusterProfiles of `namespace` may be used.
-    pub fn permits_profiles_of(&self, namespace: &str) -> bool {
-        self.profile_namespaces.is_empty() || self.profile_namespaces.iter().any(|permitted| permitted == namespace)
-    }
-
     /// The ConfigMaps with the inventories of the resources of `component` that install on
     /// `cluster`, if it may be the hub itself.
     pub fn local_inventories(&self, component: Component, cluster: &Cluster) -> Names {

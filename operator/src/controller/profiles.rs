@@ -121,6 +121,26 @@ impl ClusterProfiles {
         }
     }
 
+    /// The ClusterProfile of `reference`, if those of its namespace may be used: `namespaces` has
+    /// it, or is empty.
+    pub fn permitted(
+        &self,
+        reference: &ClusterProfileReference,
+        namespaces: &[String],
+    ) -> Result<Arc<ClusterProfile>, Unresolved> {
+        if namespaces.is_empty() || namespaces.contains(&reference.namespace) {
+            return self.get(reference);
+        }
+        Err(Unresolved::new(
+            Reason::ClusterProfileNotPermitted,
+            format!(
+                "the operator may not use ClusterProfile {reference}: knative_operator.multicluster.profileNamespaces in its Helm values, \
+                 or --profile-namespaces, doesn't list namespace {}",
+                reference.namespace
+            ),
+        ))
+    }
+
     /// The ClusterProfile of `reference`.
     pub fn get(&self, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
         let watched = self.read();

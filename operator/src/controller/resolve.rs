@@ -60,28 +60,15 @@ fn access<'r>(
         ));
     };
     let providers = providers.current();
-    let access = permitted_profile(cx, reference)
+    let access = cx
+        .profiles
+        .permitted(reference, &cx.profile_namespaces)
         .and_then(|profile| profile::access(reference, &profile, &providers, cx.allows_http_servers));
     if access.is_err() {
         // Drop the connection: the current settings don't allow one.
         cx.connections.remove(reference);
     }
     access.map(|access| Some((reference, access)))
-}
-
-/// The ClusterProfile of `reference`, if the operator may use it.
-fn permitted_profile(cx: &Context, reference: &ClusterProfileReference) -> Result<Arc<ClusterProfile>, Unresolved> {
-    if cx.permits_profiles_of(&reference.namespace) {
-        return cx.profiles.get(reference);
-    }
-    Err(Unresolved::new(
-        Reason::ClusterProfileNotPermitted,
-        format!(
-            "the operator may not use ClusterProfile {reference}: knative_operator.multicluster.profileNamespaces in its Helm values, \
-             or --profile-namespaces, doesn't list namespace {}",
-            reference.namespace
-        ),
-    ))
 }
 
 /// The condition that reports a stale connection, which takes a while to rebuild.
@@ -128,7 +115,7 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
 }
 
 /// Who else can get the credential that is sent to the cluster of `reference`.
-fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Option<String> {
+pub fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Option<String> {
     let server = &access.server;
     if access.is_unencrypted() {
         return Some(format!(

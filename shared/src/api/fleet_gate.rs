@@ -38,8 +38,8 @@ pub struct Gate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub interval_seconds: Option<i32>,
-    /// Seconds that a measurement may take: at most 600, or for a Job a day. Defaults to 30, and
-    /// for a Job to 600.
+    /// Seconds that a measurement may take: at most 600, or for a Job a day. Defaults to 30 (of a
+    /// Job: 600).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86_400))]
     pub timeout_seconds: Option<i32>,

@@ -19,7 +19,9 @@ use knative_operator_shared::reason::Reason;
 use kube::Client;
 
 use super::check::{Finding, Id, Report};
+use crate::command::access_args::AccessArgs;
 use crate::controller::profiles::ClusterProfiles;
+use crate::controller::resolve::insecurity;
 use crate::metrics::Metrics;
 use crate::overview::preflight_remedy::PREFLIGHT;
 use crate::overview::remedy::{self, RESOLVED};
@@ -35,7 +37,7 @@ pub struct Ways {
     /// The ClusterProfiles.
     pub profiles: ClusterProfiles,
     providers: Providers,
-    allows_http: bool,
+    access: AccessArgs,
     connections: Connections,
 }
 
@@ -52,46 +54,44 @@ pub fn providers(path: Option<&Path>) -> Result<Providers, String> {
 }
 
 /// Which credentials are used.
-pub struct Credentials {
+pub struct Credentials<'a> {
     /// The provider file.
     pub providers: Providers,
     /// Namespace of the Secrets.
     pub namespace: String,
-    /// Whether to refuse Secrets that name no ClusterProfile.
-    pub requires_binding: bool,
-    /// Whether servers may be http.
-    pub allows_http: bool,
+    /// What is allowed.
+    pub access: &'a AccessArgs,
     /// Time limit of a provider.
     pub timeout: Duration,
 }
 
 impl Ways {
     /// Those that `hub` has.
-    pub async fn of(hub: &Client, credentials: Credentials) -> Self {
-        let Credentials { providers, namespace, requires_binding, allows_http, timeout } = credentials;
+    pub async fn of(hub: &Client, credentials: Credentials<'_>) -> Self {
+        let Credentials { providers, namespace, access, timeout } = credentials;
         let profiles = ClusterProfiles::default();
         match InventoryKind::ClusterProfile.list(hub, None).await {
             Ok(all) => profiles.reset(all.iter().map(ClusterProfile::read).collect()),
             Err(kube::Error::Api(status)) if status.code == 404 => profiles.set_kind_missing(),
             Err(error) => profiles.set_unreadable(error_text(&error)),
         }
-        let secrets = SecretReader { hub: hub.clone(), namespace, requires_binding };
+        let secrets = SecretReader { hub: hub.clone(), namespace, requires_binding: access.require_bound_secrets };
         let (metrics, _) = Metrics::registered();
         let fetcher = CredentialFetcher { secrets, timeout, metrics: Arc::new(metrics) };
         // No Lease: reviews and dry runs store nothing.
         let fence = Fence::default();
         fence.renewed(Some(Instant::now() + OPEN));
-        Self { profiles, providers, allows_http, connections: Connections::new(fetcher, fence) }
+        Self { profiles, providers, access: access.clone(), connections: Connections::new(fetcher, fence) }
     }
 
     /// A client for the cluster of `reference`, if it answers. Adds what that finds to `report`.
     pub async fn connect(&self, reference: &ClusterProfileReference, report: &mut Report) -> Option<Client> {
         let names = Names { profile: &reference.name, profile_namespace: &reference.namespace, ..Names::default() };
-        let profile = match self.profiles.get(reference) {
+        let profile = match self.profiles.permitted(reference, &self.access.profile_namespaces) {
             Ok(profile) => profile,
             Err(why) => return fail(report, Id::Profile, &why, &names),
         };
-        let access = profile::access(reference, &profile, &self.providers, self.allows_http);
+        let access = profile::access(reference, &profile, &self.providers, self.access.allow_http_servers);
         if let Err(why) = &access
             && why.reason == Reason::ClusterProfileNotReady
         {
@@ -102,7 +102,7 @@ impl Ways {
             Ok(access) => access,
             Err(why) => return fail(report, Id::Provider, &why, &names),
         };
-        let (server, is_insecure) = (access.server.to_string(), access.insecure);
+        let (server, insecurity) = (access.server.to_string(), insecurity(reference, &access));
         report.add(Id::Provider, Finding::passed(access.source.provider()), None);
         let connection = match Box::pin(self.connections.get(reference, access, false)).await {
             Ok(connection) => connection,
@@ -126,10 +126,7 @@ impl Ways {
             let why = "the cluster can't be identified: the credential may not read the namespace kube-system";
             let unresolved = Unresolved::new(Reason::RemoteClusterUnreachable, why);
             fail(report, Id::Connection, &unresolved, &names);
-        } else if is_insecure {
-            let why = format!(
-                "insecure-skip-tls-verify is set, so any server that answers as {server} receives the credential"
-            );
+        } else if let Some(why) = insecurity {
             let advice = remedy::find(PREFLIGHT, Id::Connection.as_str(), "").map(|remedy| remedy.advice(&names));
             report.add(Id::Connection, Finding::warning(why), advice);
         } else {

@@ -34,6 +34,7 @@ use self::check::{Finding, Id, Report};
 use self::cluster::Subject;
 use self::connect::{Credentials, Ways};
 use self::target::Target;
+use super::access_args::AccessArgs;
 use super::files::FileArgs;
 use super::fleet;
 use super::output::{self, Format};
@@ -68,13 +69,8 @@ pub struct PreflightArgs {
     /// Namespace of the operator, which has the Secrets with credentials.
     #[arg(long, value_name = "NAME", default_value = "knative-operator")]
     operator_namespace: String,
-    /// Refuses Secrets with credentials that name no ClusterProfile, as the operator does with this
-    /// flag.
-    #[arg(long, env = "REQUIRE_BOUND_SECRETS")]
-    require_bound_secrets: bool,
-    /// Allows ClusterProfiles to have http servers, as the operator does with this flag.
-    #[arg(long)]
-    allow_http_servers: bool,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Time limit of a credential plugin.
     #[arg(long, default_value = "10s", value_name = "DURATION", value_parser = duration)]
     exec_timeout: Duration,
@@ -98,7 +94,9 @@ pub fn run(args: &PreflightArgs) -> ExitCode {
 }
 
 async fn execute(args: &PreflightArgs, connection: Connection) -> Result<ExitCode, String> {
-    let library = args.releases.library(HostPolicy::any()).map_err(|error| error.to_string())?;
+    // The user's own files may name any host; what is stored is somebody else's.
+    let policy = if args.files.is_empty() { args.access.host_policy() } else { HostPolicy::any() };
+    let library = args.releases.library(policy).map_err(|error| error.to_string())?;
     let given = args.given()?;
     let reports = if args.clusters.is_empty() && args.fleet.is_none() && !args.all {
         vec![Box::pin(args.check_own(&connection, &library, given)).await?]
@@ -167,8 +165,7 @@ impl PreflightArgs {
             Credentials {
                 providers: connect::providers(self.clusterprofile_provider_file.as_deref())?,
                 namespace: self.operator_namespace.clone(),
-                requires_binding: self.require_bound_secrets,
-                allows_http: self.allow_http_servers,
+                access: &self.access,
                 timeout: self.exec_timeout,
             },
         )

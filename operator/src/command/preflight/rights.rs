@@ -13,6 +13,8 @@ const CONCURRENCY: usize = 16;
 /// Maximum number of rules, and of names in one, that a message has.
 const MAX_RULES: usize = 4;
 const MAX_NAMES: usize = 3;
+/// Maximum number of permissions that an API server may list: it may be a hostile one.
+const MAX_LISTED: usize = 200_000;
 
 /// The permissions that the account of `client` lacks for `covered`. Where the API server can't
 /// list what the account may do, it is asked about each.
@@ -20,6 +22,10 @@ pub async fn missing(client: &Client, covered: &Covered) -> Result<Vec<PolicyRul
     let rules = access::own_rules(client, covered.resource.target_namespace()).await;
     let (given, is_incomplete) =
         rules.map_err(|error| format!("cannot list the own permissions: {}", error_text(&error)))?;
+    let listed = given.iter().map(size).fold(0, usize::saturating_add);
+    if listed > MAX_LISTED {
+        return Err(format!("the API server lists {listed} own permissions, more than {MAX_LISTED}"));
+    }
     let missing = spoke_role::missing(std::slice::from_ref(covered), &given)?;
     if !is_incomplete {
         return Ok(missing);
@@ -36,6 +42,15 @@ pub async fn missing(client: &Client, covered: &Covered) -> Result<Vec<PolicyRul
         refused.extend(answer.map_err(|error| format!("cannot ask for a permission: {}", error_text(&error)))?);
     }
     Ok(refused)
+}
+
+/// Number of permissions in `rule`.
+fn size(rule: &PolicyRule) -> usize {
+    let count = |list: Option<&Vec<String>>| list.map_or(0, Vec::len);
+    let names = count(rule.resource_names.as_ref()).max(1);
+    let on_resources =
+        count(rule.api_groups.as_ref()).saturating_mul(count(rule.resources.as_ref())).saturating_mul(names);
+    on_resources.saturating_add(count(rule.non_resource_urls.as_ref())).saturating_mul(rule.verbs.len())
 }
 
 /// Rules with one verb on one resource each; `rule` itself if it is about paths.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use knative_operator_shared::api::{Component, KnativeFleet, KnativeFleetStatus};
+use knative_operator_shared::label::{FLEET_PREVIOUS, FLEET_REVISION};
 use knative_operator_shared::version::Version;
 
 use super::observe::Children;
@@ -15,7 +16,7 @@ use knative_operator_fleet::versions::{self, VersionSources};
 
 /// Names of the revisions that are used.
 pub fn used<'a>(children: &'a Children, update: &'a str, rolled_out: [&'a Option<String>; 2]) -> BTreeSet<&'a str> {
-    let names = [knative_operator_shared::label::FLEET_REVISION, knative_operator_shared::label::FLEET_PREVIOUS];
+    let names = [FLEET_REVISION, FLEET_PREVIOUS];
     let of_children = children.own.values().flat_map(|child| names.iter().filter_map(|name| child.annotation(name)));
     of_children.chain([update]).chain(rolled_out.into_iter().flatten().map(String::as_str)).collect()
 }
@@ -42,7 +43,9 @@ pub fn resolved(
 ) -> RevisionData {
     let before = status.update_revision.as_ref().and_then(|update| revisions.get(update));
     let installed = children.own.iter().filter_map(|((_, component), child)| {
-        let (is_reported, asked) = (child.status().is_some(), child.common().version.as_deref());
+        // Of a resource that the fleet wrote: somebody else's may ask for anything.
+        let asked = child.annotation(FLEET_REVISION).and_then(|_| child.common().version.as_deref());
+        let is_reported = child.status().is_some();
         Some((*component, versions::known(child.installed_version(), is_reported, asked)?))
     });
     let installed: Vec<_> = installed.collect();
@@ -129,7 +132,6 @@ mod tests {
     use std::sync::Arc;
 
     use knative_operator_shared::api::ClusterProfileReference;
-    use knative_operator_shared::label::{FLEET_PREVIOUS, FLEET_REVISION};
     use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
