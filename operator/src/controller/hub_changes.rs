@@ -1,7 +1,6 @@
 //! What changed on the hub, for the task of all fleets: it looks only at the fleets that a change
 //! concerns.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -22,10 +21,9 @@ pub fn fleets_of(resource: &Knative) -> impl Iterator<Item = &str> {
 pub struct Changes {
     /// What concerns any fleet.
     pub any: bool,
-    /// ClusterProfiles that are new or have other labels.
+    /// ClusterProfiles that are new, or have other labels or properties that a fleet selects by: what
+    /// one fleet selects, others can't have.
     pub relabelled: HashSet<ClusterProfileReference>,
-    /// ClusterProfiles with another value of a property that a fleet selects by, and its name.
-    pub properties: HashSet<(ClusterProfileReference, String)>,
     /// Clusters with a resource that changed, or with another health of their ClusterProfile.
     pub clusters: HashSet<ClusterProfileReference>,
     /// Uids of the owners of resources that changed, and of fleets with an answer.
@@ -41,22 +39,10 @@ const MAX_UID: usize = 64;
 impl Changes {
     /// Keeps within the limit.
     fn bound(&mut self) {
-        let kept = [self.clusters.len(), self.relabelled.len(), self.properties.len(), self.owners.len()];
+        let kept = [self.clusters.len(), self.relabelled.len(), self.owners.len()];
         if self.any || kept.iter().sum::<usize>() > MAX_CHANGES {
             *self = Self { any: true, ..Self::default() };
         }
-    }
-
-    /// The changes for a fleet that selects by the properties with these `names`: there, a
-    /// ClusterProfile with another value counts as relabelled.
-    pub fn of_fleet<'n>(&self, names: impl FnOnce() -> BTreeSet<&'n str>) -> Cow<'_, Self> {
-        if self.properties.is_empty() {
-            return Cow::Borrowed(self);
-        }
-        let (names, mut own) = (names(), self.clone());
-        let selected = own.properties.drain().filter(|(_, name)| names.contains(name.as_str()));
-        own.relabelled.extend(selected.map(|(cluster, _)| cluster));
-        Cow::Owned(own)
     }
 }
 
@@ -116,10 +102,10 @@ impl HubChanges {
                     self.record(|changes| changes.clusters.extend([reference.clone()]));
                 }
                 let selected = self.selected.read().unwrap_or_else(PoisonError::into_inner);
-                let names = former.differing_properties(&traits).into_iter().filter(|name| selected.contains(*name));
-                let properties: Vec<_> = names.map(|name| (reference.clone(), name.to_owned())).collect();
-                if !properties.is_empty() {
-                    self.record(|changes| changes.properties.extend(properties));
+                let is_other = former.differing_properties(&traits).iter().any(|name| selected.contains(*name));
+                let is_published = !selected.is_empty() && former.has_properties() != traits.has_properties();
+                if is_other || is_published {
+                    self.record(|changes| changes.relabelled.extend([reference.clone()]));
                 }
             }
             _ => self.record(|changes| changes.relabelled.extend([reference.clone()])),
@@ -174,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn property_concerns_only_fleets_that_select_by_it() {
+    fn property_concerns_fleets_if_one_selects_by_it() {
         let reference = ClusterProfileReference { name: "a".to_owned(), namespace: "f".to_owned() };
         let changes = HubChanges::default();
         let with = |region: &str, memory: &str, observed: &str| -> ClusterProfile {
@@ -194,16 +180,16 @@ mod tests {
         for memory in ["1Gi", "2Gi"] {
             assert_eq!(after(&with("eu", memory, "3")), None);
         }
-        let moved = after(&with("us", "2Gi", "4")).unwrap();
-        let expected = HashSet::from([(reference.clone(), "region".to_owned())]);
-        assert_eq!(moved, Changes { properties: expected, ..Changes::default() });
-        let relabelled = |name| moved.of_fleet(|| BTreeSet::from([name])).into_owned().relabelled;
-        assert_eq!(relabelled("region"), HashSet::from([reference.clone()]));
-        assert!(relabelled("zone").is_empty());
-        // It is gone.
+        let relabelled = Some(Changes { relabelled: HashSet::from([reference.clone()]), ..Changes::default() });
+        assert_eq!(after(&with("us", "2Gi", "4")), relabelled);
         let mut gone = with("eu", "1Gi", "5");
         gone.status.as_mut().unwrap().properties.0.remove("region");
-        assert_eq!(after(&gone).map(|changes| changes.properties.len()), Some(1));
+        assert_eq!(after(&gone), relabelled);
+        // None is published any more.
+        changes.select(BTreeSet::from(["zone".to_owned()]));
+        assert_eq!(after(&gone), None);
+        gone.status.as_mut().unwrap().properties.0.clear();
+        assert_eq!(after(&gone), relabelled);
     }
 
     #[test]

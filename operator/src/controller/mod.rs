@@ -52,7 +52,7 @@ mod recorded;
 pub mod registry;
 pub mod rejections;
 pub mod render_cache;
-mod resolve;
+pub mod resolve;
 mod selection;
 mod state;
 pub mod status;

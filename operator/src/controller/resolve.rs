@@ -1,10 +1,9 @@
 //! Resolves the target cluster of a resource.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use knative_operator_shared::api::cluster_profile::HEALTHY;
-use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Knative};
+use knative_operator_shared::api::{ClusterProfileReference, Knative};
 use knative_operator_shared::reason::Reason;
 
 use super::context::Context;

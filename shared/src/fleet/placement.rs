@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::selector::{ClusterSelector, Traits};
+use super::selector::{ClusterSelector, Labels, Traits};
 use crate::api::cluster_profile::HEALTHY;
 use crate::api::fleet::{DecisionReference, Placement};
 use crate::api::{ClusterProfile, ClusterProfileReference};
@@ -48,17 +48,36 @@ pub fn selected<'p>(
         if namespaces.as_ref().is_some_and(|all| !all.contains(&reference.namespace.as_str())) {
             continue;
         }
-        if traits.are_unreadable && selector.uses_properties() {
+        if !selector.matches_labels(&traits.labels) {
+            continue;
+        }
+        if selector.uses_properties() && traits.are_unreadable {
             return Err(format!(
                 "propertySelector: this version can't read status.properties of ClusterProfile {reference}"
             ));
         }
-        if selector.matches(&traits) {
+        // Without properties, a selector such as NotIn would guess.
+        let is_known = !selector.uses_properties() || traits.has_properties();
+        if is_known && selector.matches(&traits) {
             selected.push(reference.clone());
         }
     }
     selected.sort();
     Ok(selected)
+}
+
+/// Whether `placement` of a fleet in `namespace` may select the ClusterProfile `reference` with
+/// `labels`: its properties decide, if it selects by them. False for a placement by decisions.
+pub fn may_select(
+    placement: &Placement,
+    namespace: &str,
+    reference: &ClusterProfileReference,
+    labels: &Labels,
+) -> bool {
+    let selectors = (placement.cluster_selector.as_ref(), placement.property_selector.as_ref());
+    let selector = ClusterSelector::of(selectors.0, selectors.1).ok().flatten();
+    let is_near = namespaces(placement, namespace).is_none_or(|all| all.contains(&reference.namespace.as_str()));
+    placement.decision.is_none() && is_near && selector.is_some_and(|selector| selector.matches_labels(labels))
 }
 
 /// The clusters of `decision` in `namespace`, in the order of its slices; `slices` are

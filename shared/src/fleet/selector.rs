@@ -48,6 +48,12 @@ impl<'a> Traits<'a> {
         }
     }
 
+    /// Whether the properties are known: this version can read them, and there are some. They are in
+    /// the status, so a new ClusterProfile has none yet.
+    pub fn has_properties(&self) -> bool {
+        !self.are_unreadable && !self.properties.is_empty()
+    }
+
     /// The same, borrowed.
     pub fn borrowed(&self) -> Traits<'_> {
         let Self { labels, properties, are_unreadable } = self;
@@ -114,6 +120,11 @@ impl ClusterSelector {
     pub fn matches(&self, traits: &Traits<'_>) -> bool {
         let (labels, properties): (&Labels, &Labels) = (&traits.labels, &traits.properties);
         self.labels.matches(labels) && self.properties.matches(properties)
+    }
+
+    /// Whether it selects clusters with these labels, of which ones `properties` decides then.
+    pub fn matches_labels(&self, labels: &Labels) -> bool {
+        self.labels.matches(labels)
     }
 
     /// Whether it selects by properties.

@@ -93,6 +93,17 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         describe(&hub, "b", Some("us"), "1Gi").await?;
         let has_moved = |s: &KnativeFleetStatus| s.stages.iter().map(|stage| stage.clusters).eq([1, 1]);
         status(&hub, "in another stage", has_moved).await?;
+        // Without properties, the stage of a cluster is not known: nothing is written for the fleet.
+        let properties = |value: Value| json!({"properties": value});
+        hub.object("clusterprofile", FLEET, "b").merge_status(&properties(json!([]))).await?;
+        let unknown = status(&hub, "unknown", |s| has(s, "Ready", "ClustersUnknown")).await?;
+        let message = unknown.conditions.iter().find(|c| c.type_ == "Ready").and_then(|c| c.message.clone());
+        assert!(
+            message.is_some_and(|message| message.contains("ClusterProfile fleet-system/b has no status.properties")),
+            "{unknown:?}"
+        );
+        describe(&hub, "b", Some("us"), "1Gi").await?;
+        status(&hub, "known again", has_moved).await?;
         assert_eq!(uids(&hub).await?, before);
         apply(&hub, &object).await?;
         status(&hub, "one stage", |s| s.stages.len() == 1 && has(s, "Ready", "Ready") && s.updated == 2).await?;

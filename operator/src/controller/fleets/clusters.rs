@@ -57,7 +57,7 @@ impl Selections {
     /// Why they are unknown.
     pub fn of(&self, fleet: &KnativeFleet, store: &Store, (versions, profiles): (Versions, &Profiles)) -> Located {
         let placement = fleet.spec.placement.clone();
-        let properties = placement.property_selector.is_some().then_some(versions.properties);
+        let properties = uses_properties(fleet).then_some(versions.properties);
         let basis = Basis { placement, labels: versions.labels, properties, decisions: store.decisions_version() };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match known.get(&key(fleet)) {
@@ -96,9 +96,14 @@ impl Selections {
         for other in older {
             let (key, components) = (key(other), other.spec.components().collect::<BTreeSet<_>>());
             let (name, refused) = (format!("{}/{}", key.0, key.1), self.unpermitted.get(&key));
-            let selected = self.of(other, store, profiles).unwrap_or_default();
+            let selected = self.of(other, store, profiles);
+            // If its clusters are not known, each one that it may select is its own.
+            let claims_it = |cluster: &ClusterProfileReference| match &selected {
+                Ok(selected) => selected.set.contains(cluster),
+                Err(_) => may_select(other, cluster, profiles.1),
+            };
             let is_refused = |cluster| refused.is_some_and(|all| all.contains(cluster));
-            for cluster in own.clone().filter(|cluster| selected.set.contains(*cluster) && !is_refused(*cluster)) {
+            for cluster in own.clone().filter(|cluster| claims_it(cluster) && !is_refused(*cluster)) {
                 for component in &components {
                     claims.entry((cluster.clone(), *component)).or_insert_with(|| name.clone());
                 }
@@ -112,7 +117,43 @@ fn key(fleet: &KnativeFleet) -> FleetKey {
     (fleet.metadata.namespace.clone().unwrap_or_default(), fleet.metadata.name.clone().unwrap_or_default())
 }
 
-/// Whether `fleet` selects one of `references` now.
+fn uses_properties(fleet: &KnativeFleet) -> bool {
+    fleet.spec.placement.property_selector.is_some() || divides_by_properties(fleet)
+}
+
+/// Whether properties decide the stage or the content of a cluster.
+fn divides_by_properties(fleet: &KnativeFleet) -> bool {
+    let stages = fleet.spec.rollout.stages.iter().map(|stage| &stage.property_selector);
+    stages.chain(fleet.spec.overrides.iter().map(|change| &change.property_selector)).any(Option::is_some)
+}
+
+/// `clusters` of `fleet`, if their properties are known where they decide stage or content: a guess
+/// could pass an approval.
+fn check_properties(
+    fleet: &KnativeFleet,
+    profiles: &Profiles,
+    clusters: Vec<ClusterProfileReference>,
+) -> Result<Vec<ClusterProfileReference>, String> {
+    let is_unknown = |cluster: &&ClusterProfileReference| {
+        profiles.get(*cluster).is_some_and(|profile| !Traits::of(Some(profile)).has_properties())
+    };
+    match clusters.iter().find(is_unknown).filter(|_| divides_by_properties(fleet)) {
+        None => Ok(clusters),
+        Some(cluster) => Err(format!(
+            "stages or overrides have a propertySelector, but ClusterProfile {cluster} has no status.properties that this version \
+             can read; its cluster manager has to publish them, or exclude the cluster by spec.placement"
+        )),
+    }
+}
+
+/// Whether `fleet` may select `cluster`, if its clusters are not known.
+fn may_select(fleet: &KnativeFleet, cluster: &ClusterProfileReference, profiles: &Profiles) -> bool {
+    let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
+    let traits = Traits::of(profiles.get(cluster).map(Arc::as_ref));
+    placement::may_select(&fleet.spec.placement, namespace, cluster, &traits.labels)
+}
+
+/// Whether `fleet` selects one of `references` now, or can't know.
 pub fn selects<'r>(
     fleet: &KnativeFleet,
     profiles: &Profiles,
@@ -120,20 +161,20 @@ pub fn selects<'r>(
 ) -> bool {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let traits = references.filter_map(|one| Some((one, Traits::of(Some(profiles.get(one)?)))));
-    placement::selected(&fleet.spec.placement, namespace, traits).is_ok_and(|selected| !selected.is_empty())
+    placement::selected(&fleet.spec.placement, namespace, traits).map_or(true, |selected| !selected.is_empty())
 }
 
 /// The clusters of the fleet.
 fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<Vec<ClusterProfileReference>, String> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
     let Some(decision) = &fleet.spec.placement.decision else {
-        let profiles = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
-        return placement::selected(&fleet.spec.placement, namespace, profiles)
-            .map_err(|why| format!("spec.placement.{why}"));
+        let traits = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
+        let selected = placement::selected(&fleet.spec.placement, namespace, traits);
+        return check_properties(fleet, profiles, selected.map_err(|why| format!("spec.placement.{why}"))?);
     };
     if !store.has_decisions() {
         return Err(InventoryKind::PlacementDecision.not_served());
     }
     let of = decision.namespace.as_deref().unwrap_or(namespace);
-    placement::decided(decision, of, store.decisions.values())
+    check_properties(fleet, profiles, placement::decided(decision, of, store.decisions.values())?)
 }

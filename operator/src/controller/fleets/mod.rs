@@ -104,9 +104,8 @@ pub async fn run(cx: Arc<Context>) {
                 Concerned::All => true,
             };
             let is_changed = changes.as_ref().is_some_and(|changes| {
-                let changes = changes.of_fleet(|| selected_properties::of_fleet(&store, key, stored));
-                states.get(key).is_none_or(|state| state.is_concerned(uid, &changes))
-                    || is_selected(&cx, &stored.fleet, &changes)
+                states.get(key).is_none_or(|state| state.is_concerned(uid, changes))
+                    || is_selected(&cx, &stored.fleet, changes)
             });
             if is_concerned || is_changed {
                 let at = due.entry(key.clone()).or_insert(soon);

@@ -8,7 +8,7 @@ use super::store::{FleetKey, Store, StoredFleet};
 
 /// Names of those that `stored`, the fleet called `key`, selects by: those in its spec, and those
 /// in the overrides of revisions that its clusters may have during a rollout.
-pub fn of_fleet<'s>(store: &'s Store, key: &FleetKey, stored: &'s StoredFleet) -> BTreeSet<&'s str> {
+fn of_fleet<'s>(store: &'s Store, key: &FleetKey, stored: &'s StoredFleet) -> BTreeSet<&'s str> {
     let mut names = selected_properties(&stored.fleet.spec);
     let status = stored.fleet.status.as_ref();
     let revisions = status.map(|status| [&status.current_revision, &status.update_revision]);
