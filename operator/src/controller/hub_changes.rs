@@ -21,8 +21,8 @@ pub fn fleets_of(resource: &Knative) -> impl Iterator<Item = &str> {
 pub struct Changes {
     /// What concerns any fleet.
     pub any: bool,
-    /// ClusterProfiles that are new, or have other labels or properties that a fleet selects by: what
-    /// one fleet selects, others can't have.
+    /// ClusterProfiles that are new, or have other labels or properties that a fleet selects by:
+    /// what one fleet selects, others can't have.
     pub relabelled: HashSet<ClusterProfileReference>,
     /// Clusters with a resource that changed, or with another health of their ClusterProfile.
     pub clusters: HashSet<ClusterProfileReference>,

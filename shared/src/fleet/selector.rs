@@ -48,8 +48,8 @@ impl<'a> Traits<'a> {
         }
     }
 
-    /// Whether the properties are known: this version can read them, and there are some. They are in
-    /// the status, so a new ClusterProfile has none yet.
+    /// Whether the properties are known: this version can read them, and there are some. They are
+    /// in the status, so a new ClusterProfile has none yet.
     pub fn has_properties(&self) -> bool {
         !self.are_unreadable && !self.properties.is_empty()
     }

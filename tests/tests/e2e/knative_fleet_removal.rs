@@ -93,7 +93,7 @@ fn only_a_cluster_that_left_for_its_grace_period_is_uninstalled() {
         describe(&hub, "b", Some("us"), "1Gi").await?;
         let has_moved = |s: &KnativeFleetStatus| s.stages.iter().map(|stage| stage.clusters).eq([1, 1]);
         status(&hub, "in another stage", has_moved).await?;
-        // Without properties, the stage of a cluster is not known: nothing is written for the fleet.
+        // Without properties, the stage of a cluster is not known: the fleet writes nothing.
         let properties = |value: Value| json!({"properties": value});
         hub.object("clusterprofile", FLEET, "b").merge_status(&properties(json!([]))).await?;
         let unknown = status(&hub, "unknown", |s| has(s, "Ready", "ClustersUnknown")).await?;
