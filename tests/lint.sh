@@ -96,15 +96,6 @@ done < <(git grep -oE '\]\([^):#]+[)#]' -- '*.md' | sed -E 's/\]\(//; s/[)#]$//'
 # Pictures are images: not everything that shows documents renders Mermaid.
 if git grep -n '^ *```mermaid' -- '*.md'; then report "replace Mermaid with an SVG in docs/images"; fi
 
-# The demo compiles shared libraries once: its programs of nodes have the control plane's versions.
-versions() { sed -nE 's/^(require |\t)([^ ]+) (v[^ ]+).*/\2 \3/p' "tests/tools/$1/go.mod" | LC_ALL=C sort; }
-for module in containerd coredns cni knative-1.22; do
-  while read -r library own wanted; do
-    [ "$(printf '%s\n' "$own" "$wanted" | sort -V | tail -n1)" = "$own" ] ||
-      report "tests/tools/$module has $library $own: go get it in $wanted, which the control plane has"
-  done < <(LC_ALL=C join <(versions "$module") <(versions control-plane))
-done
-
 # Workflows are valid, and their actions are pinned by digest.
 if command -v go >/dev/null; then
   "$(tests/tools/install.sh actionlint)/actionlint" -no-color -shellcheck= >&2 || report "a workflow is invalid"
