@@ -20,31 +20,30 @@ tests() {
   tests/package/step.sh "$@" {alive}>&- 2>&1 | tee "$log" {alive}>&- || echo "$1" >>"$failed"
 }
 
-# Beside the next steps, which wait for most of their time. They end with this script, however that
-# ends: their standard input closes.
-printf '==> machines, unit tests, conformance: beside the next steps\n'
+# Beside the next steps: it mostly waits. It ends with this script, however that ends: its standard
+# input closes.
+machines=$logs/machines.log
 exec {alive}> >(
   trap "" INT # it would end the tether only
-  target/debug/tether "$logs/background.pid" 10 tests/package/background-tests.sh || echo "tests in the background" >>"$failed"
+  target/debug/tether "$logs/machines.pid" 10 tests/package/step.sh "machines" "${images[@]}" \
+    cargo test --quiet --workspace --test machines >"$machines" 2>&1 || echo machines >>"$failed"
 )
 background=$!
-background() {
-  wait "$background" || echo "tests in the background" >>"$failed"
-  cat "$logs"/{machines,unit-tests,conformance}.log
-}
-memory=$(awk '/^MemAvailable/ {print int($2 / 1e6)}' /proc/meminfo 2>/dev/null || echo 8)
-[ "$memory" -ge 6 ] || background
-# Nodes, containers and HTTP requests.
-real=life::hub_installs_knative_on_a_real_spoke
-REAL_NODES=yes tests "real nodes" "${images[@]}" cargo test --workspace --quiet --test real -- --exact $real
+tests "unit tests" cargo test --workspace --no-fail-fast --quiet --lib --bins
+# The longest first, two at a time: each ends with one test that takes long.
+tests "conformance" tests/package/beside.sh conformance tooling chart crd_compatibility
 tests "images" "${images[@]}" cargo test --workspace --quiet --test images
 CHAOS_SEEDS=1 CHAOS_WORLDS=1 CHAOS_MILLISECONDS=500 tests "chaos (1 seed)" cargo test --quiet --workspace --test chaos
-[ "$memory" -lt 6 ] || background
+wait "$background" || echo "a step in the background" >>"$failed"
+cat "$machines"
+# Alone: nodes, containers and HTTP requests.
+real=life::hub_installs_knative_on_a_real_spoke
+REAL_NODES=yes tests "real nodes" "${images[@]}" cargo test --workspace --quiet --test real -- --exact $real
 # Alone: it measures how long reviews take. Before the others, whose logs the next step reads.
 tests "flood" "${images[@]}" cargo test --quiet --workspace --test e2e -- flood::
 tests "end to end" "${images[@]}" cargo test --workspace --no-fail-fast --test e2e -- --skip flood:: $(printf -- '--skip %s ' $long)
 printf 'skipped: %s: it takes minutes: make test-long\n' $long >>target/skipped.txt
-tests "texts and permissions of the end-to-end tests" tests/package/beside.sh texts permissions
+tests "texts and permissions of the end-to-end tests" cargo test --workspace --no-fail-fast --quiet --test texts --test permissions
 
 # They say why they are skipped.
 tests "other tests" cargo test --workspace --no-fail-fast --quiet --test go_suite --test monitoring --test real --test release --test ui -- --skip $real
