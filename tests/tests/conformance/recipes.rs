@@ -188,5 +188,5 @@ fn examples_of_fleets_are_valid() {
         assert!(output.status.success() && !said.contains("warning: "), "{block}: {said}");
     }
     let names: Vec<Value> = recipe::gates().unwrap().iter().map(|gate| gate["name"].clone()).collect();
-    assert_eq!((blocks.len(), names.as_slice()), (5, &[json!("errors"), json!("business-check"), json!("load")][..]));
+    assert_eq!((blocks.len(), names.as_slice()), (6, &[json!("errors"), json!("business-check"), json!("load")][..]));
 }
