@@ -311,17 +311,33 @@ impl KnativeFleetSpec {
     }
 }
 
-impl Placement {
-    /// Whether it selects clusters.
-    pub fn has_selector(&self) -> bool {
-        self.cluster_selector.is_some() || self.property_selector.is_some()
+/// What has the fields `clusterSelector` and `propertySelector`.
+pub trait Selecting {
+    /// Both, in this order.
+    fn selectors(&self) -> [Option<&LabelSelector>; 2];
+
+    /// Whether one of them is set. Otherwise, a placement and an override select nothing, and a
+    /// stage has all clusters that no other selects.
+    fn has_selector(&self) -> bool {
+        self.selectors() != [None, None]
     }
 }
 
-impl Stage {
-    /// Whether it selects clusters. Otherwise, it has all others.
-    pub fn has_selector(&self) -> bool {
-        self.cluster_selector.is_some() || self.property_selector.is_some()
+impl Selecting for Placement {
+    fn selectors(&self) -> [Option<&LabelSelector>; 2] {
+        [self.cluster_selector.as_ref(), self.property_selector.as_ref()]
+    }
+}
+
+impl Selecting for Stage {
+    fn selectors(&self) -> [Option<&LabelSelector>; 2] {
+        [self.cluster_selector.as_ref(), self.property_selector.as_ref()]
+    }
+}
+
+impl Selecting for FleetOverride {
+    fn selectors(&self) -> [Option<&LabelSelector>; 2] {
+        [self.cluster_selector.as_ref(), self.property_selector.as_ref()]
     }
 }
 

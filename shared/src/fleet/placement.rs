@@ -40,8 +40,7 @@ pub fn selected<'p>(
     namespace: &str,
     profiles: impl Iterator<Item = (&'p ClusterProfileReference, Traits<'p>)>,
 ) -> Result<Vec<ClusterProfileReference>, String> {
-    let (labels, properties) = (placement.cluster_selector.as_ref(), placement.property_selector.as_ref());
-    let Some(selector) = ClusterSelector::of(labels, properties)? else { return Ok(Vec::new()) };
+    let Some(selector) = ClusterSelector::of(placement)? else { return Ok(Vec::new()) };
     let namespaces = namespaces(placement, namespace);
     let mut selected = Vec::new();
     for (reference, traits) in profiles {
@@ -74,8 +73,7 @@ pub fn may_select(
     reference: &ClusterProfileReference,
     labels: &Labels,
 ) -> bool {
-    let selectors = (placement.cluster_selector.as_ref(), placement.property_selector.as_ref());
-    let selector = ClusterSelector::of(selectors.0, selectors.1).ok().flatten();
+    let selector = ClusterSelector::of(placement).ok().flatten();
     let is_near = namespaces(placement, namespace).is_none_or(|all| all.contains(&reference.namespace.as_str()));
     placement.decision.is_none() && is_near && selector.is_some_and(|selector| selector.matches_labels(labels))
 }

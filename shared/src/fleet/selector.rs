@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
-use crate::api::fleet::FleetOverride;
+use crate::api::fleet::{FleetOverride, Selecting};
 use crate::api::{ClusterProfile, KnativeFleetSpec};
 
 /// Labels or properties, by name.
@@ -90,16 +90,16 @@ pub struct ClusterSelector {
 }
 
 impl ClusterSelector {
-    /// The selector with the fields `clusterSelector` and `propertySelector`; `None` if neither is
-    /// set.
+    /// The selector of `selecting`, such as a stage; `None` if it has none.
     ///
     /// # Errors
     ///
-    /// Which of them is invalid, and why.
-    pub fn of(labels: Option<&LabelSelector>, properties: Option<&LabelSelector>) -> Result<Option<Self>, String> {
-        if labels.is_none() && properties.is_none() {
+    /// Which of its fields is invalid, and why.
+    pub fn of(selecting: &impl Selecting) -> Result<Option<Self>, String> {
+        if !selecting.has_selector() {
             return Ok(None);
         }
+        let [labels, properties] = selecting.selectors();
         let read = |field: &str, given: Option<&LabelSelector>| {
             selector(given.cloned().unwrap_or_default()).map_err(|why| format!("{field}: {why}"))
         };
@@ -112,8 +112,7 @@ impl ClusterSelector {
     ///
     /// What is wrong with it. An override without one could be for all clusters, or for none.
     pub fn of_override(change: &FleetOverride) -> Result<Self, String> {
-        let selector = Self::of(change.cluster_selector.as_ref(), change.property_selector.as_ref())?;
-        selector.ok_or_else(|| "neither clusterSelector nor propertySelector is set".to_owned())
+        Self::of(change)?.ok_or_else(|| "neither clusterSelector nor propertySelector is set".to_owned())
     }
 
     /// Whether it selects a cluster with `traits`.
@@ -168,8 +167,8 @@ mod tests {
     }
 
     fn of(labels: &Value, properties: &Value) -> Result<Option<ClusterSelector>, String> {
-        let given = |selector: &Value| serde_json::from_value::<Option<LabelSelector>>(selector.clone()).unwrap();
-        ClusterSelector::of(given(labels).as_ref(), given(properties).as_ref())
+        let selecting = json!({"clusterSelector": labels, "propertySelector": properties});
+        ClusterSelector::of(&serde_json::from_value::<FleetOverride>(selecting).unwrap())
     }
 
     #[test]

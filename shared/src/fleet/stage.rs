@@ -85,9 +85,7 @@ impl Stages {
     /// If a selector is invalid.
     pub fn of(rollout: &Rollout) -> Result<Self, String> {
         let mut settings: Vec<_> = rollout.stages.iter().map(StageSettings::of).collect();
-        let of_stage =
-            |stage: &Stage| ClusterSelector::of(stage.cluster_selector.as_ref(), stage.property_selector.as_ref());
-        let mut selectors = rollout.stages.iter().map(of_stage).collect::<Result<Vec<_>, _>>()?;
+        let mut selectors = rollout.stages.iter().map(ClusterSelector::of).collect::<Result<Vec<_>, _>>()?;
         if selectors.iter().all(Option::is_some) {
             let rest = Stage { name: REST.to_owned(), ..Stage::default() };
             settings.push(StageSettings::of(&rest));

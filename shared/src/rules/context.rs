@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::fleet::Placement;
+use crate::api::fleet::{Placement, Selecting};
 use crate::api::{ClusterProfileReference, Component, Knative};
 use crate::fleet::placement::selected;
 use crate::fleet::selector::Traits;

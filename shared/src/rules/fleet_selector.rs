@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::rule::{Example, Rule, Severity, Violation};
+use crate::api::fleet::Selecting;
 use crate::fleet::selector::selector as selector_of;
 
 /// Selectors.
@@ -18,12 +19,9 @@ pub static SELECTOR: Rule = Rule {
     ),
 };
 
-/// Checks the selectors by labels and by properties of the part of a fleet at `within`.
-pub fn check_selectors(
-    within: &str,
-    (labels, properties): (Option<&LabelSelector>, Option<&LabelSelector>),
-    violations: &mut Vec<Violation>,
-) {
+/// Checks the selectors by labels and by properties of `selecting`, the part of a fleet at `within`.
+pub fn check_selectors(within: &str, selecting: &impl Selecting, violations: &mut Vec<Violation>) {
+    let [labels, properties] = selecting.selectors();
     for (name, what, selector) in [("clusterSelector", "label", labels), ("propertySelector", "property", properties)] {
         if let Some(selector) = selector {
             check_selector(&format!("{within}.{name}"), what, selector, violations);

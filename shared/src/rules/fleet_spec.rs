@@ -8,7 +8,7 @@ use super::fleet_selector::{SELECTOR, check_selectors};
 use super::rule::{Example, Rule, Severity, Violation};
 use super::syntax;
 use crate::api::KnativeFleetSpec;
-use crate::api::fleet::Stage;
+use crate::api::fleet::{Selecting, Stage};
 use crate::fleet::stage::{REMOVAL, REST};
 
 /// Placement.
@@ -70,16 +70,14 @@ pub fn check(spec: &KnativeFleetSpec, violations: &mut Vec<Violation>) {
             _ => {}
         }
     }
-    let selectors = (placement.cluster_selector.as_ref(), placement.property_selector.as_ref());
-    check_selectors("spec.placement", selectors, violations);
+    check_selectors("spec.placement", placement, violations);
     for (index, change) in spec.overrides.iter().enumerate() {
         let field = format!("spec.overrides[{index}]");
-        let selectors = (change.cluster_selector.as_ref(), change.property_selector.as_ref());
-        if selectors == (None, None) {
+        if !change.has_selector() {
             let fix = "set it to {} for all clusters, or set propertySelector";
             violations.push(SELECTOR.at(format!("{field}.clusterSelector"), "is missing", fix));
         }
-        check_selectors(&field, selectors, violations);
+        check_selectors(&field, change, violations);
     }
     check_stages(&spec.rollout.stages, violations);
     check_limit("spec.removal.maxAtOnce", spec.removal.max_at_once.as_ref(), 1, violations);
@@ -114,7 +112,7 @@ fn check_stages(stages: &[Stage], violations: &mut Vec<Violation>) {
         if let Some(why) = stage.sorting_label_key.as_deref().and_then(syntax::qualified) {
             violations.push(STAGE.at(format!("{field}.sortingLabelKey"), why, "set it to the key of a label"));
         }
-        check_selectors(&field, (stage.cluster_selector.as_ref(), stage.property_selector.as_ref()), violations);
+        check_selectors(&field, stage, violations);
         check_limit(&format!("{field}.maxConcurrent"), stage.max_concurrent.as_ref(), 1, violations);
         check_limit(&format!("{field}.maxFailures"), stage.max_failures.as_ref(), 0, violations);
         let seconds = [
