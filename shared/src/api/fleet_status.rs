@@ -123,7 +123,6 @@ pub struct RemovalStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_until: Option<String>,
     /// Removals of the last 24 hours in which the operator ran.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<RecentRemoval>,
 }
 

@@ -214,10 +214,6 @@ fn status_patch(status: &KnativeFleetStatus) -> Value {
             patch["status"][field] = Value::Null;
         }
     }
-    // An empty list is not there, and would not replace a former one.
-    if let Some(removals) = patch["status"]["removals"].as_object_mut() {
-        removals.entry("recent").or_insert(Value::Null);
-    }
     patch
 }
 
