@@ -1,11 +1,11 @@
 //! The stored resources of a fleet.
 
 use jiff::Timestamp;
-use knative_operator_shared::api::{Component, Condition, Knative};
+use knative_operator_shared::api::{Component, Condition, Knative, KnativeFleet};
 use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
 use knative_operator_shared::defaults::set_defaults;
 use knative_operator_shared::label::{
-    FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_SKIPPED, FLEET_STAGE, FLEET_UPDATED_AT,
+    ADOPT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_SKIPPED, FLEET_STAGE, FLEET_UPDATED_AT,
 };
 use knative_operator_shared::reason::Reason;
 use knative_operator_shared::rules;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::member::{Applied, HubFault};
 use super::template::Record;
+use super::versions;
 
 /// Length of the digest of the content that version 0.2.0 and earlier ones recorded.
 const EARLIER_CONTENT: usize = 16;
@@ -29,6 +30,22 @@ pub fn record(resource: &Knative) -> Record {
         updated_at: annotation(FLEET_UPDATED_AT).unwrap_or_default(),
         version: resource.common().version.clone(),
     }
+}
+
+/// Whether `fleet` may adopt `resource`: it is in its namespace, has the annotation, and no fleet
+/// owns it.
+pub fn is_adoptable(fleet: &KnativeFleet, resource: &Knative) -> bool {
+    let mut owners = resource.meta().owner_references.iter().flatten();
+    resource.meta().namespace == fleet.metadata.namespace
+        && resource.annotation(ADOPT) == Some("true")
+        && !owners.any(|reference| reference.kind == "KnativeFleet")
+}
+
+/// The version that `resource` has, for what the versions of its fleet mean.
+pub fn known_version(resource: &Knative) -> Option<Version> {
+    // Of one that a fleet wrote: somebody else's may ask for anything.
+    let asked = resource.annotation(FLEET_REVISION).and_then(|_| resource.common().version.as_deref());
+    versions::known(resource.installed_version(), resource.status().is_some(), asked)
 }
 
 /// What the annotation of a resource says whose cluster is skipped in the rollout of `revision`

@@ -8,7 +8,6 @@ use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
-use knative_operator_shared::label::ADOPT;
 use knative_operator_shared::version::Version;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -89,10 +88,19 @@ impl Stored<'_> {
         self.available.iter().find(|(of, _)| *of == component).map_or(&[], |(_, versions)| versions.as_slice())
     }
 
-    /// The versions that `fleet` has installed.
-    fn installed(&self, fleet: &KnativeFleet) -> Vec<(Component, Version)> {
-        let own = self.resources.iter().filter(|resource| is_owned(fleet, resource));
-        own.filter_map(|resource| Some((resource.component(), resource.installed_version()?))).collect()
+    /// The versions that `fleet`, which selects `clusters`, has installed, also by what it adopts.
+    fn installed(&self, fleet: &KnativeFleet, clusters: &[ClusterProfileReference]) -> Vec<(Component, Version)> {
+        let key = |resource: &Knative| Some((resource.common().cluster_profile_ref.clone()?, resource.component()));
+        let (own, others): (Vec<_>, Vec<_>) = self.resources.iter().partition(|resource| is_owned(fleet, resource));
+        let keys: HashSet<_> = own.iter().filter_map(|resource| key(resource)).collect();
+        let selected: HashSet<_> = clusters.iter().collect();
+        let is_adopted = |resource: &&Knative| {
+            let is_free = child::is_adoptable(fleet, resource) && !resource.is_terminating();
+            is_free && key(resource).is_some_and(|key| selected.contains(&key.0) && !keys.contains(&key))
+        };
+        let adopted = others.into_iter().filter(is_adopted);
+        let all = own.iter().copied().chain(adopted);
+        all.filter_map(|resource| Some((resource.component(), child::known_version(resource)?))).collect()
     }
 }
 
@@ -116,7 +124,7 @@ pub fn plan(
             }
         }
     }
-    let installed = stored.installed(fleet);
+    let installed = stored.installed(fleet, clusters);
     let data = versions::resolved(RevisionData::of(&fleet.spec), &sources(stored, &installed));
     let mut changes = Vec::new();
     for cluster in clusters {
@@ -162,9 +170,9 @@ pub fn plan(
     Ok(changes.into_iter().map(|(_, change)| change).collect())
 }
 
-/// What the versions without a patch number in `fleet` mean.
-pub fn meanings(fleet: &KnativeFleet, stored: &Stored<'_>) -> Vec<Meaning> {
-    let installed = stored.installed(fleet);
+/// What the versions without a patch number in `fleet`, which selects `clusters`, mean.
+pub fn meanings(fleet: &KnativeFleet, clusters: &[ClusterProfileReference], stored: &Stored<'_>) -> Vec<Meaning> {
+    let installed = stored.installed(fleet, clusters);
     versions::meanings(&RevisionData::of(&fleet.spec), &sources(stored, &installed))
 }
 
@@ -221,8 +229,7 @@ fn planned(
         return is_own.then_some(planned);
     };
     let owner = present.meta().owner_references.iter().flatten().find(|owner| owner.kind == "KnativeFleet");
-    let adopts = present.meta().namespace == fleet.metadata.namespace && present.annotation(ADOPT) == Some("true");
-    if !is_own && (owner.is_some() || !adopts) {
+    if !is_own && !child::is_adoptable(fleet, present) {
         let of = owner.map(|owner| format!(" of KnativeFleet {}", owner.name)).unwrap_or_default();
         planned.change = Change::Conflict;
         planned.note = format!("{component} {}/{}{of} uses the cluster", present.namespace(), present.name());

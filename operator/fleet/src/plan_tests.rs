@@ -1,5 +1,6 @@
 //! Tests of what a fleet would change.
 
+use knative_operator_shared::label::{ADOPT, FLEET_REVISION};
 use knative_operator_shared::rules;
 
 use super::*;
@@ -109,8 +110,9 @@ fn versions_are_those_of_the_release_bundle() {
         let available = [(Component::Serving, bundle.iter().map(version).collect())];
         let (profiles, resources) = (&profiles, &resources);
         let stored = Stored { profiles, resources, before: None, available: &available, keeps_installed };
-        let changes = plan(&fleet, &["a", "new"].map(cluster), &stored).unwrap();
-        let meanings = meanings(&fleet, &stored);
+        let clusters = ["a", "new"].map(cluster);
+        let changes = plan(&fleet, &clusters, &stored).unwrap();
+        let meanings = meanings(&fleet, &clusters, &stored);
         let [Meaning { before, after, .. }] = meanings.as_slice() else { panic!("{asked}") };
         let of = |change: &PlannedChange| (change.version.clone().unwrap_or_default(), change.note.clone());
         ((before.clone(), after.clone()), of(&changes[0]), of(&changes[1]))
@@ -128,4 +130,31 @@ fn versions_are_those_of_the_release_bundle() {
     let lacking = at("1.22.1", "the release bundle of the operator lacks version 1.21");
     let gap = planned("1.22", &["1.20.3", "1.22.1"], false);
     assert_eq!(gap, ((None, text("1.22.1")), lacking, at("1.22.1", "")));
+}
+
+#[test]
+fn version_that_the_fleet_has_is_known_as_to_the_operator() {
+    let profiles = HashMap::from(["a", "b"].map(|name| (cluster(name), profile("rest", "True"))));
+    let fleet = json!({"metadata": {"name": "f", "namespace": "n"}, "spec": {"placement": {"clusterSelector": {}},
+        "serving": {"spec": {"version": "1.20", "config": {"a": {"b": "c"}}}}}});
+    let fleet: KnativeFleet = serde_json::from_value(fleet).unwrap();
+    let available = [(Component::Serving, Vec::from(["1.20.3".parse().unwrap()]))];
+    let means = |resource: Knative, clusters: &[ClusterProfileReference]| {
+        let (profiles, resources) = (&profiles, &[resource]);
+        let stored = Stored { profiles, resources, before: None, available: &available, keeps_installed: false };
+        let changes = plan(&fleet, clusters, &stored).unwrap();
+        let after = meanings(&fleet, clusters, &stored).remove(0).after.unwrap();
+        assert!(changes.iter().all(|change| change.version.as_ref().is_none_or(|version| *version == after)));
+        after
+    };
+    let both = ["a", "b"].map(cluster);
+    // It was restored from a backup, and lost its status.
+    let asks = |annotations: Value| json!({"metadata": {"annotations": annotations}, "spec": {"version": "1.20.5"}, "status": null});
+    assert_eq!(means(stored("one", "a", &asks(json!({FLEET_REVISION: "r"}))), &both), "1.20.5");
+    assert_eq!(means(stored("one", "a", &asks(json!({}))), &both), "1.20.3", "no fleet wrote it");
+    // The fleet adopts it with its cluster.
+    let adopted =
+        json!({"metadata": {"ownerReferences": null, "annotations": {ADOPT: "true"}}, "status": {"version": "1.20.5"}});
+    assert_eq!(means(stored("one", "a", &adopted), &both), "1.20.5");
+    assert_eq!(means(stored("one", "a", &adopted), &both[1..]), "1.20.3");
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::fleet::update_revision;
 use super::list;
 use super::table::row;
+use knative_operator_fleet::child;
 use knative_operator_fleet::revision::RevisionData;
 use knative_operator_fleet::versions::{self, Meaning, VersionSources};
 use knative_operator_release::Bundle;
@@ -47,7 +48,7 @@ pub fn rows(bundle: &Bundle, (fleet, before): &Stored, resources: &[&Knative]) -
         available.push((component, bundle.versions(component).map_err(|error| error.to_string())?));
     }
     let installed: Vec<(Component, Version)> =
-        resources.iter().filter_map(|one| Some((one.component(), one.installed_version()?))).collect();
+        resources.iter().filter_map(|one| Some((one.component(), child::known_version(one)?))).collect();
     let (available, before) = (available.as_slice(), before.as_ref());
     let sources = VersionSources { available, before, installed: &installed, keeps_installed: false };
     let data = RevisionData::of(&fleet.spec);

@@ -94,7 +94,7 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
                 available: &available,
                 keeps_installed: catalog.as_ref().and_then(|catalog| catalog.keeps_installed).unwrap_or_default(),
             };
-            let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &stored));
+            let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &clusters, &stored));
             for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
                 is_refused = true;
                 let _ = writeln!(text, "error: {}", one_line(&drop));

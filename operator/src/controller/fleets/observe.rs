@@ -55,7 +55,7 @@ impl Children {
             }
         });
         let adopted = self.others.iter().filter(|(key, other)| {
-            let is_free = !other.is_terminating() && is_adoptable(fleet, other);
+            let is_free = !other.is_terminating() && child::is_adoptable(fleet, other);
             is_free && selected.contains(&key.0) && !self.own.contains_key(*key)
         });
         for key in adopted.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
@@ -94,16 +94,6 @@ pub fn lost_child(fleet: &KnativeFleet, unreadable: &[Arc<Knative>]) -> Option<S
     let lost = unreadable.iter().find(|resource| is_owned(fleet, resource))?;
     let (component, namespace, name) = (lost.component(), lost.namespace(), lost.name());
     Some(format!("{component} {namespace}/{name} of this fleet can't be read, so its cluster is not known; correct it"))
-}
-
-/// Whether `fleet` may adopt `resource`: it is in its namespace, has the annotation, and no fleet
-/// owns it.
-fn is_adoptable(fleet: &KnativeFleet, resource: &Knative) -> bool {
-    let meta = resource.meta();
-    let mut owners = meta.owner_references.iter().flatten();
-    meta.namespace == fleet.metadata.namespace
-        && meta.annotations.as_ref().and_then(|all| all.get(ADOPT)).is_some_and(|adopt| adopt == "true")
-        && !owners.any(|reference| reference.kind == "KnativeFleet")
 }
 
 /// What is known about the clusters of a fleet.

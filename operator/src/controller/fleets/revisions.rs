@@ -11,6 +11,7 @@ use super::state::FleetState;
 use super::store::Store;
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
+use knative_operator_fleet::child;
 use knative_operator_fleet::revision::{self, Owner, RevisionData, Revisions};
 use knative_operator_fleet::versions::{self, VersionSources};
 
@@ -42,12 +43,8 @@ pub fn resolved(
     available: &[(Component, Vec<Version>)],
 ) -> RevisionData {
     let before = status.update_revision.as_ref().and_then(|update| revisions.get(update));
-    let installed = children.own.iter().filter_map(|((_, component), child)| {
-        // Of a resource that the fleet wrote: somebody else's may ask for anything.
-        let asked = child.annotation(FLEET_REVISION).and_then(|_| child.common().version.as_deref());
-        let is_reported = child.status().is_some();
-        Some((*component, versions::known(child.installed_version(), is_reported, asked)?))
-    });
+    let installed = children.own.iter();
+    let installed = installed.filter_map(|((_, component), child)| Some((*component, child::known_version(child)?)));
     let installed: Vec<_> = installed.collect();
     let sources = VersionSources {
         available,
