@@ -195,12 +195,13 @@ fn adopt(applied: &mut Applied, update: &str, wanted: Option<&Wanted>) {
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::fleet::{OnFailure, StageState};
+    use knative_operator_shared::api::fleet::{KnativeFleetStatus, OnFailure, StageState};
 
     use super::*;
     use crate::adversary::Action;
     use crate::findings::{is_started, pass};
     use crate::progress::Progress;
+    use crate::truth::DEADLINE;
 
     /// A fleet with a canary, and a cluster whose stage needs an approval, both with revision `a`.
     fn rolled_out() -> World {
@@ -209,6 +210,10 @@ mod tests {
         (0..4).for_each(|_| pass(&mut world, 1));
         assert_eq!(world.current.as_deref(), Some("a"));
         world
+    }
+
+    fn is_of(world: &World, cluster: usize, revision: &str) -> bool {
+        world.members[cluster].applied().any(|applied| applied.revision == revision)
     }
 
     fn versions(world: &World) -> Vec<Option<&str>> {
@@ -222,12 +227,41 @@ mod tests {
             world.act(&action);
         }
         world.settle();
-        assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, _) if reason == "Reconciling"));
+        assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, ..) if reason == "Reconciling"));
         assert_eq!(versions(&world), [Some("1.20.3"); 2]);
         // Then it fails if it breaks, and no minor version is skipped.
         pass(&mut world, 1);
         assert_eq!(versions(&world), [Some("1.21.3"), Some("1.20.3")]);
         assert!(world.members[0].was_all_ready());
+    }
+
+    #[test]
+    fn restored_resource_that_is_never_reported_is_deferred() {
+        let mut world = World::new(&[(2, 0, 0, false), (1, 0, 0, false)], &[0, 0, 1], OnFailure::Pause);
+        (0..4).for_each(|_| pass(&mut world, 1));
+        for action in [Action::Backup, Action::Restore(Restored::Adopted), Action::Edit("d")] {
+            world.act(&action);
+        }
+        world.silent.insert(1);
+        world.settle();
+        (0..4).for_each(|_| pass(&mut world, 1));
+        let state = |world: &World| (world.decide().progress[1].clone(), is_of(world, 2, "d"));
+        let (waiting, is_begun) = state(&world);
+        assert!(matches!(&waiting, Progress::Waiting(reason, ..) if reason == "Reconciling"), "{waiting:?}");
+        assert!(!is_begun, "the stage waits");
+        let status = KnativeFleetStatus { update_revision: Some("d".to_owned()), ..KnativeFleetStatus::default() };
+        let stage = world.stages_after(&status)[0].clone();
+        let expected = "the stage waits for clusters whose state is not known (1); status.attention has them";
+        assert_eq!((stage.waits_for.as_deref(), stage.until.is_some()), (Some(expected), true), "{stage:?}");
+        // What is not known is not done, and has not failed.
+        pass(&mut world, DEADLINE);
+        let (deferred, is_begun) = state(&world);
+        assert!(matches!(deferred, Progress::Deferred(_)) && is_begun, "{deferred:?}");
+        assert!(!is_of(&world, 1, "d"));
+        (0..4).for_each(|_| pass(&mut world, 1));
+        world.silent.clear();
+        (0..4).for_each(|_| pass(&mut world, 1));
+        assert_eq!((state(&world), is_of(&world, 1, "d")), ((Progress::Updated, true), true));
     }
 
     #[test]

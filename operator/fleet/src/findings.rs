@@ -134,7 +134,7 @@ fn stage_waits_for_a_cluster_that_a_fault_of_the_hub_hides() {
         pass(&mut world, DEADLINE);
     }
     assert!(is_started(&world, 1) && !is_started(&world, 0) && !is_started(&world, 2));
-    assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, _) if reason == HUB_FAULT));
+    assert!(matches!(&world.decide().progress[0], Progress::Waiting(reason, ..) if reason == HUB_FAULT));
     // A ClusterProfile without credential blocks nobody.
     world.members[0].hub_fault.as_mut().unwrap().is_common = false;
     world.settle();

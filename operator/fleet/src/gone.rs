@@ -64,7 +64,8 @@ impl Member {
         if let Some(reason) = self.of_update(update).find_map(Applied::failure) {
             return Progress::Failed(reason.to_owned(), format!("{}; {FIX}", gone.message()));
         }
-        Progress::Waiting(gone.reason().to_owned(), format!("{}, or the revision changes; {FIX}", gone.message()))
+        let message = format!("{}, or the revision changes; {FIX}", gone.message());
+        Progress::Waiting(gone.reason().to_owned(), message, None)
     }
 }
 

@@ -44,7 +44,7 @@ fn stage_waits_for_a_canary_that_is_gone() {
         pass(&mut world, 7200);
         assert_eq!((revision(&world, 1), world.failed.is_empty()), ("a", true), "{gone:?}");
         let decision = world.decide();
-        assert!(matches!(&decision.progress[0], Progress::Waiting(of, _) if of == reason), "{decision:?}");
+        assert!(matches!(&decision.progress[0], Progress::Waiting(of, ..) if of == reason), "{decision:?}");
         assert!(decision.stages[0].waits_for_clusters());
         world.act(&back);
         world.settle();

@@ -77,6 +77,8 @@ pub struct World {
     pub gates: BTreeMap<usize, Gates>,
     /// Clusters where finalizers hold deletions.
     pub hanging: BTreeSet<usize>,
+    /// Clusters of whose resources the operator reports no state.
+    pub silent: BTreeSet<usize>,
     pub contents: Revisions,
     pub current: Option<String>,
     pub update: &'static str,
@@ -138,6 +140,7 @@ impl World {
             broken: BTreeSet::new(),
             gates: BTreeMap::new(),
             hanging: BTreeSet::new(),
+            silent: BTreeSet::new(),
             contents: Revisions { versions, relabeled: BTreeSet::new() },
             current: None,
             update: "a",
@@ -330,11 +333,12 @@ impl World {
         let recorded = self.now() + SignedDuration::from_secs(1);
         for index in 0..self.members.len() {
             let member = &mut self.members[index];
-            let works = member.unavailable.is_none() && !self.broken.contains(&index);
+            let is_silent = self.silent.contains(&index);
+            let works = member.unavailable.is_none() && !self.broken.contains(&index) && !is_silent;
             for child in member.children.iter_mut().filter(|_| works && !self.hanging.contains(&index)) {
                 child.applied = child.applied.take_if(|applied| !applied.is_terminating);
             }
-            let is_seen = member.unavailable.is_none() && member.hub_fault.is_none();
+            let is_seen = member.unavailable.is_none() && member.hub_fault.is_none() && !is_silent;
             self.unreported.retain(|other| *other != index || !is_seen);
             for number in 0..self.members[index].children.len() {
                 let is_ahead = self.is_ahead(index, number);

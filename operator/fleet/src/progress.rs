@@ -42,8 +42,9 @@ pub enum Progress {
     Updated,
     /// It has the revision, and was not Ready in time: reason and message.
     Failed(String, String),
-    /// Nothing is known about it, and the stage waits for it: reason and message.
-    Waiting(String, String),
+    /// Nothing is known about it, and the stage waits for it: reason and message. Observed again
+    /// after this time, if nothing changes before.
+    Waiting(String, String, Option<SignedDuration>),
     /// Another resource, which is not part of the fleet, uses the cluster.
     Conflict(String),
 }
@@ -57,7 +58,7 @@ impl Progress {
     /// When to observe the cluster again.
     pub fn wake(&self) -> Option<SignedDuration> {
         match self {
-            Self::Updating(wake) => *wake,
+            Self::Updating(wake) | Self::Waiting(_, _, wake) => *wake,
             Self::Soaking(left) => Some(*left),
             _ => None,
         }
@@ -165,11 +166,11 @@ impl Member {
                 (Some(why), ..) => Progress::Deferred(why.clone()),
                 // It is nobody's deferral: the next stage would start with what happens to work.
                 (None, Some(HubFault { message, is_common: true }), _) => {
-                    Progress::Waiting(HUB_FAULT.to_owned(), message.clone())
+                    Progress::Waiting(HUB_FAULT.to_owned(), message.clone(), None)
                 }
                 (None, Some(HubFault { message, .. }), _) => Progress::Deferred(message.clone()),
                 (None, None, _) if is_waiting => Progress::Deferred(TERMINATING.to_owned()),
-                (None, None, _) => self.unreported().unwrap_or(Progress::Pending),
+                (None, None, _) => self.unreported(target.stage.deadline).unwrap_or(Progress::Pending),
             };
         }
         match self.outcome(target) {
@@ -187,11 +188,17 @@ impl Member {
     }
 
     /// Waits for the state of a resource that the operator has not reported yet: neither whether it
-    /// is Ready nor its version is known, so neither what an update breaks nor its next step is.
-    fn unreported(&self) -> Option<Progress> {
+    /// is Ready nor its version is known, so neither what an update breaks nor its next step is. It
+    /// is deferred if that takes longer than an update may.
+    fn unreported(&self, deadline: SignedDuration) -> Option<Progress> {
         let unreported = self.applied().find(|applied| !applied.is_reported)?;
         let (reason, message) = unreported.ready.clone().err()?;
-        Some(Progress::Waiting(reason, message))
+        let left = deadline - self.elapsed.in_phase;
+        if left.is_positive() {
+            let message = format!("{message}: its update waits for that, and is deferred after {deadline:#}");
+            return Some(Progress::Waiting(reason, message, Some(left)));
+        }
+        Some(Progress::Deferred(format!("{message}, after {deadline:#}: it is updated when its state is known")))
     }
 
     /// The progress of an update that neither succeeded nor failed yet.

@@ -203,7 +203,7 @@ fn attention<C: Contents>(
             }
             Progress::Failed(reason, message) => (0, reason.clone(), message.clone()),
             Progress::Conflict(other) => (1, "Conflict".to_owned(), other.clone()),
-            Progress::Waiting(reason, why) => (2, reason.clone(), why.clone()),
+            Progress::Waiting(reason, why, _) => (2, reason.clone(), why.clone()),
             Progress::Deferred(why) => (3, "Deferred".to_owned(), why.clone()),
             Progress::Skipped => (3, SKIPPED.to_owned(), "a person lets the rollout leave it as it is".to_owned()),
             Progress::Updating(_) => match (&member.hub_fault, member.former_failure(&input.target(member))) {

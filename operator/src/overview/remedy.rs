@@ -330,7 +330,7 @@ mod tests {
             Progress::Skipped,
             Progress::Failed(text(), text()),
             Progress::Conflict(text()),
-            Progress::Waiting(text(), text()),
+            Progress::Waiting(text(), text(), None),
         ];
         // Those of clusters that are not counted.
         let uncounted = ["Duplicate", "NotPermitted"];

@@ -180,8 +180,8 @@ pub struct StageStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
     /// When the first of its clusters that are being updated has been Ready for `minReadySeconds`,
-    /// or has failed, if nothing changes before (RFC 3339; rounded up to a minute). Absent while
-    /// gates are measured.
+    /// or has failed, or the first one whose state is not known is deferred, if nothing changes
+    /// before (RFC 3339; rounded up to a minute). Absent while gates are measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// Time of its start (RFC 3339).
