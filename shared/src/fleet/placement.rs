@@ -1,14 +1,15 @@
 //! The clusters of a fleet: those that a selector selects, or those of a decision (KEP-5313).
 
 use std::collections::HashSet;
+use std::fmt;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::selector::{ClusterSelector, Labels, Traits};
 use crate::api::cluster_profile::HEALTHY;
-use crate::api::fleet::{DecisionReference, Placement};
-use crate::api::{ClusterProfile, ClusterProfileReference};
+use crate::api::fleet::{DecisionReference, FleetOverride, Placement, Selecting};
+use crate::api::{ClusterProfile, ClusterProfileReference, KnativeFleetSpec};
 use crate::strict;
 
 /// Matches the ClusterProfiles of all namespaces.
@@ -143,6 +144,65 @@ struct DecidedReference {
     namespace: Option<String>,
 }
 
+/// A cluster whose stage or content properties decide, which are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownProperties {
+    /// The selector by properties.
+    pub field: String,
+    /// The cluster.
+    pub cluster: ClusterProfileReference,
+}
+
+impl UnknownProperties {
+    /// What to do about it.
+    pub const FIX: &str = "its cluster manager has to publish them, or exclude the cluster by spec.placement";
+
+    /// The first one among `clusters` of a fleet with `spec`. A guess could pass an approval, so
+    /// nothing is written for the fleet.
+    pub fn find<'c, 't>(
+        spec: &KnativeFleetSpec,
+        mut clusters: impl Iterator<Item = (&'c ClusterProfileReference, Traits<'t>)>,
+    ) -> Option<Self> {
+        let field = dividing_field(spec)?;
+        let (cluster, _) = clusters.find(|(_, traits)| !traits.has_properties())?;
+        Some(Self { field, cluster: cluster.clone() })
+    }
+}
+
+impl fmt::Display for UnknownProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, cluster } = self;
+        let what = format!("ClusterProfile {cluster} has no status.properties that this version can read");
+        write!(f, "{field} is set, but {what}; {}", Self::FIX)
+    }
+}
+
+/// The first selector by properties that decides the stage or the content of the clusters of a
+/// fleet with `spec`.
+fn dividing_field(spec: &KnativeFleetSpec) -> Option<String> {
+    let stage = spec.rollout.stages.iter().position(uses_properties);
+    let stage = stage.map(|index| format!("spec.rollout.stages[{index}].propertySelector"));
+    let change = || spec.overrides.iter().position(uses_properties);
+    stage.or_else(|| Some(format!("spec.overrides[{}].propertySelector", change()?)))
+}
+
+/// Whether properties decide the stage or the content of the clusters of a fleet with `spec`.
+pub fn divides_by_properties(spec: &KnativeFleetSpec) -> bool {
+    dividing_field(spec).is_some()
+}
+
+fn uses_properties(selecting: &impl Selecting) -> bool {
+    let [_, properties] = selecting.selectors();
+    properties.is_some()
+}
+
+/// Whether it is known which of `overrides` select a cluster with `profile`. Those of an earlier
+/// revision may select by what the spec doesn't select by any more.
+pub fn are_known(overrides: &[FleetOverride], profile: Option<&ClusterProfile>) -> bool {
+    let Some(profile) = profile else { return overrides.is_empty() };
+    !overrides.iter().any(uses_properties) || Traits::of(Some(profile)).has_properties()
+}
+
 /// Why a cluster with `profile` can't be updated; `None` if it is healthy, or if its manager
 /// publishes how to access it, and nothing about its health.
 pub fn unhealthy(profile: Option<&ClusterProfile>) -> Option<String> {
@@ -215,6 +275,48 @@ mod tests {
         assert!(why.starts_with("propertySelector: ") && why.ends_with("ClusterProfile own/a"), "{why}");
         assert_eq!(select(json!({"clusterSelector": {}})).map(|selected| selected.len()), Ok(1));
         assert_eq!(select(json!({"propertySelector": by_property, "namespaces": ["other"]})), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn properties_are_known_where_they_decide() {
+        let by_property = json!({"propertySelector": {"matchLabels": {"cluster": "a"}}});
+        let spec = |patch: Value| {
+            let mut spec = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {}}});
+            json_patch::merge(&mut spec, &patch);
+            serde_json::from_value::<KnativeFleetSpec>(spec).unwrap()
+        };
+        let mut named = by_property.clone();
+        named["name"] = json!("canary");
+        let by_stage = spec(json!({"rollout": {"stages": [{"name": "first", "clusterSelector": {}}, named]}}));
+        let by_override = spec(json!({"overrides": [by_property]}));
+        let (known, with) = profile("own", "a", "prod");
+        let (unknown, mut without) = profile("own", "b", "prod");
+        without.status = None;
+        let find = |spec: &KnativeFleetSpec| {
+            let all = [(&known, Traits::of(Some(&with))), (&unknown, Traits::of(Some(&without)))];
+            UnknownProperties::find(spec, all.into_iter()).map(|unknown| unknown.to_string())
+        };
+        let expected = |field: &str| {
+            let what = "ClusterProfile own/b has no status.properties that this version can read";
+            Some(format!("{field} is set, but {what}; {}", UnknownProperties::FIX))
+        };
+        assert_eq!(find(&by_stage), expected("spec.rollout.stages[1].propertySelector"));
+        assert_eq!(find(&by_override), expected("spec.overrides[0].propertySelector"));
+        assert_eq!(find(&spec(json!({"placement": by_property}))), None, "it selects no such cluster");
+        let only_known = [(&known, Traits::of(Some(&with)))].into_iter();
+        assert_eq!(UnknownProperties::find(&by_override, only_known), None);
+        // The content of a revision, whose overrides the spec may not have.
+        let by_label = spec(json!({"overrides": [{"clusterSelector": {}}]}));
+        for (spec, profile, expected) in [
+            (&by_override, Some(&with), true),
+            (&by_override, Some(&without), false),
+            (&by_override, None, false),
+            (&by_label, Some(&without), true),
+            (&by_label, None, false),
+            (&by_stage, None, true),
+        ] {
+            assert_eq!(are_known(&spec.overrides, profile), expected, "{:?} {profile:?}", spec.overrides);
+        }
     }
 
     #[test]

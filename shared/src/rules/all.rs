@@ -80,6 +80,7 @@ pub static ALL: &[&Rule] = &[
     &fleet_gate::GATE,
     &fleet_clusters::NONE,
     &fleet_clusters::EMPTY_STAGE,
+    &fleet_clusters::PROPERTIES,
     &fleet_clusters::STEPS,
     &fleet::MANAGED,
 ];

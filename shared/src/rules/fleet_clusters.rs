@@ -3,7 +3,7 @@
 use super::context::FleetContext;
 use super::rule::{Example, Rule, Severity, Violation};
 use crate::api::{Component, KnativeFleet, KnativeFleetSpec};
-use crate::fleet::placement::namespaces;
+use crate::fleet::placement::{UnknownProperties, namespaces};
 use crate::fleet::stage::{REST, Stages};
 use crate::version::Version;
 
@@ -30,6 +30,19 @@ pub static EMPTY_STAGE: Rule = Rule {
     ),
     invalid: Example::fleet(
         r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "rollout": {"stages": [{"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canry"}}}, {"name": "all"}]}}"#,
+    ),
+};
+
+/// The properties of the clusters are known, if they decide.
+pub static PROPERTIES: Rule = Rule {
+    id: "fleet-properties-unknown",
+    severity: Severity::Warning,
+    requirement: "If stages or overrides of a KnativeFleet have a `propertySelector`, each of its ClusterProfiles has properties; otherwise nothing is written for the fleet.",
+    valid: Example::fleet(
+        r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "overrides": [{"clusterSelector": {"matchLabels": {"region": "eu"}}, "serving": {"spec": {"high-availability": {"replicas": 2}}}}]}"#,
+    ),
+    invalid: Example::fleet(
+        r#"{"placement": {"clusterSelector": {}, "namespaces": ["rules-fleet"]}, "serving": {"spec": {"version": "1.22"}}, "overrides": [{"propertySelector": {"matchLabels": {"region": "eu"}}, "serving": {"spec": {"high-availability": {"replicas": 2}}}}]}"#,
     ),
 };
 
@@ -71,6 +84,12 @@ pub fn check(fleet: &KnativeFleet, context: &FleetContext<'_>, violations: &mut 
         };
         violations.push(NONE.at(field, "selects no ClusterProfile", fix));
         return;
+    }
+    let traits = clusters.iter().map(|(reference, traits)| (reference, traits.borrowed()));
+    if let Some(UnknownProperties { field, cluster }) = UnknownProperties::find(&fleet.spec, traits) {
+        let message =
+            format!("is set, but ClusterProfile {cluster} has no status.properties that this version can read");
+        violations.push(PROPERTIES.at(field, message, UnknownProperties::FIX));
     }
     let Ok(stages) = Stages::of(&fleet.spec.rollout) else { return };
     let mut counts = vec![0; stages.settings().len()];

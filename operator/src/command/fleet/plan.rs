@@ -11,7 +11,7 @@ use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative, KnativeFleet};
 use knative_operator_shared::fleet::deletion;
-use knative_operator_shared::fleet::placement::{decided, selected};
+use knative_operator_shared::fleet::placement::{UnknownProperties, decided, selected};
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, RELEASES_CONFIG_MAP, RELEASES_KEY};
 use knative_operator_shared::rules::{self, Catalog, FleetContext, Violation};
@@ -301,20 +301,26 @@ pub async fn resources(hub: &Client) -> Result<Vec<Knative>, String> {
     Ok(resources)
 }
 
-/// The clusters that `fleet` of `hub` selects.
+/// The clusters that `fleet` of `hub` selects, if the operator knows what to install on each.
 pub async fn clusters(
     hub: &Client,
     fleet: &KnativeFleet,
     profiles: &HashMap<ClusterProfileReference, ClusterProfile>,
 ) -> Result<Vec<ClusterProfileReference>, String> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
-    let Some(decision) = &fleet.spec.placement.decision else {
+    let clusters = if let Some(decision) = &fleet.spec.placement.decision {
+        let of = decision.namespace.as_deref().unwrap_or(namespace);
+        let slices = InventoryKind::PlacementDecision.list(hub, Some(of)).await;
+        let slices = slices.map_err(|error| format!("cannot list PlacementDecisions: {}", error_text(&error)))?;
+        let slices: Vec<Value> = slices.into_iter().map(|slice| json!(slice)).collect();
+        decided(decision, of, slices.iter())?
+    } else {
         let all = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
-        return selected(&fleet.spec.placement, namespace, all).map_err(|error| format!("spec.placement.{error}"));
+        selected(&fleet.spec.placement, namespace, all).map_err(|error| format!("spec.placement.{error}"))?
     };
-    let of = decision.namespace.as_deref().unwrap_or(namespace);
-    let slices = InventoryKind::PlacementDecision.list(hub, Some(of)).await;
-    let slices = slices.map_err(|error| format!("cannot list PlacementDecisions: {}", error_text(&error)))?;
-    let slices: Vec<Value> = slices.into_iter().map(|slice| json!(slice)).collect();
-    decided(decision, of, slices.iter())
+    let traits = clusters.iter().filter_map(|cluster| Some((cluster, Traits::of(Some(profiles.get(cluster)?)))));
+    match UnknownProperties::find(&fleet.spec, traits) {
+        None => Ok(clusters),
+        Some(unknown) => Err(format!("nothing is written for the fleet: {unknown}")),
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::Placement;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
-use knative_operator_shared::fleet::placement;
+use knative_operator_shared::fleet::placement::{self, UnknownProperties};
 use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
@@ -118,32 +118,7 @@ fn key(fleet: &KnativeFleet) -> FleetKey {
 }
 
 fn uses_properties(fleet: &KnativeFleet) -> bool {
-    fleet.spec.placement.property_selector.is_some() || divides_by_properties(fleet)
-}
-
-/// Whether properties decide the stage or the content of a cluster.
-fn divides_by_properties(fleet: &KnativeFleet) -> bool {
-    let stages = fleet.spec.rollout.stages.iter().map(|stage| &stage.property_selector);
-    stages.chain(fleet.spec.overrides.iter().map(|change| &change.property_selector)).any(Option::is_some)
-}
-
-/// `clusters` of `fleet`, if their properties are known where they decide stage or content: a guess
-/// could pass an approval.
-fn check_properties(
-    fleet: &KnativeFleet,
-    profiles: &Profiles,
-    clusters: Vec<ClusterProfileReference>,
-) -> Result<Vec<ClusterProfileReference>, String> {
-    let is_unknown = |cluster: &&ClusterProfileReference| {
-        profiles.get(*cluster).is_some_and(|profile| !Traits::of(Some(profile)).has_properties())
-    };
-    match clusters.iter().find(is_unknown).filter(|_| divides_by_properties(fleet)) {
-        None => Ok(clusters),
-        Some(cluster) => Err(format!(
-            "stages or overrides have a propertySelector, but ClusterProfile {cluster} has no status.properties that this version \
-             can read; its cluster manager has to publish them, or exclude the cluster by spec.placement"
-        )),
-    }
+    fleet.spec.placement.property_selector.is_some() || placement::divides_by_properties(&fleet.spec)
 }
 
 /// Whether `fleet` may select `cluster`, if its clusters are not known.
@@ -167,14 +142,21 @@ pub fn selects<'r>(
 /// The clusters of the fleet.
 fn clusters(fleet: &KnativeFleet, store: &Store, profiles: &Profiles) -> Result<Vec<ClusterProfileReference>, String> {
     let namespace = fleet.metadata.namespace.as_deref().unwrap_or_default();
-    let Some(decision) = &fleet.spec.placement.decision else {
-        let traits = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
-        let selected = placement::selected(&fleet.spec.placement, namespace, traits);
-        return check_properties(fleet, profiles, selected.map_err(|why| format!("spec.placement.{why}"))?);
+    let clusters = match &fleet.spec.placement.decision {
+        None => {
+            let traits = profiles.iter().map(|(reference, profile)| (reference, Traits::of(Some(profile))));
+            let selected = placement::selected(&fleet.spec.placement, namespace, traits);
+            selected.map_err(|why| format!("spec.placement.{why}"))?
+        }
+        Some(_) if !store.has_decisions() => return Err(InventoryKind::PlacementDecision.not_served()),
+        Some(decision) => {
+            let of = decision.namespace.as_deref().unwrap_or(namespace);
+            placement::decided(decision, of, store.decisions.values())?
+        }
     };
-    if !store.has_decisions() {
-        return Err(InventoryKind::PlacementDecision.not_served());
+    let traits = clusters.iter().filter_map(|cluster| Some((cluster, Traits::of(Some(profiles.get(cluster)?)))));
+    match UnknownProperties::find(&fleet.spec, traits) {
+        None => Ok(clusters),
+        Some(unknown) => Err(unknown.to_string()),
     }
-    let of = decision.namespace.as_deref().unwrap_or(namespace);
-    check_properties(fleet, profiles, placement::decided(decision, of, store.decisions.values())?)
 }
