@@ -102,12 +102,12 @@ mod tests {
     }
 
     /// The approval of `patch` as it is stored, or why it is refused.
-    fn bound(patch: &Value) -> Result<Value, String> {
+    fn bound(patch: &Value) -> Result<Value, Violation> {
         let revision = RevisionData::of(&fleet("1.22").spec).name("prod", "1");
         let mut spec = json!({"fleet": "prod", "revision": revision, "stage": "rest"});
         json_patch::merge(&mut spec, patch);
         let request = request("KnativeFleetApproval", "CREATE", &spec);
-        let patch = bind(&request, &fleet("1.22")).map_err(|violation| violation.to_string())?;
+        let patch = bind(&request, &fleet("1.22"))?;
         let mut patched = request.object;
         json_patch::patch(&mut patched, &patch).unwrap();
         Ok(patched["spec"].clone())
@@ -146,7 +146,7 @@ mod tests {
             (json!({"digest": 7}), "spec.digest: 7 is not that of"),
             (json!({"stage": REMOVAL, "digest": "sha256:0"}), "spec.digest: \"sha256:0\""),
         ] {
-            let refused = bound(&given).unwrap_err();
+            let refused = bound(&given).unwrap_err().to_string();
             assert!(refused.contains(expected), "{given}: {refused}");
         }
     }

@@ -8,6 +8,20 @@ use kube::Client;
 /// Time limit of a request. The API server waits 5 s for the webhook.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Why something can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// There is no API server.
+    #[error("there is no API server")]
+    NoServer,
+    /// The request failed.
+    #[error("{}", error_text(.0))]
+    Failed(kube::Error),
+    /// The API server takes too long.
+    #[error("the API server did not answer")]
+    TooSlow,
+}
+
 /// The API server.
 #[derive(Clone)]
 pub struct Live(Option<Client>);
@@ -25,17 +39,13 @@ impl Live {
     }
 
     /// What `read` reads; `None` if the API server doesn't have or serve it.
-    ///
-    /// # Errors
-    ///
-    /// Why it can't be read, for people.
-    pub async fn read<T>(&self, read: impl AsyncFnOnce(Client) -> kube::Result<T>) -> Result<Option<T>, String> {
-        let Some(client) = &self.0 else { return Err("there is no API server".to_owned()) };
+    pub async fn read<T>(&self, read: impl AsyncFnOnce(Client) -> kube::Result<T>) -> Result<Option<T>, ReadError> {
+        let Some(client) = &self.0 else { return Err(ReadError::NoServer) };
         match tokio::time::timeout(TIMEOUT, read(client.clone())).await {
             Ok(Ok(found)) => Ok(Some(found)),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-            Ok(Err(error)) => Err(error_text(&error)),
-            Err(_) => Err("the API server did not answer".to_owned()),
+            Ok(Err(error)) => Err(ReadError::Failed(error)),
+            Err(_) => Err(ReadError::TooSlow),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::approval::{CURRENT, UNAVAILABLE};
 use crate::lifetime::missing_owner;
-use crate::live::Live;
+use crate::live::{Live, ReadError};
 
 /// The fleet called `name` in `namespace`.
 ///
@@ -37,11 +37,11 @@ pub async fn check_owner(live: &Live, namespace: &str, name: &str, uid: &str) ->
     }
 }
 
-fn unavailable(field: &str, namespace: &str, name: &str, why: &str) -> Violation {
+fn unavailable(field: &str, namespace: &str, name: &str, why: &ReadError) -> Violation {
     UNAVAILABLE.at(field, format!("cannot read KnativeFleet {namespace}/{name}: {why}"), "try again")
 }
 
-async fn read(live: &Live, namespace: &str, name: &str) -> Result<Option<DynamicObject>, String> {
+async fn read(live: &Live, namespace: &str, name: &str) -> Result<Option<DynamicObject>, ReadError> {
     // Both come from the review.
     if !is_name(namespace) || !is_name(name) {
         return Ok(None);

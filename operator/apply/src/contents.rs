@@ -1,7 +1,7 @@
 //! What others have put into a namespace that existed before an installation: it may read the
 //! Secrets of the installation, or change its Pods.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -10,12 +10,12 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use knative_operator_runtime::error_text;
 use knative_operator_shared::text::{clip, one_line};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+use super::error::ApplyError;
 use super::managed_fields::owned_fields;
 
 /// Maximum number of objects of a kind that are read.
@@ -40,8 +40,8 @@ pub const LISTED: [(&str, &str); 10] = [
 ];
 
 /// Names the RoleBindings and workloads in `namespace`, in which nothing is installed yet, and the
-/// admission webhooks that select it by its name. The error is for people.
-pub async fn of_others(client: &Client, namespace: &str) -> Result<Vec<String>, String> {
+/// admission webhooks that select it by its name.
+pub async fn of_others(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
     // One after another: each may be large.
     Ok([
         list::<RoleBinding>(client, namespace, false).await?,
@@ -69,12 +69,12 @@ pub fn may_be_installation(found: &[String]) -> bool {
 
 /// The objects of a kind. `is_controlled`: without those that another object controls, which is
 /// listed itself.
-async fn list<K>(client: &Client, namespace: &str, is_controlled: bool) -> Result<Vec<String>, String>
+async fn list<K>(client: &Client, namespace: &str, is_controlled: bool) -> Result<Vec<String>, ApplyError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
     let api = Api::<K>::namespaced(client.clone(), namespace);
-    let listed = api.list_metadata(&ListParams::default().limit(PAGE)).await.map_err(failed(K::kind(&())))?;
+    let listed = api.list_metadata(&ListParams::default().limit(PAGE)).await.map_err(failed(&K::kind(&())))?;
     let has_controller =
         |meta: &ObjectMeta| meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
     let found = listed.items.into_iter().map(|object| object.metadata);
@@ -83,7 +83,7 @@ where
 }
 
 /// The admission webhooks that select `namespace` by its name.
-async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, String> {
+async fn webhooks(client: &Client, namespace: &str) -> Result<Vec<String>, ApplyError> {
     let parameters = ListParams::default().limit(PAGE);
     let (validating, mutating) = futures::join!(
         async { Api::<ValidatingWebhookConfiguration>::all(client.clone()).list(&parameters).await },
@@ -115,8 +115,8 @@ fn names(selector: &LabelSelector, namespace: &str) -> bool {
     is_label || is_listed
 }
 
-fn failed(kind: impl Display) -> impl FnOnce(kube::Error) -> String {
-    move |error| format!("cannot list {kind}: {}", error_text(&error))
+fn failed(kind: &str) -> impl FnOnce(kube::Error) -> ApplyError {
+    move |error| ApplyError::failed(format!("list {kind}"), &error)
 }
 
 #[cfg(test)]

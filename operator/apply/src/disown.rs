@@ -1,12 +1,12 @@
 //! Removes owner references, so that objects outlive their owner.
 
-use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::Client;
 use kube::api::Patch;
 use serde_json::json;
 
+use super::error::ApplyError;
 use super::inventory::Entry;
 use super::{Objects, api, resolve_applied};
 use knative_operator_objects::{Kinds, ObjectId};
@@ -14,9 +14,8 @@ use knative_operator_objects::{Kinds, ObjectId};
 /// Attempts to change an object that others change all the time.
 const ATTEMPTS: usize = 5;
 
-/// Removes the owner with `uid` from the object `id`, if it has that owner. The error is for
-/// people.
-pub async fn disown(client: &Client, kinds: &Kinds, uid: &str, id: &ObjectId, entry: &Entry) -> Result<(), String> {
+/// Removes the owner with `uid` from the object `id`, if it has that owner.
+pub async fn disown(client: &Client, kinds: &Kinds, uid: &str, id: &ObjectId, entry: &Entry) -> Result<(), ApplyError> {
     let Some(kind) = resolve_applied(client, kinds, id, &entry.version).await? else { return Ok(()) };
     let api = api(client, &kind, id);
     let mut outcome = disown_read(&api, uid, &id.name).await;
@@ -28,7 +27,7 @@ pub async fn disown(client: &Client, kinds: &Kinds, uid: &str, id: &ObjectId, en
     }
     match outcome {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map_err(|e| format!("cannot remove the owner reference of {id}: {}", error_text(&e))),
+        other => other.map_err(|e| ApplyError::failed(format!("remove the owner reference of {id}"), &e)),
     }
 }
 

@@ -8,6 +8,7 @@ use tracing::Instrument;
 
 use super::CONCURRENCY;
 use super::differ::{Action, decide, runs_once};
+use super::error::ApplyError;
 use super::inventory::Inventory;
 use super::managed_fields::last_other_manager;
 use super::observed::{Drift, ObservedState};
@@ -29,7 +30,7 @@ pub struct ApplyOutcome {
     /// Present before the installation, with their field manager.
     pub adopted: Vec<(ObjectId, String)>,
     /// Refused, with the reason.
-    pub refused: Vec<(ObjectId, String)>,
+    pub refused: Vec<(ObjectId, ApplyError)>,
     /// Objects that another manager keeps reverting, with the drift; `None` if they were deleted.
     pub contended: Vec<(ObjectId, Option<Drift>)>,
     /// Whether objects wait until Deployments are available.
@@ -86,7 +87,7 @@ pub async fn apply(
                 outcome.adopted.extend(adopted.map(|manager| (item.id.clone(), manager)));
             }
             Err(why) => {
-                tracing::warn!(object = %item.id, why, "failed to apply");
+                tracing::warn!(object = %item.id, why = why.to_string(), "failed to apply");
                 throttle.record_refusal(&item.id, &target.plan.digest(item), &why, Instant::now());
                 outcome.refused.push((item.id.clone(), why));
             }
@@ -138,7 +139,7 @@ fn permitted<'i>(
         }
         if let Some(why) = throttle.refusal(&item.id, &target.plan.digest(item), Instant::now()) {
             target.record_refusal(item);
-            outcome.refused.push((item.id.clone(), why.to_owned()));
+            outcome.refused.push((item.id.clone(), why.clone()));
         } else if action == Action::Repair {
             match throttle.request_repair(&item.id, Instant::now()) {
                 Permit::Granted => permitted.push((item, action)),
@@ -166,7 +167,7 @@ struct WriteResult<'i> {
     drift: Option<Drift>,
     /// The manager of an object that was present and not the operator's.
     adopted: Option<String>,
-    result: Result<(), String>,
+    result: Result<(), ApplyError>,
 }
 
 /// Writes the groups one after another.
@@ -191,7 +192,7 @@ async fn write_item<'i>(target: &Target<'_>, (item, action): (&'i Item, Action))
     // Read before the write: a watch event may arrive before the response.
     let (is_managed, drift) = (target.observed.is_managed(&item.id), target.observed.drift(&item.id));
     let result = if target.unreachable.load(Ordering::Relaxed) {
-        Err("the cluster became unreachable".to_owned())
+        Err(ApplyError::Unreachable)
     } else {
         let span = tracing::debug_span!("write", object = %item.id, phase = ?item.phase(), action = ?action);
         apply_object(target, item).instrument(span).await

@@ -5,7 +5,8 @@
 //! writes by phase, [`write`] applies one object. [`anchor`] stores the inventory and the owner on
 //! the cluster; [`claim`] decides who that is. [`remove`] deletes what shows that it belongs to the
 //! installation ([`proof`]); [`sweep`] finds that where the inventory is lost. [`pods`] asks why
-//! workloads are not available; [`scale`] tells which of them are being scaled.
+//! workloads are not available; [`scale`] tells which of them are being scaled. [`error`] has what
+//! callers decide by.
 
 pub mod anchor;
 pub mod claim;
@@ -14,6 +15,7 @@ pub mod differ;
 mod discover;
 pub mod disown;
 pub mod engine;
+pub mod error;
 pub mod inventory;
 mod managed_fields;
 pub mod observed;
@@ -39,11 +41,11 @@ pub mod users;
 pub mod watch;
 mod write;
 
-use knative_operator_runtime::error_text;
 use kube::Api;
 use kube::Client;
 use kube::core::{DynamicObject, GroupVersionKind, PartialObjectMeta};
 
+use error::ApplyError;
 use knative_operator_objects::Kinds;
 use knative_operator_objects::{Kind, ObjectId};
 
@@ -60,9 +62,9 @@ pub async fn resolve_kind(client: &Client, kinds: &Kinds, gvk: &GroupVersionKind
 }
 
 /// Why it is not known whether the cluster has a kind.
-fn undiscovered(kind: &str, group: &str, why: &str) -> String {
+fn undiscovered(kind: &str, group: &str, error: &kube::Error) -> ApplyError {
     let called = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-    format!("cannot look up {called} in the API groups of the cluster: {why}")
+    ApplyError::failed(format!("look up {called} in the API groups of the cluster"), error)
 }
 
 /// A kind in any version that the cluster serves; `None` if it serves none.
@@ -74,10 +76,15 @@ async fn resolve_any_version(client: &Client, gvk: &GroupVersionKind) -> kube::R
 }
 
 /// The kind of the object `id`, which was applied in `version`, or in another version if the
-/// cluster no longer serves that one; `None` if it lacks the kind. The error is for people.
-async fn resolve_applied(client: &Client, kinds: &Kinds, id: &ObjectId, version: &str) -> Result<Option<Kind>, String> {
+/// cluster no longer serves that one; `None` if it lacks the kind.
+async fn resolve_applied(
+    client: &Client,
+    kinds: &Kinds,
+    id: &ObjectId,
+    version: &str,
+) -> Result<Option<Kind>, ApplyError> {
     let gvk = GroupVersionKind::gvk(&id.group, version, &id.kind);
-    let unknown = |error: kube::Error| undiscovered(&id.kind, &id.group, &error_text(&error));
+    let unknown = |error: kube::Error| undiscovered(&id.kind, &id.group, &error);
     let kind = resolve_kind(client, kinds, &gvk).await.map_err(unknown)?;
     if kind.is_some() || id.group.is_empty() {
         return Ok(kind);

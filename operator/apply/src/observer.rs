@@ -107,12 +107,8 @@ impl Observer {
                 None
             }
             Err(error) => {
-                let why = knative_operator_runtime::error_text(&error);
-                self.observed.record_undiscovered(
-                    &gvk.group,
-                    &gvk.kind,
-                    super::undiscovered(&gvk.kind, &gvk.group, &why),
-                );
+                let why = super::undiscovered(&gvk.kind, &gvk.group, &error);
+                self.observed.record_undiscovered(&gvk.group, &gvk.kind, why.to_string());
                 None
             }
         }

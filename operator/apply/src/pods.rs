@@ -44,13 +44,19 @@ pub struct Findings {
 }
 
 /// Causes of workloads, or why they are unknown.
-pub type Found = BTreeMap<ObjectId, Result<Cause, String>>;
+pub type Found = BTreeMap<ObjectId, Result<Cause, MayNotList>>;
+
+/// The credential may not list the Pods in this namespace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cause is unknown without the permission to list pods in {0}")]
+pub struct MayNotList(String);
 
 /// The sentences about `found`: one for all workloads that share a cause.
 pub fn sentences(found: &Found) -> BTreeMap<ObjectId, Finding> {
     let causes: Vec<(&ObjectId, &Cause)> =
         found.iter().filter_map(|(id, found)| Some((id, found.as_ref().ok()?))).collect();
-    let unknown = found.iter().filter_map(|(id, found)| Some((id.clone(), Finding::Unknown(found.clone().err()?))));
+    let unknown =
+        found.iter().filter_map(|(id, found)| Some((id.clone(), Finding::Unknown(found.as_ref().err()?.to_string()))));
     let mut sentences: BTreeMap<ObjectId, Finding> = unknown.collect();
     for group in groups(causes.iter().map(|(_, cause)| *cause)) {
         let sentence = Finding::of(&group.cause, group.sentence());
@@ -97,7 +103,7 @@ pub async fn causes(client: &Client, workloads: &[ObjectId], answers: Answers) -
     let pods = match list(client, &namespace).await {
         Ok(pods) => pods,
         Err(Unanswered::Denied) => {
-            let why = format!("the cause is unknown without the permission to list pods in {namespace}");
+            let why = MayNotList(namespace.clone());
             findings.found.extend(workloads.into_iter().map(|id| (id.clone(), Err(why.clone()))));
             return findings;
         }

@@ -11,6 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind, Status};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::error::ApplyError;
 use super::target::Target;
 use super::throttle::Throttle;
 use knative_operator_objects::Kind;
@@ -67,18 +68,21 @@ pub fn is_initializing(status: &Status) -> bool {
 
 /// Waits until the definition of `kind` is established, if the plan has it; the error tells why it
 /// isn't.
-pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<(), String> {
+pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<(), ApplyError> {
     let Some(definition) = target.plan.definition(kind) else { return Ok(()) };
     let started = Instant::now();
     loop {
         match target.observed.health(&definition.id) {
             // The definition itself reports the reason.
-            Some(Health::Failed(_)) => return Err(format!("its {} is not established", definition.id)),
+            Some(Health::Failed(_)) => {
+                return Err(ApplyError::Other(format!("its {} is not established", definition.id)));
+            }
             None if target.is_refused(definition) => {
-                return Err(format!("{} is missing, because the API server refused it", definition.id));
+                let why = format!("{} is missing, because the API server refused it", definition.id);
+                return Err(ApplyError::Other(why));
             }
             Some(Health::Waiting(_)) | None if started.elapsed() < TIMEOUT => tokio::time::sleep(POLL_INTERVAL).await,
-            Some(Health::Waiting(wait)) => return Err(format!("{}: {wait}", definition.id)),
+            Some(Health::Waiting(wait)) => return Err(ApplyError::Other(format!("{}: {wait}", definition.id))),
             Some(Health::Ready) | None => break,
         }
     }
@@ -90,7 +94,7 @@ pub async fn wait_until_established(target: &Target<'_>, kind: &Kind) -> Result<
 }
 
 /// Waits for a retry while `kind` is not served, since `since`; the error tells why it won't be.
-pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> Result<(), String> {
+pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> Result<(), ApplyError> {
     let (before, name) = (since.elapsed(), format!("{}.{}", kind.resource.plural, kind.resource.group));
     // The delay doubles each time.
     tokio::time::sleep(before.clamp(PAUSE, READ_INTERVAL / 2)).await;
@@ -101,19 +105,18 @@ pub async fn wait_until_served(client: &Client, kind: &Kind, since: Instant) -> 
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions: Api<WatchedObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
     let found = definitions.get_opt(&name).await;
-    let Some(found) = found.map_err(|e| format!("cannot read CustomResourceDefinition {name}: {}", error_text(&e)))?
-    else {
-        return Err(format!(
-            "no matches for kind \"{}\" in version \"{}\"",
-            kind.resource.kind, kind.resource.api_version
-        ));
+    let found = found.map_err(|e| ApplyError::failed(format!("read CustomResourceDefinition {name}"), &e))?;
+    let Some(found) = found else {
+        let (kind, version) = (kind.resource.kind.clone(), kind.resource.api_version.clone());
+        return Err(ApplyError::NoKind { kind, version });
     };
-    match health::of("CustomResourceDefinition", &found) {
-        Some(Health::Failed(why)) => Err(format!("CustomResourceDefinition {name} is not established: {why}")),
-        Some(Health::Waiting(wait)) if now >= TIMEOUT => Err(format!("CustomResourceDefinition {name}: {wait}")),
+    let why = match health::of("CustomResourceDefinition", &found) {
+        Some(Health::Failed(why)) => format!("CustomResourceDefinition {name} is not established: {why}"),
+        Some(Health::Waiting(wait)) if now >= TIMEOUT => format!("CustomResourceDefinition {name}: {wait}"),
         _ if now >= TIMEOUT => {
-            Err(format!("version {} of {name} is not served after {} s", kind.resource.version, TIMEOUT.as_secs()))
+            format!("version {} of {name} is not served after {} s", kind.resource.version, TIMEOUT.as_secs())
         }
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    Err(ApplyError::Other(why))
 }

@@ -1,5 +1,6 @@
 //! Errors of the store of inventories.
 
+use super::error::is_namespace_terminating;
 use super::inventory::MAX_OBJECTS;
 
 /// Why the store can't be used.
@@ -28,8 +29,7 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the namespace is terminating.
     pub fn is_namespace_terminating(&self) -> bool {
-        let Self::Api { source: kube::Error::Api(status), .. } = self else { return false };
-        status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
+        matches!(self, Self::Api { source, .. } if is_namespace_terminating(source))
     }
 
     /// Whether the ConfigMap changed after it was read: it must be read again.

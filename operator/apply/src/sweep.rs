@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use knative_operator_runtime::error_text;
 use knative_operator_shared::label::{APP_NAME, OWNER_DIGEST};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Status};
 use kube::{Api, Client};
 
 use super::discover::{self, Served};
+use super::error::ApplyError;
 use super::inventory::{Entry, Inventory, MAX_OBJECTS};
 use super::managed_fields::owned_fields;
 use super::pages::page;
@@ -87,14 +87,14 @@ impl Swept {
     }
 }
 
-/// The objects on the cluster that show `proof`. The error is for people: what can't be looked at
-/// now may have some.
-pub async fn sweep(client: &Client, proof: &Proof) -> Result<Swept, String> {
+/// The objects on the cluster that show `proof`. Fails if something can't be looked at now, which
+/// may have some.
+pub async fn sweep(client: &Client, proof: &Proof) -> Result<Swept, ApplyError> {
     let limited = tokio::time::timeout(TIMEOUT, sweep_all(client, proof)).await;
-    limited.unwrap_or_else(|_| Err(format!("looking for its objects takes longer than {TIMEOUT:?}")))
+    limited.unwrap_or_else(|_| Err(ApplyError::Other(format!("looking for its objects takes longer than {TIMEOUT:?}"))))
 }
 
-async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
+async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, ApplyError> {
     let mut swept = Swept::default();
     let kinds = listable(client, &mut swept.unknown).await?;
     let lists = kinds.into_iter().map(|resource| async move {
@@ -115,7 +115,7 @@ async fn sweep_all(client: &Client, proof: &Proof) -> Result<Swept, String> {
             Err(kube::Error::Api(status)) if is_broken(&resource.group, &status) => {
                 swept.cannot_look_at(name(&resource));
             }
-            Err(error) => return Err(format!("cannot list {}: {}", name(&resource), error_text(&error))),
+            Err(error) => return Err(ApplyError::failed(format!("list {}", name(&resource)), &error)),
         }
         if swept.inventory.is_too_large() {
             break;
@@ -139,9 +139,9 @@ fn name(resource: &ApiResource) -> String {
 }
 
 /// The kinds that the cluster serves, each in one version.
-async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec<ApiResource>, String> {
-    let failed = |error: kube::Error| format!("cannot list the API groups of the cluster: {}", error_text(&error));
-    let mut groups = discover::groups(client).await.map_err(failed)?;
+async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec<ApiResource>, ApplyError> {
+    let groups = discover::groups(client).await;
+    let mut groups = groups.map_err(|error| ApplyError::failed("list the API groups of the cluster", &error))?;
     groups.push((String::new(), vec!["v1".to_owned()]));
     groups.retain(|(group, _)| !NEVER.contains(&group.as_str()));
     let lookups = groups.into_iter().map(|group| async move {
@@ -157,14 +157,14 @@ async fn listable(client: &Client, unknown: &mut BTreeSet<String>) -> Result<Vec
                 unknown.insert(group);
                 continue;
             }
-            Err(error) => return Err(format!("cannot look at API group {group}: {}", error_text(&error))),
+            Err(error) => return Err(ApplyError::failed(format!("look at API group {group}"), &error)),
         };
         let is_looked_at = |served: &Served| served.listable && !OTHERS.contains(&served.kind.resource.plural.as_str());
         kinds.extend(found.into_iter().filter(is_looked_at).map(|served| served.kind.resource));
         if kinds.len() > MAX_KINDS || unknown.len() > MAX_UNKNOWN {
-            return Err(format!(
+            return Err(ApplyError::Other(format!(
                 "the cluster serves more than {MAX_KINDS} kinds, or more than {MAX_UNKNOWN} API groups that can't be looked at"
-            ));
+            )));
         }
     }
     Ok(kinds)

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::error::ApplyError;
 use knative_operator_objects::{Digest, ObjectId};
 
 /// Repair budget: repairs of one object within the refill period.
@@ -37,7 +38,7 @@ pub struct Throttle {
 #[derive(Debug)]
 struct Refusal {
     digest: Digest,
-    message: String,
+    why: ApplyError,
     due: Instant,
     pause: Duration,
 }
@@ -69,20 +70,19 @@ impl Throttle {
     }
 
     /// Why the API server refused `id` with `digest`, until the retry is due.
-    pub fn refusal(&self, id: &ObjectId, digest: &Digest, now: Instant) -> Option<&str> {
-        self.refusals.get(id).filter(|r| r.digest == *digest && now < r.due).map(|r| r.message.as_str())
+    pub fn refusal(&self, id: &ObjectId, digest: &Digest, now: Instant) -> Option<&ApplyError> {
+        self.refusals.get(id).filter(|r| r.digest == *digest && now < r.due).map(|r| &r.why)
     }
 
     /// Records that the API server refused the write of `id`.
-    pub fn record_refusal(&mut self, id: &ObjectId, digest: &Digest, message: &str, now: Instant) {
+    pub fn record_refusal(&mut self, id: &ObjectId, digest: &Digest, why: &ApplyError, now: Instant) {
         // A refused repair repaired nothing, so it does not count against the budget.
         if let Some((count, _)) = self.repairs.get_mut(id) {
             *count = count.saturating_sub(1);
         }
         let before = self.refusals.get(id).filter(|r| r.digest == *digest);
         let pause = before.map_or(RETRY_DELAY.0, |r| (r.pause * 2).min(RETRY_DELAY.1));
-        self.refusals
-            .insert(id.clone(), Refusal { digest: *digest, message: message.to_owned(), due: now + pause, pause });
+        self.refusals.insert(id.clone(), Refusal { digest: *digest, why: why.clone(), due: now + pause, pause });
     }
 
     /// Resets the budget of objects that disappeared because their definition was deleted.
@@ -113,6 +113,10 @@ mod tests {
         ObjectId::new("", "ConfigMap", "a", "b")
     }
 
+    fn why() -> ApplyError {
+        ApplyError::Other("no".to_owned())
+    }
+
     #[test]
     fn stuck_object_is_touched_less_and_less() {
         let (mut throttle, start) = (Throttle::default(), Instant::now());
@@ -137,7 +141,7 @@ mod tests {
         let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of("1"));
         for _ in 0..20 {
             assert_eq!(throttle.request_repair(&id(), start), Permit::Granted);
-            throttle.record_refusal(&id(), &digest, "no", start);
+            throttle.record_refusal(&id(), &digest, &why(), start);
         }
     }
 
@@ -159,12 +163,12 @@ mod tests {
     #[test]
     fn refused_write_backs_off_until_object_changes() {
         let (mut throttle, start, digest) = (Throttle::default(), Instant::now(), Digest::of("1"));
-        throttle.record_refusal(&id(), &digest, "no", start);
-        assert_eq!(throttle.refusal(&id(), &digest, start), Some("no"));
+        throttle.record_refusal(&id(), &digest, &why(), start);
+        assert_eq!(throttle.refusal(&id(), &digest, start), Some(&why()));
         assert_eq!(throttle.refusal(&id(), &Digest::of("2"), start), None);
         let later = start + Duration::from_secs(1);
         assert_eq!(throttle.refusal(&id(), &digest, later), None);
-        throttle.record_refusal(&id(), &digest, "no", later);
+        throttle.record_refusal(&id(), &digest, &why(), later);
         assert_eq!(throttle.next_due(later), Some(Duration::from_secs(2)));
         throttle.record_success(&id());
         assert_eq!(throttle.next_due(later), None);

@@ -6,10 +6,11 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::StreamExt;
-use knative_operator_runtime::{error_text, untyped};
+use knative_operator_runtime::untyped;
 use kube::{Api, Client};
 
 use super::discover::{self, Group};
+use super::error::ApplyError;
 use super::inventory::Inventory;
 use knative_operator_objects::Id;
 
@@ -50,8 +51,8 @@ pub struct Counted {
     pub unknown: BTreeSet<String>,
 }
 
-/// Counts the objects of the CustomResourceDefinitions in `inventory`. The error is for people.
-pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, String> {
+/// Counts the objects of the CustomResourceDefinitions in `inventory`.
+pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, ApplyError> {
     let mut plurals: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (plural, group) in inventory.0.keys().filter_map(|id| of_definition(id)) {
         plurals.entry(group.to_owned()).or_default().push(plural.to_owned());
@@ -64,9 +65,9 @@ pub async fn count(client: &Client, inventory: &Inventory) -> Result<Counted, St
     counted.unwrap_or_else(|_| Ok(Counted { unknown: plurals.into_keys().collect(), ..Counted::default() }))
 }
 
-async fn count_all(client: &Client, plurals: &BTreeMap<String, Vec<String>>) -> Result<Counted, String> {
+async fn count_all(client: &Client, plurals: &BTreeMap<String, Vec<String>>) -> Result<Counted, ApplyError> {
     let groups = discover::groups(client).await;
-    let groups = groups.map_err(|error| format!("cannot list the API groups: {}", error_text(&error)))?;
+    let groups = groups.map_err(|error| ApplyError::failed("list the API groups", &error))?;
     let mut all = Counted::default();
     for group in groups {
         if let Some(plurals) = plurals.get(&group.0) {
@@ -84,9 +85,14 @@ pub fn of_definition(id: &Id) -> Option<(&str, &str)> {
 }
 
 /// Counts the objects of the kinds `plurals` in `group`.
-async fn count_group(client: &Client, group: &Group, plurals: &[String], counted: &mut Counted) -> Result<(), String> {
+async fn count_group(
+    client: &Client,
+    group: &Group,
+    plurals: &[String],
+    counted: &mut Counted,
+) -> Result<(), ApplyError> {
     let name = &group.0;
-    let failed = |error: &kube::Error| format!("cannot count objects of {name}: {}", error_text(error));
+    let failed = |error: &kube::Error| ApplyError::failed(format!("count objects of {name}"), error);
     let served = match discover::kinds(client, group).await {
         Ok(served) => served,
         Err(kube::Error::Api(_)) => {

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::label::{DIGEST, FIELD_MANAGER, OWNER_DIGEST};
 use kube::api::{Patch, PatchParams};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use serde_json::Value;
 
+use super::error::ApplyError;
 use super::managed_fields::Path;
 use super::takeover::takeover_patch;
 use super::target::Target;
@@ -29,22 +29,20 @@ const WEBHOOK_LIMIT: Duration = Duration::from_secs(5);
 /// Time limit of a binding's wait for its role, which is written at the same time.
 const ROLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Applies one object (server-side apply). Returns its metadata, or the error as text.
-pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, String> {
+/// Applies one object (server-side apply). Returns its metadata.
+pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta, ApplyError> {
     let planned_kind = target.plan.kinds().get(&item.gvk);
     let found = if planned_kind.is_some() {
         planned_kind
     } else {
         let found = resolve_kind(target.client, target.kinds, &item.gvk).await;
-        found.map_err(|error| undiscovered(&item.gvk.kind, &item.gvk.group, &error_text(&error)))?
+        found.map_err(|error| undiscovered(&item.gvk.kind, &item.gvk.group, &error))?
     };
-    let kind = found.ok_or_else(|| {
-        format!("no matches for kind \"{}\" in version \"{}\"", item.gvk.kind, item.gvk.api_version())
-    })?;
+    let kind = found.ok_or_else(|| ApplyError::no_kind(&item.gvk))?;
     let api = api(target.client, &kind, &item.id);
     let has_contended_fields = preserve::has_contended_fields(&item.id.kind, &item.id.name);
     let claim = if has_contended_fields { Claim::Unowned } else { Claim::All };
-    let mut request = apply_request(&api, target, item, claim).map_err(|e| error_text(&e))?;
+    let mut request = apply_request(&api, target, item, claim)?;
     if item.phase().is_custom() {
         served::wait_until_established(target, &kind).await?;
     }
@@ -78,10 +76,9 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
             }
             Err(error) if is_invalid(&error) && !has_claimed_rolling_update => {
                 has_claimed_rolling_update = true;
-                let claim = rolling_update_request(&api, target.plan, item).ok_or_else(|| error_text(&error))?;
-                let claimed =
-                    target.client.request::<PartialObjectMeta<DynamicObject>>(claim.map_err(|e| error_text(&e))?);
-                claimed.await.map_err(|_| error_text(&error))?;
+                let Some(claim) = rolling_update_request(&api, target.plan, item) else { return Err(error.into()) };
+                let claimed = target.client.request::<PartialObjectMeta<DynamicObject>>(claim?);
+                claimed.await.map_err(|_| error)?;
             }
             Err(error) => {
                 // A webhook that hangs takes its own time.
@@ -91,11 +88,11 @@ pub async fn apply_object(target: &Target<'_>, item: &Item) -> Result<ObjectMeta
                     if is_unreachable(&error) {
                         target.unreachable.store(true, Ordering::Relaxed);
                     }
-                    return Err(error_text(&error));
+                    return Err(error.into());
                 };
                 if has_contended_fields && delay.is_zero() {
                     // The object changed after the request was built.
-                    request = apply_request(&api, target, item, Claim::Unowned).map_err(|e| error_text(&e))?;
+                    request = apply_request(&api, target, item, Claim::Unowned)?;
                 }
                 tokio::time::sleep(delay).await;
             }

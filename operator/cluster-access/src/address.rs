@@ -44,44 +44,60 @@ impl PartialEq for Login {
     }
 }
 
+/// Why an address can't be used. The text has no login.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It can't be parsed.
+    #[error("\"{0}\" is not a URL: {1}")]
+    NotUrl(String, http::uri::InvalidUri),
+    /// It has a user or a password.
+    #[error("\"{0}\" contains a login; put it into a Secret that an access provider reads")]
+    Login(String),
+    /// It has no TLS.
+    #[error(
+        "\"{0}\" is not https, so the credential would be sent unencrypted; use https (or, in a network that nobody else \
+         reads, knative_operator.multicluster.allowHttpServers in the Helm values of the operator, or --allow-http-servers)"
+    )]
+    Unencrypted(String),
+    /// It is not that of a server.
+    #[error("\"{0}\" is not a URL such as https://host:6443")]
+    NotServer(String),
+    /// It is not that of a proxy.
+    #[error("\"{0}\" is not a URL such as http://host:3128, https://host:3129 or socks5://host:1080")]
+    NotProxy(String),
+    /// It has no place for a port.
+    #[error(transparent)]
+    Port(#[from] http::Error),
+}
+
 /// Parses the URL of an API server. `allows_http`: also of one without TLS, to which credentials
 /// are sent unencrypted.
-pub fn server(url: &str, allows_http: bool) -> Result<Uri, String> {
+pub fn server(url: &str, allows_http: bool) -> Result<Uri, AddressError> {
     let shown = without_login(url);
-    let uri: Uri = url.parse().map_err(|e| format!("\"{shown}\" is not a URL: {e}"))?;
+    let uri: Uri = url.parse().map_err(|error| AddressError::NotUrl(shown.clone(), error))?;
     match uri.scheme_str() {
-        Some("https" | "http") if shown != url => {
-            Err(format!("\"{shown}\" contains a login; put it into a Secret that an access provider reads"))
-        }
+        Some("https" | "http") if shown != url => Err(AddressError::Login(shown)),
         Some("https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(uri),
-        Some("http") if !allows_http => Err(format!(
-            "\"{shown}\" is not https, so the credential would be sent unencrypted; use https (or, in a network that nobody else \
-             reads, knative_operator.multicluster.allowHttpServers in the Helm values of the operator, or --allow-http-servers)"
-        )),
-        Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => with_port(uri),
-        _ => Err(format!("\"{shown}\" is not a URL such as https://host:6443")),
+        Some("http") if !allows_http => Err(AddressError::Unencrypted(shown)),
+        Some("http") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(with_port(uri)?),
+        _ => Err(AddressError::NotServer(shown)),
     }
 }
 
 /// `uri`, of http, with a port: proxies would connect to that of https.
-fn with_port(uri: Uri) -> Result<Uri, String> {
+fn with_port(uri: Uri) -> http::Result<Uri> {
     let mut parts = uri.into_parts();
     let authority = parts.authority.take().map(|authority| {
         let has_port = authority.port().is_some();
         if has_port { Ok(authority) } else { format!("{authority}:80").parse() }
     });
-    parts.authority = authority.transpose().map_err(|error| error.to_string())?;
-    Uri::from_parts(parts).map_err(|error| error.to_string())
+    parts.authority = authority.transpose()?;
+    Ok(Uri::from_parts(parts)?)
 }
 
 /// Parses the URL of a proxy.
-pub fn proxy(url: &str) -> Result<Proxy, String> {
-    let invalid = || {
-        format!(
-            "\"{}\" is not a URL such as http://host:3128, https://host:3129 or socks5://host:1080",
-            without_login(url)
-        )
-    };
+pub fn proxy(url: &str) -> Result<Proxy, AddressError> {
+    let invalid = || AddressError::NotProxy(without_login(url));
     let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
     let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
         "http" => (Scheme::Http, 80),
@@ -135,7 +151,7 @@ mod tests {
             ("https://", "is not a URL"),
             ("ftp://h", "is not a URL such as"),
         ] {
-            let why = server(url, false).unwrap_err();
+            let why = server(url, false).unwrap_err().to_string();
             assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
         }
         for (url, expected) in [
@@ -146,7 +162,7 @@ mod tests {
             assert_eq!(server(url, true).unwrap().to_string(), expected);
         }
         for (url, part) in [("http://u:geheim@h", "contains a login"), ("ftp://h", "is not a URL such as")] {
-            let why = server(url, true).unwrap_err();
+            let why = server(url, true).unwrap_err().to_string();
             assert!(why.contains(part) && !why.contains("geheim"), "{url}: {why}");
         }
         assert!(without_login(&"x".repeat(5000)).len() < 300);
@@ -164,7 +180,7 @@ mod tests {
         assert_eq!(read("https://u%40x:p%3Aq@h/").unwrap(), (Scheme::Https, "https://h:443/".to_owned(), login));
         assert_eq!(read("socks5://[::1]").unwrap(), (Scheme::Socks5, "http://[::1]:1080/".to_owned(), None));
         for invalid in ["h:3128", "ftp://h", "http://", "http://u:geheim@"] {
-            let why = read(invalid).unwrap_err();
+            let why = read(invalid).unwrap_err().to_string();
             assert!(why.contains("is not a URL such as") && !why.contains("geheim"), "{why}");
         }
     }

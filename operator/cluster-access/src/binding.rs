@@ -20,6 +20,12 @@ const AUTHORITY: &str = "ca.crt";
 /// Value of [`SENT_TO`]: by ClusterProfile, where the credential was sent first.
 type Sent = BTreeMap<String, String>;
 
+/// Why a ClusterProfile does not get the credential in a Secret, with what its administrator has to
+/// do; the sentence begins with the name of the Secret.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotBound(String);
+
 /// On which conditions a ClusterProfile gets the credential in a Secret.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Binding {
@@ -31,16 +37,12 @@ pub struct Binding {
 
 /// Whether the ClusterProfile of `reference` gets the credential in `secret`, to send it to the
 /// server of `access`. `strict`: only if the Secret names the ClusterProfile.
-///
-/// # Errors
-///
-/// Why it does not get it; the sentence begins with the name of the Secret.
 pub fn check(
     secret: &Secret,
     reference: &ClusterProfileReference,
     access: &Access,
     strict: bool,
-) -> Result<Binding, String> {
+) -> Result<Binding, NotBound> {
     let (meta, server) = (&secret.metadata, &access.server);
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|all| all.get(name)).map(String::as_str);
     let names_servers = annotation(SERVER).is_some();
@@ -54,7 +56,9 @@ pub fn check(
     let sent = annotation(SENT_TO).map_or_else(|| Ok(Sent::new()), serde_json::from_str::<Sent>);
     let sent = sent.map_err(|_| {
         let remove = annotate(&format!("{SENT_TO}-"));
-        format!("has an annotation {SENT_TO} that this version can't read; if {server} is the cluster of the Secret, remove it: {remove}")
+        NotBound(format!(
+            "has an annotation {SENT_TO} that this version can't read; if {server} is the cluster of the Secret, remove it: {remove}"
+        ))
     });
     let record = |sent: &Sent| {
         let mut sent = sent.clone();
@@ -63,9 +67,9 @@ pub fn check(
     };
     if let Some(profiles) = annotation(CLUSTER_PROFILE) {
         if !entries(profiles).any(|name| name == own) {
-            return Err(format!(
+            return Err(NotBound(format!(
                 "is not bound to ClusterProfile {reference}; if {server} is the cluster of the Secret, add {reference} to its annotation {CLUSTER_PROFILE}"
-            ));
+            )));
         }
         if names_servers {
             return Ok(Binding::default());
@@ -74,10 +78,10 @@ pub fn check(
         return match sent.get(&own) {
             None => Ok(Binding { remedy: None, record: record(&sent) }),
             Some(before) if *before == destination => Ok(Binding::default()),
-            Some(_) => Err(format!(
+            Some(_) => Err(NotBound(format!(
                 "was sent to another server for ClusterProfile {reference} before, or by another proxy; if {server} is the cluster of the Secret now, permit it: {}; or name its servers in the annotation {SERVER}",
                 annotate(&format!("{SENT_TO}-"))
-            )),
+            ))),
         };
     }
     let bind = |more: &str| {
@@ -85,14 +89,14 @@ pub fn check(
         format!("if {server} is the cluster of the Secret, bind it: {bind}")
     };
     if strict {
-        return Err(format!("names no ClusterProfile, as the operator requires; {}", bind("")));
+        return Err(NotBound(format!("names no ClusterProfile, as the operator requires; {}", bind(""))));
     }
     let sent = if names_servers { Sent::new() } else { sent? };
     if sent.values().any(|before| *before != destination) {
-        return Err(format!(
+        return Err(NotBound(format!(
             "names no ClusterProfile, and its credential was sent to another server before, or by another proxy; {}",
             bind(&format!(" {SENT_TO}-"))
-        ));
+        )));
     }
     let remedy = format!(
         "Secret {namespace}/{name} names no ClusterProfile, so the author of any ClusterProfile can name it, and version 0.4.0 will refuse it; {}",
@@ -104,38 +108,38 @@ pub fn check(
 
 /// Checks that the server of `access` is one of `servers`, and that its certificate is verified,
 /// with `authority` if there is one: a proxy of the ClusterProfile could answer in its place.
-fn check_server(servers: &str, authority: Option<&[u8]>, access: &Access) -> Result<(), String> {
+fn check_server(servers: &str, authority: Option<&[u8]>, access: &Access) -> Result<(), NotBound> {
     let server = &access.server;
     if access.is_unencrypted() {
-        return Err(format!(
+        return Err(NotBound(format!(
             "is bound to a server by the annotation {SERVER}, so its certificate must be verified, and {server} has none; use https"
-        ));
+        )));
     }
     if !entries(servers).filter_map(|url| address::server(url, false).ok()).any(|bound| is_same(&bound, server)) {
-        return Err(format!(
+        return Err(NotBound(format!(
             "is not bound to the server {server}; if the server moved, add its URL to the annotation {SERVER} of the Secret"
-        ));
+        )));
     }
     if access.insecure {
-        return Err(format!(
+        return Err(NotBound(format!(
             "is bound to a server by the annotation {SERVER}, so its certificate must be verified; remove insecure-skip-tls-verify from the ClusterProfile"
-        ));
+        )));
     }
     if access.server_name.as_deref().is_some_and(|name| Some(name) != server.host()) {
-        return Err(format!(
+        return Err(NotBound(format!(
             "is bound to a server by the annotation {SERVER}, so its certificate must be for that host; remove tls-server-name from the ClusterProfile"
-        ));
+        )));
     }
     if authority.is_none() && access.proxy.is_some() {
-        return Err(format!(
+        return Err(NotBound(format!(
             "is bound to a server, which its ClusterProfile reaches by a proxy; put the authority of the server into the Secret, with the key \"{AUTHORITY}\""
-        ));
+        )));
     }
     let differs = |own: &[u8]| access.authority.as_deref().is_none_or(|given| given.trim_ascii() != own.trim_ascii());
     if authority.is_some_and(differs) {
-        return Err(format!(
+        return Err(NotBound(format!(
             "has another authority under the key \"{AUTHORITY}\" than the ClusterProfile; replace the one that is wrong"
-        ));
+        )));
     }
     Ok(())
 }
@@ -201,7 +205,8 @@ mod tests {
 
     /// Why `annotations` refuse `profile` in namespace `fleet` with `access`; empty if they don't.
     fn refusal(annotations: &Value, profile: &str, access: &Access) -> String {
-        check(&secret(annotations, None), &reference("fleet", profile), access, true).err().unwrap_or_default()
+        let refused = check(&secret(annotations, None), &reference("fleet", profile), access, true).err();
+        refused.map(|why| why.0).unwrap_or_default()
     }
 
     #[test]
@@ -222,7 +227,9 @@ mod tests {
                 let outcome = check(&bound, &reference("fleet", profile), &access(OWN), strict);
                 match outcome {
                     Ok(binding) => assert!(expected && binding.remedy.is_none(), "{profiles}"),
-                    Err(why) => assert!(!expected && why.starts_with("is not bound to ClusterProfile fleet/"), "{why}"),
+                    Err(NotBound(why)) => {
+                        assert!(!expected && why.starts_with("is not bound to ClusterProfile fleet/"), "{why}");
+                    }
                 }
             }
         }
@@ -267,7 +274,7 @@ mod tests {
         };
         assert_eq!(check("authority", &access(OWN)), Ok(Binding::default()));
         for wrong in [access(OWN), Access { authority: None, ..access(OWN) }] {
-            let why = check("another authority", &wrong).unwrap_err();
+            let NotBound(why) = check("another authority", &wrong).unwrap_err();
             assert!(why.contains("has another authority"), "{why}");
         }
     }
@@ -293,12 +300,12 @@ mod tests {
             Access { insecure: true, ..access(OWN) },
             Access { proxy: address::proxy("socks5://tenant.example").ok(), ..access(OWN) },
         ] {
-            let why = unbound(Some(&sent), &other, false).unwrap_err();
+            let NotBound(why) = unbound(Some(&sent), &other, false).unwrap_err();
             let renewed = format!("{command} operator.knative.dev/sent-to-");
             assert!(why.contains("was sent to another server before") && why.ends_with(&renewed), "{why}");
         }
         for sent in [None, Some(sent.as_str())] {
-            let why = unbound(sent, &access(OWN), true).unwrap_err();
+            let NotBound(why) = unbound(sent, &access(OWN), true).unwrap_err();
             assert!(why.contains("names no ClusterProfile") && why.ends_with(command), "{why}");
         }
     }
@@ -319,7 +326,7 @@ mod tests {
             Access { insecure: true, ..access(OWN) },
             Access { server_name: Some("another".to_owned()), ..access(OWN) },
         ] {
-            let why = bound(Some(&first), "prod", &other).unwrap_err();
+            let NotBound(why) = bound(Some(&first), "prod", &other).unwrap_err();
             let remove = "kubectl annotate secret prod -n knative-operator operator.knative.dev/sent-to-";
             assert!(why.contains("was sent to another server") && why.contains(remove), "{why}");
         }
@@ -332,7 +339,7 @@ mod tests {
         assert!(bound(Some(&both), "second", &access(OWN)).is_err());
         // What this version can't read is not guessed.
         for unreadable in ["https://prod.example:6443/ 0", "[]", r#"{"fleet/prod":7}"#] {
-            let why = bound(Some(unreadable), "prod", &access(OWN)).unwrap_err();
+            let NotBound(why) = bound(Some(unreadable), "prod", &access(OWN)).unwrap_err();
             assert!(why.contains("that this version can't read"), "{why}");
         }
     }

@@ -146,24 +146,40 @@ fn last_line(text: &[u8]) -> String {
     redact(line).chars().take(LINE_LIMIT).collect()
 }
 
-/// Parses the plugin's output. Error messages don't quote it: it may contain a token.
-fn parse(out: &[u8], api_version: &str) -> Result<Credential, String> {
-    let credential: ExecCredential = serde_json::from_slice(out)
-        .map_err(|e| format!("not the expected JSON in line {} column {}", e.line(), e.column()))?;
+/// Why the output of a plugin is no credential. The text doesn't quote it: it may contain a token.
+#[derive(Debug, thiserror::Error)]
+enum InvalidOutput {
+    #[error("not the expected JSON in line {} column {}", .0.line(), .0.column())]
+    Json(serde_json::Error),
+    #[error("its kind is not ExecCredential")]
+    Kind,
+    #[error("its apiVersion is not {0}")]
+    ApiVersion(String),
+    #[error("it has no status")]
+    NoStatus,
+    #[error("it has one of clientCertificateData and clientKeyData without the other")]
+    HalfIdentity,
+    #[error("it has neither a token nor a client certificate")]
+    NoCredential,
+}
+
+/// Parses the plugin's output.
+fn parse(out: &[u8], api_version: &str) -> Result<Credential, InvalidOutput> {
+    let credential: ExecCredential = serde_json::from_slice(out).map_err(InvalidOutput::Json)?;
     if credential.kind != "ExecCredential" {
-        return Err("its kind is not ExecCredential".to_owned());
+        return Err(InvalidOutput::Kind);
     }
     if credential.api_version != api_version {
-        return Err(format!("its apiVersion is not {api_version}"));
+        return Err(InvalidOutput::ApiVersion(api_version.to_owned()));
     }
-    let status = credential.status.ok_or("it has no status")?;
+    let status = credential.status.ok_or(InvalidOutput::NoStatus)?;
     let identity = match (status.client_certificate_data, status.client_key_data) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificate, key)),
-        _ => return Err("it has one of clientCertificateData and clientKeyData without the other".to_owned()),
+        _ => return Err(InvalidOutput::HalfIdentity),
     };
     if status.token.is_none() && identity.is_none() {
-        return Err("it has neither a token nor a client certificate".to_owned());
+        return Err(InvalidOutput::NoCredential);
     }
     Ok(Credential { token: status.token, identity, expires: status.expiration_timestamp })
 }

@@ -22,20 +22,21 @@ pub struct NamedSecrets {
     pub namespaces: BTreeSet<String>,
 }
 
+/// A configuration could name this many Secrets, too many to look at.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "has a configuration that could name {0} Secrets, more than {MAX_NAMES}; shorten its extension in the ClusterProfile"
+)]
+pub struct TooManyNames(usize);
+
 /// The Secrets that the configuration of `plugin` could name: that part of its input which the
 /// author of a ClusterProfile writes.
-///
-/// # Errors
-///
-/// If there are too many to look at.
-pub fn named_secrets(plugin: &Plugin) -> Result<NamedSecrets, String> {
+pub fn named_secrets(plugin: &Plugin) -> Result<NamedSecrets, TooManyNames> {
     let mut named = NamedSecrets::default();
     collect(&plugin.info["spec"]["cluster"]["config"], "", &mut named);
     let count = named.names.len() * (named.namespaces.len() + 1);
     if count > MAX_NAMES {
-        return Err(format!(
-            "has a configuration that could name {count} Secrets, more than {MAX_NAMES}; shorten its extension in the ClusterProfile"
-        ));
+        return Err(TooManyNames(count));
     }
     Ok(named)
 }
@@ -64,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    fn named(config: &Value) -> Result<NamedSecrets, String> {
+    fn named(config: &Value) -> Result<NamedSecrets, TooManyNames> {
         named_secrets(&Plugin {
             provider: "p".to_owned(),
             command: "/p".to_owned(),
@@ -97,6 +98,6 @@ mod tests {
             );
         }
         let many: Vec<String> = (0..=MAX_NAMES).map(|number| format!("a{number}")).collect();
-        assert!(named(&json!(many)).unwrap_err().contains("could name 17 Secrets"));
+        assert_eq!(named(&json!(many)), Err(TooManyNames(17)));
     }
 }

@@ -1,9 +1,10 @@
 //! Derives from a ClusterProfile and the provider file how to connect to a spoke. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use base64::{DecodeError, Engine};
 use http::Uri;
 use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider, HEALTHY};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
@@ -149,7 +150,7 @@ pub fn access(
             ),
         ));
     };
-    let invalid = |what: &str, why: String| {
+    let invalid = |what: &str, why: &dyn Display| {
         Unresolved::new(Reason::RemoteClientCreationFailed, format!("ClusterProfile {reference}: {what} {why}"))
     };
     let cluster = &accessor.cluster;
@@ -162,18 +163,19 @@ pub fn access(
             ),
         ));
     }
-    let server = address::server(&cluster.server, allows_http).map_err(|why| invalid("server", why))?;
+    let server = address::server(&cluster.server, allows_http).map_err(|why| invalid("server", &why))?;
     let has_tls_settings = cluster.certificate_authority_data.as_deref().is_some_and(|data| !data.is_empty())
         || cluster.tls_server_name.as_deref().is_some_and(|name| !name.is_empty());
     if server.scheme_str() == Some("http") && has_tls_settings {
-        let why =
-            "is http, but certificate-authority-data or tls-server-name is set; use https, or remove them".to_owned();
-        return Err(invalid("server", why));
+        let why = "is http, but certificate-authority-data or tls-server-name is set; use https, or remove them";
+        return Err(invalid("server", &why));
     }
     let proxy = cluster.proxy_url.as_deref().filter(|url| !url.is_empty()).map(address::proxy).transpose();
-    let proxy = proxy.map_err(|why| invalid("proxy-url", why))?;
+    let proxy = proxy.map_err(|why| invalid("proxy-url", &why))?;
     let data = cluster.certificate_authority_data.as_deref().filter(|data| !data.is_empty());
-    let authority = data.map(authority).transpose().map_err(|why| invalid("certificate-authority-data", why))?;
+    let authority = data.map(authority).transpose();
+    let authority = authority
+        .map_err(|e| invalid("certificate-authority-data", &format_args!("is neither base64 nor PEM: {e}")))?;
     let source = source(reference, provider, cluster, authority.as_deref())?;
     Ok(Access {
         server,
@@ -187,13 +189,13 @@ pub fn access(
 
 /// The certificates in `data`, which is base64 of PEM, as in a kubeconfig, or the PEM itself, which
 /// some producers write.
-fn authority(data: &str) -> Result<Vec<u8>, String> {
+fn authority(data: &str) -> Result<Vec<u8>, DecodeError> {
     if data.contains(PEM) {
         return Ok(data.as_bytes().to_vec());
     }
     // As Go does, which ignores the line breaks of `base64`.
     let data: String = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    BASE64_STANDARD.decode(data).map_err(|e| format!("is neither base64 nor PEM: {e}"))
+    BASE64_STANDARD.decode(data)
 }
 
 /// The access providers of a profile by name; the deprecated field counts for names that the new

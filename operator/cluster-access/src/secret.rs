@@ -104,9 +104,8 @@ impl SecretReader {
         timeout: Duration,
     ) -> Result<Option<(Option<String>, Option<Timestamp>)>, Unresolved> {
         let by = format!("access provider {}", plugin.provider);
-        let failed =
-            |why: String| Unresolved::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command));
-        let named = named_secrets(plugin).map_err(failed)?;
+        let named = named_secrets(plugin)
+            .map_err(|why| Unresolved::new(Reason::AccessProviderFailed, format!("{by}: {} {why}", plugin.command)))?;
         let of = Use { by: &by, cluster, access };
         let (mut is_found, mut remedy) = (false, None);
         for namespace in std::iter::once(&self.namespace).chain(&named.namespaces) {
@@ -147,7 +146,7 @@ impl SecretReader {
             let Some(secret) = secret else { return Ok(None) };
             let bound = binding::check(&secret, of.cluster, of.access, self.requires_binding);
             let Binding { remedy, record } =
-                bound.map_err(|why| of.unresolved(Reason::CredentialNotBound, namespace, name, &why))?;
+                bound.map_err(|why| of.unresolved(Reason::CredentialNotBound, namespace, name, &why.to_string()))?;
             // The author of a ClusterProfile must not make the operator write elsewhere.
             let Some(sent) = record.filter(|_| is_own) else { return Ok(Some((secret, remedy))) };
             let recorded = tokio::time::timeout(timeout, record_sent(&secrets, &secret.metadata, &sent)).await;

@@ -37,6 +37,29 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(600);
 /// Delay of the removal of unused releases, after a resource has another one.
 const SWEEP_DELAY: Duration = Duration::from_secs(10);
 
+/// Why a release can't be kept, or one that is kept can't be read.
+#[derive(Debug, thiserror::Error)]
+enum ArchiveError {
+    #[error("{}", error_text(.0))]
+    Request(#[from] kube::Error),
+    #[error(transparent)]
+    Bundle(#[from] ReleaseError),
+    #[error("it has version \"{0}\"")]
+    OtherVersion(String),
+    #[error("it has no {FILES}")]
+    NoFiles,
+    #[error("it has {0} bytes, more than {MAX_COMPRESSED}")]
+    TooLarge(usize),
+    #[error("it has more than {MAX_SIZE} bytes")]
+    TooLong,
+    #[error(transparent)]
+    Compression(#[from] std::io::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
 type Key = (Component, Version);
 type Files = BTreeMap<PathBuf, String>;
 
@@ -105,7 +128,7 @@ impl Archive {
                 Ok(Some(bundle))
             }
             Err(why) => {
-                tracing::warn!(archive = %path.display(), why, "cannot read the archived release");
+                tracing::warn!(archive = %path.display(), why = why.to_string(), "cannot read the archived release");
                 Ok(None)
             }
         }
@@ -132,7 +155,7 @@ impl Archive {
         tokio::spawn(async move {
             let (component, version) = &key;
             if let Err(why) = archive.store(bundle, component.to_owned(), version, is_due).await {
-                tracing::warn!(%version, component = component.kind(), why, "cannot keep the release");
+                tracing::warn!(%version, component = component.kind(), why = why.to_string(), "cannot keep the release");
                 let mut kept = archive.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.insert(key, Instant::now() + RETRY_INTERVAL);
             }
@@ -147,22 +170,21 @@ impl Archive {
         component: Component,
         version: &Version,
         compare: bool,
-    ) -> Result<(), String> {
-        let failed = |error: kube::Error| error_text(&error);
+    ) -> Result<(), ArchiveError> {
         let (maps, name) = (self.maps(), name(component, version));
         // A resource has it now, and so no longer the one before.
-        if !compare && maps.get_metadata_opt(&name).await.map_err(failed)?.is_some() {
+        if !compare && maps.get_metadata_opt(&name).await?.is_some() {
             return self.remove_unused_soon(&bundle, component, version).await;
         }
-        let stored = maps.get_opt(&name).await.map_err(failed)?;
+        let stored = maps.get_opt(&name).await?;
         let of = version.clone();
         let prepared = tokio::task::spawn_blocking(move || {
-            let wanted = bundle.files_of(component, &of).map_err(|error| error.to_string())?;
+            let wanted = bundle.files_of(component, &of)?;
             let is_same = stored.as_ref().is_some_and(|map| files(map, &of).is_ok_and(|files| files == wanted));
             let encoded = if is_same { None } else { Some(encode(&wanted)?) };
-            Ok::<_, String>((bundle, stored, encoded))
+            Ok::<_, ArchiveError>((bundle, stored, encoded))
         });
-        let (bundle, stored, encoded) = prepared.await.map_err(|error| error.to_string())??;
+        let (bundle, stored, encoded) = prepared.await??;
         if let Some(encoded) = encoded {
             let wanted = manifest(name.clone(), component, version, encoded);
             let written = match stored {
@@ -177,7 +199,7 @@ impl Archive {
             match written {
                 // Another shard was faster.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                written => drop(written.map_err(failed)?),
+                written => drop(written?),
             }
         }
         self.remove_unused(&bundle, component, version).await
@@ -185,7 +207,12 @@ impl Archive {
 
     /// Like [`Self::remove_unused`], for all resources of `component` that change in the next
     /// seconds together.
-    async fn remove_unused_soon(&self, bundle: &Bundle, component: Component, version: &Version) -> Result<(), String> {
+    async fn remove_unused_soon(
+        &self,
+        bundle: &Bundle,
+        component: Component,
+        version: &Version,
+    ) -> Result<(), ArchiveError> {
         let sweeping = || self.0.sweeping.lock().unwrap_or_else(PoisonError::into_inner);
         if !sweeping().insert(component) {
             return Ok(());
@@ -197,10 +224,14 @@ impl Archive {
 
     /// Removes the releases of `component` that no resource has, and that `bundle` has: they can be
     /// kept again. Nothing, while a resource has no version: it may be one that was lost.
-    async fn remove_unused(&self, bundle: &Bundle, component: Component, version: &Version) -> Result<(), String> {
-        let failed = |error: kube::Error| error_text(&error);
+    async fn remove_unused(
+        &self,
+        bundle: &Bundle,
+        component: Component,
+        version: &Version,
+    ) -> Result<(), ArchiveError> {
         let kept = ListParams::default().labels(&format!("{ARCHIVED_RELEASE}={}", component.kind()));
-        let mut unused = self.maps().list_metadata(&kept).await.map_err(failed)?.items;
+        let mut unused = self.maps().list_metadata(&kept).await?.items;
         let version_of = |annotations: &BTreeMap<String, String>| annotations.get(ARCHIVED_RELEASE)?.parse().ok();
         unused.retain(|map| {
             version_of(map.annotations())
@@ -210,7 +241,7 @@ impl Archive {
             return Ok(());
         }
         let resources: Api<DynamicObject> = Api::all_with(self.0.client.clone(), &api_resource(component));
-        let resources = resources.list(&ListParams::default()).await.map_err(failed)?;
+        let resources = resources.list(&ListParams::default()).await?;
         let versions = resources.iter().map(|one| one.data["status"]["version"].as_str()?.parse().ok());
         let Some(used) = versions.collect::<Option<HashSet<Version>>>() else { return Ok(()) };
         for map in unused.iter().filter(|map| version_of(map.annotations()).is_some_and(|kept| !used.contains(&kept))) {
@@ -223,12 +254,15 @@ impl Archive {
     }
 
     /// Deletes the ConfigMap with `meta`, if it is unchanged.
-    async fn delete(&self, meta: &ObjectMeta) -> Result<(), String> {
+    async fn delete(&self, meta: &ObjectMeta) -> Result<(), ArchiveError> {
         let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: meta.resource_version.clone() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.maps().delete(meta.name.as_deref().unwrap_or_default(), &params).await {
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            deleted => deleted.map(drop).map_err(|error| error_text(&error)),
+            deleted => {
+                deleted?;
+                Ok(())
+            }
         }
     }
 }
@@ -250,32 +284,29 @@ fn manifest(name: String, component: Component, version: &Version, encoded: Vec<
 }
 
 /// The files in `map`, if it has those of `version`.
-fn files(map: &ConfigMap, version: &Version) -> Result<Files, String> {
+fn files(map: &ConfigMap, version: &Version) -> Result<Files, ArchiveError> {
     let of = map.annotations().get(ARCHIVED_RELEASE).map(String::as_str).unwrap_or_default();
     if of != version.to_string() {
-        return Err(format!("it has version \"{of}\""));
+        return Err(ArchiveError::OtherVersion(of.to_owned()));
     }
     let data = map.binary_data.as_ref().and_then(|data| data.get(FILES));
-    decode(&data.ok_or_else(|| format!("it has no {FILES}"))?.0)
+    decode(&data.ok_or(ArchiveError::NoFiles)?.0)
 }
 
-fn encode(files: &Files) -> Result<Vec<u8>, String> {
+fn encode(files: &Files) -> Result<Vec<u8>, ArchiveError> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    let text = serde_json::to_vec(files).map_err(|error| error.to_string())?;
-    let encoded = encoder.write_all(&text).and_then(|()| encoder.finish()).map_err(|error| error.to_string())?;
-    let size = encoded.len();
-    (size <= MAX_COMPRESSED)
-        .then_some(encoded)
-        .ok_or_else(|| format!("it has {size} bytes, more than {MAX_COMPRESSED}"))
+    encoder.write_all(&serde_json::to_vec(files)?)?;
+    let encoded = encoder.finish()?;
+    if encoded.len() > MAX_COMPRESSED { Err(ArchiveError::TooLarge(encoded.len())) } else { Ok(encoded) }
 }
 
-fn decode(encoded: &[u8]) -> Result<Files, String> {
+fn decode(encoded: &[u8]) -> Result<Files, ArchiveError> {
     let mut text = Vec::new();
-    let size = GzDecoder::new(encoded).take(MAX_SIZE).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    let size = GzDecoder::new(encoded).take(MAX_SIZE).read_to_end(&mut text)?;
     if size as u64 == MAX_SIZE {
-        return Err(format!("it has more than {MAX_SIZE} bytes"));
+        return Err(ArchiveError::TooLong);
     }
-    serde_json::from_slice(&text).map_err(|error| error.to_string())
+    Ok(serde_json::from_slice(&text)?)
 }
 
 #[cfg(test)]
@@ -351,7 +382,7 @@ mod tests {
         let other: Version = "1.2.4".parse().unwrap();
         let missing = names(&archived, archived.release(Component::Serving, &other)).unwrap_err();
         assert!(missing.contains("cannot read ConfigMap a/b/knative-serving/1.2.4"), "{missing}");
-        assert_eq!(files(&map, &other).unwrap_err(), "it has version \"1.2.3\"");
+        assert_eq!(files(&map, &other).unwrap_err().to_string(), "it has version \"1.2.3\"");
         assert!(decode(b"x").is_err());
     }
 }

@@ -172,19 +172,21 @@ impl Library {
         for (index, manifest) in given.iter().enumerate() {
             let field = format!("{field}[{index}].URL");
             let invalid = |why: String| ReleaseError::Source { field: field.clone(), why };
-            for source in source::sources(manifest, version).map_err(invalid)? {
+            for source in source::sources(manifest, version).map_err(|e| invalid(e.to_string()))? {
                 let failed = |why: String| invalid(format!("{source}: {why}"));
                 let found = match &source {
                     Source::Url(url) => self.downloads.objects(url).await.map_err(|e| failed(e.to_string()))?,
                     Source::Bundled(path) => {
-                        let path = source::within(self.bundle.root(), path).map_err(invalid)?;
+                        let path = source::within(self.bundle.root(), path).map_err(|e| invalid(e.to_string()))?;
                         objects(&self.bundle, &path).map_err(|e| invalid(e.to_string()))?
                     }
                 };
                 if found.is_empty() {
                     return Err(failed("there is no resource available in the target manifests".to_owned()));
                 }
-                check_versions(&found, version).map_err(failed)?;
+                if let Some(why) = other_version(&found, version) {
+                    return Err(failed(why));
+                }
                 names.push(source.to_string());
                 release.parts.push(found);
             }
@@ -210,17 +212,14 @@ fn optional(bundle: &Bundle, resource: &Knative, version: &Version) -> Vec<(Stri
     resource.extras().into_iter().map(|name| (format!("{field}.{name}"), bundle.extra(family, version, name))).collect()
 }
 
-/// Fails if an object's version label has another minor version than `version`.
-fn check_versions(objects: &Objects, version: &Version) -> Result<(), String> {
-    for object in objects.iter().map(CompactObject::parse) {
+/// What is wrong if an object's version label has another minor version than `version`.
+fn other_version(objects: &Objects, version: &Version) -> Option<String> {
+    objects.iter().map(CompactObject::parse).find_map(|object| {
         let label = object["metadata"]["labels"][APP_VERSION].as_str();
-        let Some(label) = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version))) else {
-            continue;
-        };
-        return Err(format!(
+        let label = label.filter(|l| !l.parse::<Version>().is_ok_and(|v| v.same_minor(version)))?;
+        Some(format!(
             "the version of the manifests {label} of the component {} does not match the target version of the operator CR {version}; change spec.version or the manifest",
             text(&object, "/metadata/name")
-        ));
-    }
-    Ok(())
+        ))
+    })
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::version::Version;
 
-use super::parse;
+use super::parse::{self, ManifestError};
 use knative_operator_objects::CompactObject;
 use knative_operator_objects::ObjectId;
 
@@ -47,7 +47,7 @@ pub enum ReleaseError {
         /// The file.
         path: PathBuf,
         /// The error with its line.
-        why: String,
+        why: ManifestError,
     },
     /// A directory has no objects.
     #[error("there is no resource available in the target manifests {0}")]

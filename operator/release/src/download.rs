@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::bundle::Objects;
 use super::host_policy::{ForbiddenHost, HostPolicy};
-use super::parse;
+use super::parse::{self, ManifestError};
 use super::source::Source;
 use knative_operator_objects::CompactObject;
 
@@ -53,7 +53,7 @@ pub enum DownloadError {
     Forbidden(#[from] ForbiddenHost),
     /// The manifest can't be parsed.
     #[error("it can't be parsed: {0}")]
-    Unparsable(String),
+    Unparsable(ManifestError),
 }
 
 impl DownloadError {
@@ -203,7 +203,7 @@ fn evict(all: &mut HashMap<Url, CachedManifest>) {
 }
 
 fn parse_objects(body: &[u8]) -> Result<Vec<CompactObject>, DownloadError> {
-    let text = std::str::from_utf8(body).map_err(|e| DownloadError::Unparsable(e.to_string()))?;
+    let text = std::str::from_utf8(body).map_err(|e| DownloadError::Unparsable(ManifestError::NotText(e)))?;
     let objects = parse::objects(text).map_err(DownloadError::Unparsable)?;
     Ok(objects.iter().map(CompactObject::new).collect())
 }

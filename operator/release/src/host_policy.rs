@@ -22,19 +22,20 @@ pub enum AllowedHost {
     Network(IpNet),
 }
 
-impl FromStr for AllowedHost {
-    type Err = String;
+/// A text is no [`AllowedHost`].
+#[derive(Debug, thiserror::Error)]
+#[error("is no host name, address or network, such as mirror.example.com or 10.0.0.0/8")]
+pub struct InvalidHost;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for AllowedHost {
+    type Err = InvalidHost;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHost> {
         if let Ok(network) = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
             return Ok(Self::Network(network));
         }
         let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
-        if is_name {
-            Ok(Self::Name(text.to_ascii_lowercase()))
-        } else {
-            Err("is no host name, address or network, such as mirror.example.com or 10.0.0.0/8".to_owned())
-        }
+        if is_name { Ok(Self::Name(text.to_ascii_lowercase())) } else { Err(InvalidHost) }
     }
 }
 

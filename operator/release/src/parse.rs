@@ -1,12 +1,34 @@
 //! Parses YAML manifests into objects. Pure.
 
+use std::str::Utf8Error;
+
 use serde_json::Value;
 
 use knative_operator_shared::yaml;
 
+/// Why a text is no manifest.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// It is not UTF-8.
+    #[error("{0}")]
+    NotText(Utf8Error),
+    /// It is not YAML; with the position.
+    #[error("{0}")]
+    NotYaml(String),
+    /// It has a List without items.
+    #[error("a List without items")]
+    NoItems,
+    /// The object with this number has no name or kind.
+    #[error("object {0} has no apiVersion, kind or metadata.name")]
+    Incomplete(usize),
+    /// The document with this number is none.
+    #[error("object {0} is not a mapping but {1}")]
+    NotMapping(usize, &'static str),
+}
+
 /// Objects in `text`, a stream of YAML documents. Empty documents are skipped, Lists are flattened.
-pub fn objects(text: &str) -> Result<Vec<Value>, String> {
-    let documents: Vec<Value> = yaml::parse_all(text)?;
+pub fn objects(text: &str) -> Result<Vec<Value>, ManifestError> {
+    let documents: Vec<Value> = yaml::parse_all(text).map_err(ManifestError::NotYaml)?;
     let mut objects = Vec::with_capacity(documents.len());
     for document in documents {
         flatten(document, &mut objects)?;
@@ -14,11 +36,11 @@ pub fn objects(text: &str) -> Result<Vec<Value>, String> {
     Ok(objects)
 }
 
-fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
+fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), ManifestError> {
     match document {
         Value::Null => Ok(()),
         Value::Object(mut list) if list.get("kind").is_some_and(|k| k == "List") => {
-            let Some(Value::Array(items)) = list.remove("items") else { return Err("a List without items".to_owned()) };
+            let Some(Value::Array(items)) = list.remove("items") else { return Err(ManifestError::NoItems) };
             items.into_iter().try_for_each(|item| flatten(item, objects))
         }
         Value::Object(fields) => {
@@ -27,12 +49,12 @@ fn flatten(document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
             let name = metadata
                 .is_some_and(|m| ["name", "generateName"].iter().any(|k| m.get(*k).is_some_and(Value::is_string)));
             if !(named("apiVersion") && named("kind") && name) {
-                return Err(format!("object {} has no apiVersion, kind or metadata.name", objects.len() + 1));
+                return Err(ManifestError::Incomplete(objects.len() + 1));
             }
             objects.push(Value::Object(fields));
             Ok(())
         }
-        other => Err(format!("object {} is not a mapping but {}", objects.len() + 1, kind(&other))),
+        other => Err(ManifestError::NotMapping(objects.len() + 1, kind(&other))),
     }
 }
 
@@ -65,7 +87,7 @@ mod tests {
         let lists = format!("{}{}", "{kind: List, items: [".repeat(10_000), "]}".repeat(10_000));
         let many = "---\n".to_owned() + &format!("{head}a: [{}]\n", "x,".repeat(600_000));
         for (what, bomb) in [("aliases", aliases), ("deep", deep), ("lists", lists), ("many", many)] {
-            let error = objects(&bomb).unwrap_err();
+            let error = objects(&bomb).unwrap_err().to_string();
             assert!(error.len() < 500, "{what}: {error}");
         }
     }
@@ -79,9 +101,10 @@ mod tests {
 
     #[test]
     fn yaml_error_has_position() {
-        let error = objects("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a\ndata: [\n").unwrap_err();
-        assert!(error.contains("line"), "{error}");
-        assert!(objects("just text").unwrap_err().contains("not a mapping but a string"));
-        assert!(objects("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().contains("metadata.name"));
+        let error = |text: &str| objects(text).unwrap_err().to_string();
+        let unclosed = error("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a\ndata: [\n");
+        assert!(unclosed.contains("line"), "{unclosed}");
+        assert_eq!(error("just text"), "object 1 is not a mapping but a string");
+        assert_eq!(error("apiVersion: v1\nkind: ConfigMap\n"), "object 1 has no apiVersion, kind or metadata.name");
     }
 }

@@ -31,47 +31,63 @@ impl fmt::Display for Source {
     }
 }
 
+/// Why a source can't be used. The text doesn't quote URLs: they may contain a password.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is none.
+    #[error("is empty; set it to an https URL or a path in the release bundle")]
+    Empty,
+    /// It is a path out of the bundle.
+    #[error("{0} leads out of the release bundle; name a file or directory in it, or an https URL")]
+    LeadsOut(String),
+    /// It is not https.
+    #[error(
+        "scheme {0} is not supported; serve the manifest over https, or put it into the release bundle and give its path"
+    )]
+    Scheme(String),
+    /// It can't be parsed.
+    #[error("is not a URL: {0}")]
+    NotUrl(String),
+    /// A path can't be resolved.
+    #[error("cannot read {}: {}", .0.display(), .1)]
+    Unreadable(PathBuf, std::io::Error),
+    /// A link leads out of the bundle at the second path.
+    #[error("{} is not in the release bundle {}", .0.display(), .1.display())]
+    NotWithin(PathBuf, PathBuf),
+}
+
 /// Sources in `given`, in order: `${VERSION}` is replaced with `version`, and commas separate
 /// several, as with the Go operator.
-pub fn sources(given: &ManifestSource, version: &Version) -> Result<Vec<Source>, String> {
+pub fn sources(given: &ManifestSource, version: &Version) -> Result<Vec<Source>, SourceError> {
     let text = given.url.replace("${VERSION}", &version.to_string());
     let sources: Vec<_> =
         text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(source).collect::<Result<_, _>>()?;
-    if sources.is_empty() {
-        Err("is empty; set it to an https URL or a path in the release bundle".to_owned())
-    } else {
-        Ok(sources)
-    }
+    if sources.is_empty() { Err(SourceError::Empty) } else { Ok(sources) }
 }
 
-fn source(text: &str) -> Result<Source, String> {
+fn source(text: &str) -> Result<Source, SourceError> {
     let Some((scheme, _)) = text.split_once("://") else {
         let path = PathBuf::from(text);
         if path.components().any(|part| part == Part::ParentDir) {
-            return Err(format!(
-                "{text} leads out of the release bundle; name a file or directory in it, or an https URL"
-            ));
+            return Err(SourceError::LeadsOut(text.to_owned()));
         }
         return Ok(Source::Bundled(path));
     };
     if !scheme.eq_ignore_ascii_case("https") {
-        return Err(format!(
-            "scheme {scheme} is not supported; serve the manifest over https, or put it into the release bundle and give its path"
-        ));
+        return Err(SourceError::Scheme(scheme.to_owned()));
     }
-    // The message doesn't quote the URL: it may contain a password.
-    Url::parse(text).map(Source::Url).map_err(|error| format!("is not a URL: {error}"))
+    Url::parse(text).map(Source::Url).map_err(|error| SourceError::NotUrl(error.to_string()))
 }
 
 /// Resolves `path` in the bundle at `root`. Links are followed, and must not lead out of the
 /// bundle.
-pub fn within(root: &Path, path: &Path) -> Result<PathBuf, String> {
-    let real = |path: &Path| path.canonicalize().map_err(|e| format!("cannot read {}: {e}", path.display()));
+pub fn within(root: &Path, path: &Path) -> Result<PathBuf, SourceError> {
+    let real = |path: &Path| path.canonicalize().map_err(|error| SourceError::Unreadable(path.to_owned(), error));
     let found = root.join(path);
     if real(&found)?.starts_with(real(root)?) {
         Ok(found)
     } else {
-        Err(format!("{} is not in the release bundle {}", path.display(), root.display()))
+        Err(SourceError::NotWithin(path.to_owned(), root.to_owned()))
     }
 }
 
@@ -79,7 +95,7 @@ pub fn within(root: &Path, path: &Path) -> Result<PathBuf, String> {
 mod tests {
     use super::*;
 
-    fn all(url: &str) -> Result<Vec<String>, String> {
+    fn all(url: &str) -> Result<Vec<String>, SourceError> {
         let found = sources(&ManifestSource { url: url.to_owned() }, &"1.22.1".parse().unwrap())?;
         Ok(found.iter().map(ToString::to_string).collect())
     }
@@ -96,7 +112,7 @@ mod tests {
             ("../secret", "leads out of the release bundle"),
             ("https://u:secret@", "is not a URL"),
         ] {
-            let error = all(wrong).unwrap_err();
+            let error = all(wrong).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains("u:secret"), "{error}");
         }
     }
@@ -108,8 +124,8 @@ mod tests {
         std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
         assert!(within(root.path(), Path::new("a.yaml")).is_ok());
         assert!(within(root.path(), &root.path().join("a.yaml")).is_ok());
-        assert!(within(root.path(), Path::new("link")).unwrap_err().contains("is not in the release bundle"));
-        assert!(within(root.path(), outside.path()).unwrap_err().contains("is not in the release bundle"));
-        assert!(within(root.path(), Path::new("b.yaml")).unwrap_err().contains("cannot read"));
+        assert!(matches!(within(root.path(), Path::new("link")), Err(SourceError::NotWithin(..))));
+        assert!(matches!(within(root.path(), outside.path()), Err(SourceError::NotWithin(..))));
+        assert!(matches!(within(root.path(), Path::new("b.yaml")), Err(SourceError::Unreadable(..))));
     }
 }

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::error::TransformError;
 use knative_operator_objects::text;
 
 /// Workloads that an autoscaler scales: their own, or Kubernetes'. Replicas are never set on them.
@@ -29,11 +30,14 @@ pub fn is_autoscaler(object: &Value) -> bool {
 }
 
 /// Raises `minReplicas` to `replicas`, and `maxReplicas` by the same amount. Never lowers them.
-pub fn raise(autoscaler: &mut Value, replicas: i64) -> Result<(), String> {
+pub fn raise(autoscaler: &mut Value, replicas: i64) -> Result<(), TransformError> {
     let spec = &mut autoscaler["spec"];
     let number = |field: &str| match &spec[field] {
         Value::Null => Ok(None),
-        value => value.as_i64().map(Some).ok_or_else(|| format!("spec.{field} is not an integer but {value}")),
+        value => value
+            .as_i64()
+            .map(Some)
+            .ok_or_else(|| TransformError::NotInteger { field: format!("spec.{field}"), value: value.to_string() }),
     };
     let (least, greatest) = (number("minReplicas")?.unwrap_or_default(), number("maxReplicas")?);
     if least >= replicas {

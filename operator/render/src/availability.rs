@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::autoscaling::{is_autoscaled, is_autoscaler, raise};
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::text;
 
 /// The Deployment that must have one replica.
@@ -11,7 +12,7 @@ const SINGLETON: &str = "pingsource-mt-adapter";
 
 /// Sets the replicas of Deployments, and raises those of autoscalers. An override of the workload's
 /// replicas wins.
-pub fn replicas(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn replicas(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let common = cx.resource.common();
     let Some(replicas) = common.high_availability.as_ref().and_then(|h| h.replicas) else { return Ok(()) };
     let name = text(object, "/metadata/name");

@@ -4,13 +4,14 @@ use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::text;
 use knative_operator_shared::yaml;
 
 const KEY: &str = "default-br-config";
 
 /// Sets the cluster's default broker class, unless `spec.config` sets it.
-pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let Knative::Eventing(eventing) = cx.resource else { return Ok(()) };
     if text(object, "/kind") != "ConfigMap" || text(object, "/metadata/name") != "config-br-defaults" {
         return Ok(());
@@ -21,14 +22,15 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), String>
     if given.is_some_and(|text| text.contains("brokerClass:")) {
         return Ok(());
     }
-    let written = object["data"][KEY].as_str().ok_or_else(|| format!("data has no {KEY}"))?;
-    let mut defaults: Value = yaml::parse(written).map_err(|e| format!("data.{KEY}: {e}"))?;
+    let written = object["data"][KEY].as_str().ok_or(TransformError::NoKey(KEY))?;
+    let field = format!("data.{KEY}");
+    let mut defaults: Value = yaml::parse(written).map_err(|e| TransformError::field(&field, &e))?;
     if !defaults["clusterDefault"].is_object() {
         defaults["clusterDefault"] = json!({});
     }
     let class = eventing.spec.default_broker_class.as_deref().filter(|class| !class.is_empty());
     defaults["clusterDefault"]["brokerClass"] = json!(class.unwrap_or("MTChannelBasedBroker"));
-    object["data"][KEY] = json!(yaml::write(&defaults).map_err(|e| format!("data.{KEY}: {e}"))?);
+    object["data"][KEY] = json!(yaml::write(&defaults).map_err(|e| TransformError::field(&field, &e))?);
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::text;
 
 /// Sets `minAvailable` or `maxUnavailable`, whichever is given, and removes the other: Kubernetes
 /// refuses both at once.
-pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     if text(object, "/kind") != "PodDisruptionBudget" {
         return Ok(());
     }
@@ -18,9 +19,10 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
             // As in the Go operator, an override without values ends the list.
             (None, None) => return Ok(()),
             (Some(_), Some(_)) => {
-                return Err(format!(
-                    "spec.podDisruptionBudgets[{index}]: both minAvailable and maxUnavailable are set for PodDisruptionBudget {name}; remove one of them"
-                ));
+                let why = format!(
+                    "both minAvailable and maxUnavailable are set for PodDisruptionBudget {name}; remove one of them"
+                );
+                return Err(TransformError::field(format!("spec.podDisruptionBudgets[{index}]"), &why));
             }
             (Some(least), None) => (least, "minAvailable", "maxUnavailable"),
             (None, Some(most)) => (most, "maxUnavailable", "minAvailable"),

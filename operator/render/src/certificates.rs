@@ -5,13 +5,14 @@ use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{add_named, containers, set_environment};
 use knative_operator_objects::text;
 
 const PATH: &str = "/custom-certs";
 
 /// Mounts the ConfigMap or Secret into the controller.
-pub fn mount(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn mount(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let Knative::Serving(serving) = cx.resource else { return Ok(()) };
     let given = serving.spec.controller_custom_certs.as_ref().filter(|c| !(c.type_.is_empty() && c.name.is_empty()));
     let is_controller = text(object, "/kind") == "Deployment" && text(object, "/metadata/name") == "controller";
@@ -21,13 +22,13 @@ pub fn mount(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
         "ConfigMap" => json!({"configMap": {"name": name}}),
         "Secret" => json!({"secret": {"secretName": name}}),
         other => {
-            return Err(format!(
-                "spec.controller-custom-certs.type: unknown CustomCerts type: {other}; set it to ConfigMap or Secret"
-            ));
+            let why = format!("unknown CustomCerts type: {other}; set it to ConfigMap or Secret");
+            return Err(TransformError::field("spec.controller-custom-certs.type", &why));
         }
     };
     if name.is_empty() {
-        return Err(format!("spec.controller-custom-certs.name: the CustomCerts name for {type_} is required"));
+        let why = format!("the CustomCerts name for {type_} is required");
+        return Err(TransformError::field("spec.controller-custom-certs.name", &why));
     }
     let mut volume = source;
     volume["name"] = json!(format!("custom-certs-{name}"));

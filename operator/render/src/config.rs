@@ -4,11 +4,12 @@ use knative_operator_shared::rules::short;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::text;
 
 /// Sets the entries for this ConfigMap, given under its full name or its name without `config-`;
 /// the full name wins. Other entries stay.
-pub fn set_entries(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_entries(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     if text(object, "/kind") != "ConfigMap" {
         return Ok(());
     }
@@ -18,7 +19,7 @@ pub fn set_entries(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     for (key, value) in entries {
         let data = &mut object["data"];
         if !(data.is_object() || data.is_null()) {
-            return Err("data is not a mapping".to_owned());
+            return Err(TransformError::NotMapping("data".to_owned()));
         }
         data[key] = json!(value);
     }

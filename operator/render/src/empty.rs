@@ -4,12 +4,13 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{CONTAINERS, INIT_CONTAINERS, is_workload};
 use knative_operator_objects::text;
 
 /// Removes empty values of environment variables, and sets the Service name of a StatefulSet that
 /// has none.
-pub fn normalize(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
+pub fn normalize(object: &mut Value, _: &Context<'_>) -> Result<(), TransformError> {
     if !is_workload(object) {
         return Ok(());
     }

@@ -4,12 +4,13 @@ use knative_operator_shared::api::Registry;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{add_named, is_workload};
 use knative_operator_objects::text;
 
 /// Sets the images of containers, environment variables that name images, the images of Knative's
 /// image cache, and the pull Secrets.
-pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let Some(registry) = &cx.resource.common().registry else { return Ok(()) };
     if let Some(pods) = pod_spec(object) {
         set_workload_images(object, pods, registry);

@@ -4,13 +4,14 @@ use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::text;
 use knative_operator_shared::yaml;
 
 const NAME: &str = "knative-local-gateway";
 
 /// Sets the selector of a gateway's Service to the overridden selector of its Gateway.
-pub fn set_selector(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_selector(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let Knative::Serving(serving) = cx.resource else { return Ok(()) };
     let Some(istio) = serving.spec.ingress.as_ref().and_then(|i| i.istio.as_ref()) else { return Ok(()) };
     let given = match (text(object, "/apiVersion"), text(object, "/kind"), text(object, "/metadata/name")) {
@@ -26,7 +27,7 @@ pub fn set_selector(object: &mut Value, cx: &Context<'_>) -> Result<(), String> 
 
 /// Moves the Service of the local gateway to Istio's namespace, where the custom resource can't own
 /// it.
-pub fn move_local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn move_local_gateway(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let is_local_gateway = text(object, "/apiVersion") == "v1"
         && text(object, "/kind") == "Service"
         && text(object, "/metadata/name") == NAME;

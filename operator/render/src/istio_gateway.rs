@@ -4,10 +4,11 @@ use knative_operator_shared::api::{IstioGateway, IstioServer, IstioTlsMode, Knat
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::{gvk, text};
 
 /// Replaces selector and servers of the Gateways, where given.
-pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     if text(object, "/kind") != "Gateway" || gvk(object).group != "networking.istio.io" {
         return Ok(());
     }
@@ -26,15 +27,14 @@ pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
     }
     if !servers.is_empty() {
         let path = |index: usize| format!("spec.ingress.istio.{field}.servers[{index}]");
-        let servers: Result<Vec<_>, _> =
-            servers.iter().enumerate().map(|(i, s)| server(s).map_err(|e| format!("{}.{e}", path(i)))).collect();
+        let servers: Result<Vec<_>, _> = servers.iter().enumerate().map(|(i, s)| server(&path(i), s)).collect();
         object["spec"]["servers"] = json!(servers?);
     }
     Ok(())
 }
 
-/// The server in Istio's form. Zero values are omitted, as in Istio itself.
-fn server(given: &IstioServer) -> Result<Value, String> {
+/// The server at `path` in Istio's form. Zero values are omitted, as in Istio itself.
+fn server(path: &str, given: &IstioServer) -> Result<Value, TransformError> {
     let mut server = json!(given);
     if let Some(port) = server.get_mut("port").and_then(Value::as_object_mut) {
         if let Some(target) = port.remove("target_port") {
@@ -43,8 +43,11 @@ fn server(given: &IstioServer) -> Result<Value, String> {
         port.retain(|_, v| !is_zero(v));
     }
     if let (Some(tls), Some(given)) = (server.get_mut("tls").and_then(Value::as_object_mut), &given.tls) {
-        tls.insert("minProtocolVersion".to_owned(), json!(protocol("minProtocolVersion", given.min_protocol_version)?));
-        tls.insert("maxProtocolVersion".to_owned(), json!(protocol("maxProtocolVersion", given.max_protocol_version)?));
+        let versions =
+            [("minProtocolVersion", given.min_protocol_version), ("maxProtocolVersion", given.max_protocol_version)];
+        for (field, number) in versions {
+            tls.insert(field.to_owned(), json!(protocol(&format!("{path}.tls.{field}"), number)?));
+        }
         tls.retain(|_, v| !is_zero(v) && *v != json!(IstioTlsMode::Passthrough));
     }
     if let Some(fields) = server.as_object_mut() {
@@ -55,15 +58,16 @@ fn server(given: &IstioServer) -> Result<Value, String> {
 
 /// Istio's name for the TLS version that the Go operator's CRD numbers
 /// (`ServerTLSSettings.TLSProtocol`).
-fn protocol(field: &str, number: Option<i64>) -> Result<Option<&'static str>, String> {
+fn protocol(field: &str, number: Option<i64>) -> Result<Option<&'static str>, TransformError> {
     match number {
         None | Some(0) => Ok(None),
         Some(1) => Ok(Some("TLSV1_0")),
         Some(2) => Ok(Some("TLSV1_1")),
         Some(3) => Ok(Some("TLSV1_2")),
         Some(4) => Ok(Some("TLSV1_3")),
-        Some(other) => Err(format!(
-            "tls.{field}: {other} is not a TLS version; set it to 0 (automatic), 1 (1.0), 2 (1.1), 3 (1.2) or 4 (1.3)"
+        Some(other) => Err(TransformError::field(
+            field,
+            &format!("{other} is not a TLS version; set it to 0 (automatic), 1 (1.0), 2 (1.1), 3 (1.2) or 4 (1.3)"),
         )),
     }
 }
@@ -89,13 +93,15 @@ mod tests {
             "hosts": ["*"],
             "tls": {"mode": "PASSTHROUGH", "httpsRedirect": false, "minProtocolVersion": 3, "credentialName": "c"},
         });
-        let server = super::server(&serde_json::from_value(given).unwrap()).unwrap();
+        let server = super::server("", &serde_json::from_value(given).unwrap()).unwrap();
         let expected = json!({
             "port": {"number": 443, "protocol": "HTTPS", "name": "https", "targetPort": 8443},
             "hosts": ["*"],
             "tls": {"minProtocolVersion": "TLSV1_2", "credentialName": "c"},
         });
         assert_eq!(server, expected);
-        assert!(protocol("minProtocolVersion", Some(9)).unwrap_err().contains("9 is not a TLS version"));
+        let given = json!({"tls": {"maxProtocolVersion": 9}});
+        let error = super::server("servers[0]", &serde_json::from_value(given).unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("servers[0].tls.maxProtocolVersion: 9 is not a TLS version"), "{error}");
     }
 }

@@ -4,6 +4,7 @@ use knative_operator_shared::api::Component;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use knative_operator_objects::text;
 
 /// Name of the Job `object` of the release `version` of `component`.
@@ -23,7 +24,7 @@ pub fn released_name<'o>(object: &'o Value, component: Component, version: &str)
 
 /// Sets the name of the Job from component and version, and disables Istio's sidecar, which would
 /// keep it from completing.
-pub fn set_name(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_name(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     if text(object, "/kind") != "Job" {
         return Ok(());
     }

@@ -14,6 +14,7 @@ mod context;
 mod dedupe;
 mod definition;
 mod empty;
+mod error;
 mod guard;
 mod image_places;
 mod images;
@@ -40,7 +41,6 @@ mod tls;
 mod workloads;
 
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::rules::Violation;
 use knative_operator_shared::version::Version;
 use serde_json::Value;
 
@@ -49,12 +49,13 @@ use knative_operator_objects::plan::Rendered;
 use knative_operator_objects::{CompactObject, Kinds, ObjectId};
 
 pub use context::Settings;
+pub use error::{RenderError, TransformError};
 pub use image_places::{ImagePlace, ImageSetting, image_places, image_variables};
 pub use names::{identities, names};
 pub use namespace::apply_namespace_settings;
 
-/// Changes one object of the release; the error names the field of the spec.
-type Transform = fn(&mut Value, &Context<'_>) -> Result<(), String>;
+/// Changes one object of the release.
+type Transform = fn(&mut Value, &Context<'_>) -> Result<(), TransformError>;
 
 /// All transforms, in order.
 const TRANSFORMS: &[Transform] = &[
@@ -86,22 +87,6 @@ const TRANSFORMS: &[Transform] = &[
     guard::allow_podinfo,
     empty::normalize,
 ];
-
-/// Why a spec can't be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum RenderError {
-    /// A transform failed.
-    #[error("{object}: {why}")]
-    Transform {
-        /// The object.
-        object: String,
-        /// The reason.
-        why: String,
-    },
-    /// A patch of the spec can't be applied.
-    #[error("{0}")]
-    Patch(Violation),
-}
 
 /// Renders `resource` from `released`, the objects of its release, and removes duplicates. The
 /// result depends on the spec (without the ClusterProfile reference) and the namespace only, so

@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{CONTAINERS, INIT_CONTAINERS, is_workload, set_environment};
 
 /// Environment variable of the setting, in Knative's components and in the operator.
 pub const VARIABLE: &str = "KUBERNETES_MIN_VERSION";
 
 /// Sets the environment variable in every container.
-pub fn set_min_version(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_min_version(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let Some(version) = cx.settings.kubernetes_min_version.as_deref().filter(|v| !v.is_empty() && is_workload(object))
     else {
         return Ok(());

@@ -4,13 +4,14 @@ use knative_operator_shared::api::Knative;
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::add_metadata;
 use knative_operator_objects::kinds::is_cluster_scoped;
 use knative_operator_objects::{gvk, text};
 
 /// Sets the namespace of `object` and of its references: subjects of bindings, Services of
 /// webhooks, CRD conversion and APIServices. All Namespaces become the one of the installation.
-pub fn set_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let namespace = json!(cx.namespace);
     match text(object, "/kind") {
         "Namespace" => object["metadata"]["name"] = namespace.clone(),
@@ -43,7 +44,7 @@ fn replace(object: &mut Value, pointer: &str, with: &Value) {
 }
 
 /// `spec.namespaceConfiguration`: labels and annotations of the Namespace.
-pub fn configure_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn configure_namespace(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     if text(object, "/kind") == "Namespace" {
         apply_namespace_settings(object, cx.resource);
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
-use super::{Settings, objects};
+use super::{RenderError, Settings, objects};
 use knative_operator_objects::CompactObject;
 use knative_operator_objects::Owner;
 use knative_operator_objects::plan::Plan;
@@ -30,11 +30,11 @@ fn resource(component: Component, namespace: &str, spec: &Value) -> Knative {
     rules::parse(component, &object).unwrap_or_else(|violation| unreachable!("{violation}: {spec}"))
 }
 
-fn rendered(resource: &Knative, released: &[CompactObject]) -> Result<Vec<Value>, String> {
+fn rendered(resource: &Knative, released: &[CompactObject]) -> Result<Vec<Value>, RenderError> {
     let settings = Settings { kubernetes_min_version: Some("v1.30.0".to_owned()) };
     let objects = objects(resource, &"1.1.0".parse().unwrap(), released.iter(), &settings);
     let plan = objects.map(|objects| Plan::new(Arc::new(objects), &Owner::of(resource, "u")));
-    plan.map(|p| p.items().iter().map(|i| p.object_of(i)).collect()).map_err(|e| e.to_string())
+    plan.map(|p| p.items().iter().map(|i| p.object_of(i)).collect())
 }
 
 /// Names of workloads and containers in the small release, and others.

@@ -4,11 +4,12 @@ use knative_operator_shared::api::ContainerResources;
 use serde_json::Value;
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::containers;
 use knative_operator_objects::text;
 
 /// Sets the resources of a Deployment's containers, unless an override of that Deployment does.
-pub fn set_by_container(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_by_container(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let common = cx.resource.common();
     if common.resources.is_empty() || text(object, "/kind") != "Deployment" {
         return Ok(());

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::add_metadata;
 use knative_operator_objects::text;
 
 /// Sets the given labels, annotations and selector entries.
-pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn replace(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     if text(object, "/kind") != "Service" {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{CONTAINERS, INIT_CONTAINERS};
 use knative_operator_objects::text;
 
@@ -22,7 +23,7 @@ const OF_CONTAINERS: [&str; 5] =
     ["/resources", "/resources/limits", "/resources/requests", "/readinessProbe", "/livenessProbe"];
 
 /// Fails if the object has another type where a mapping is expected. Changes nothing.
-pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
+pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), TransformError> {
     mappings(object, &MAPPINGS, "")?;
     // Kinds that Kubernetes doesn't define may have any structure.
     if !matches!(text(object, "/kind"), "Deployment" | "StatefulSet" | "DaemonSet" | "Job" | "Service") {
@@ -45,11 +46,11 @@ pub fn check(object: &mut Value, _: &Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn mappings(value: &Value, pointers: &[&str], within: &str) -> Result<(), String> {
+fn mappings(value: &Value, pointers: &[&str], within: &str) -> Result<(), TransformError> {
     let other = |pointer: &&&str| value.pointer(pointer).is_some_and(|v| !(v.is_object() || v.is_null()));
     pointers.iter().find(other).map_or(Ok(()), |pointer| Err(not_a_mapping(&format!("{within}{pointer}"))))
 }
 
-fn not_a_mapping(pointer: &str) -> String {
-    format!("{} is not a mapping", pointer.trim_start_matches('/').replace('/', "."))
+fn not_a_mapping(pointer: &str) -> TransformError {
+    TransformError::NotMapping(pointer.trim_start_matches('/').replace('/', "."))
 }

@@ -4,6 +4,7 @@ use knative_operator_shared::api::{CommonSpec, Knative};
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{containers, set_environment};
 use knative_operator_objects::text;
 
@@ -12,7 +13,7 @@ const VARIABLE: &str = "SINK_BINDING_SELECTION_MODE";
 
 /// Sets the mode in each container of the webhook: in the first variable with that name, or in a
 /// new one.
-pub fn set_selection_mode(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn set_selection_mode(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     let Knative::Eventing(eventing) = cx.resource else { return Ok(()) };
     if text(object, "/kind") != "Deployment" || text(object, "/metadata/name") != WEBHOOK {
         return Ok(());

@@ -6,20 +6,21 @@ use serde_json::{Value, json};
 
 use super::autoscaling::{is_autoscaled, is_autoscaler, raise};
 use super::context::Context;
+use super::error::TransformError;
 use super::pod::{add_metadata, container, set_environment};
 use super::{probes, resources};
 use knative_operator_objects::text;
 
 /// Applies the overrides of the workload with this name. Replicas of an autoscaled workload go to
 /// its autoscaler.
-pub fn apply_overrides(object: &mut Value, cx: &Context<'_>) -> Result<(), String> {
+pub fn apply_overrides(object: &mut Value, cx: &Context<'_>) -> Result<(), TransformError> {
     for (path, given) in cx.resource.common().overrides() {
         if matches(object, given) {
             override_workload(object, given);
         } else if let Some(replicas) = given.replicas.filter(|_| is_autoscaler(object))
             && text(object, "/metadata/name") == autoscaler_of(&given.name)
         {
-            raise(object, replicas).map_err(|why| format!("{path}.replicas: {why}"))?;
+            raise(object, replicas).map_err(|why| TransformError::field(format!("{path}.replicas"), &why))?;
         }
     }
     Ok(())

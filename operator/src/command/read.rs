@@ -46,7 +46,7 @@ pub struct Document<R = Knative> {
 /// or the usual one. The error has the position.
 pub fn documents(yaml: &str, namespace: Option<&str>) -> Result<(Vec<Document>, Vec<String>), String> {
     let (mut documents, mut others) = (Vec::new(), Vec::new());
-    for mut object in knative_operator_release::parse(yaml)? {
+    for mut object in knative_operator_release::parse(yaml).map_err(|error| error.to_string())? {
         let (kind, what) = (text_at(&object, "/kind").to_owned(), called(&object));
         if let Some(violation) = mistake(&object) {
             documents.push(Document { what, resource: Err(violation), warnings: Vec::new(), unknown: Vec::new() });
@@ -107,7 +107,8 @@ pub fn fleet_documents(yaml: &str) -> Result<Vec<Document<KnativeFleet>>, String
         warnings: Vec::new(),
         unknown: unknown::fields(Kind::Fleet, &object),
     };
-    Ok(knative_operator_release::parse(yaml)?.into_iter().filter(is_fleet).map(document).collect())
+    let objects = knative_operator_release::parse(yaml).map_err(|error| error.to_string())?;
+    Ok(objects.into_iter().filter(is_fleet).map(document).collect())
 }
 
 /// The KnativeServings and KnativeEventings in `yaml`, as [`documents`] reads them, and warnings.

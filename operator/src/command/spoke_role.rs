@@ -51,7 +51,7 @@ async fn print_role(args: &SpokeRoleArgs) -> Result<CommandOutput, String> {
             covered.push(Covered { resource: resource.clone(), version, plan });
         }
     }
-    let role = cluster_role(&covered, args.gates)?;
+    let role = cluster_role(&covered, args.gates).map_err(|error| error.to_string())?;
     warnings.extend(role.warnings);
     Ok(CommandOutput { text: yaml::write(&role.object)?, warnings, is_data: true })
 }

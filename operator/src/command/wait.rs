@@ -91,7 +91,7 @@ async fn execute(args: &WaitArgs, target: &Target, connection: Connection) -> Re
     let deadline = Instant::now() + args.timeout;
     let Connection { client, namespace, .. } = connection;
     let mut follower = Follower::start(&client, Some(&namespace));
-    follower.listed().await?;
+    follower.listed().await.map_err(|error| error.to_string())?;
     if let Some((_, error)) = follower.snapshot().errors().find(|(kind, _)| *kind == target.kind) {
         return Err(error.to_owned());
     }

@@ -12,6 +12,11 @@ use kube::{Client, Resource};
 
 use super::conditions::{NOT_PERMITTED, OCCUPIED};
 
+/// The API server can't be asked about an author.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot check the permission of its author: {}", error_text(.0))]
+pub struct Unasked(kube::Error);
+
 /// Asks about authors.
 #[derive(Clone)]
 pub struct Authors {
@@ -28,24 +33,15 @@ impl Authors {
     }
 
     /// Whether `author` has `permission`, as far as the operator asks about them.
-    ///
-    /// # Errors
-    ///
-    /// If the API server can't be asked.
-    pub async fn is_allowed(&self, author: &User, permission: &Permission) -> Result<bool, String> {
+    pub async fn is_allowed(&self, author: &User, permission: &Permission) -> Result<bool, Unasked> {
         if author.username == self.operator {
             return Ok(true);
         }
-        let is_allowed = access::is_allowed(&self.hub, author.question(permission)).await;
-        is_allowed.map_err(|e| format!("cannot check the permission of its author: {}", error_text(&e)))
+        access::is_allowed(&self.hub, author.question(permission)).await.map_err(Unasked)
     }
 
     /// Why `resource` may not begin to install, for people; `None` if it may.
-    ///
-    /// # Errors
-    ///
-    /// If the API server can't be asked.
-    pub async fn objection(&self, resource: &Knative) -> Result<Option<String>, String> {
+    pub async fn objection(&self, resource: &Knative) -> Result<Option<String>, Unasked> {
         let permission = Permission::to_target(resource.common().cluster_profile_ref.as_ref());
         let Some(author) = resource.annotation(AUTHOR).and_then(User::decode) else {
             // Stored before a webhook recorded authors: what `audit` lists. One that waited for the

@@ -9,6 +9,7 @@ use knative_operator_shared::condition::{self, DEPENDENTS, State, States};
 
 use super::rejections;
 use crate::overview::stalled;
+use knative_operator_apply::error::ApplyError;
 use knative_operator_cluster_access::Unresolved;
 use knative_operator_objects::health::Wait;
 use knative_operator_objects::{Digest, ObjectId};
@@ -31,7 +32,7 @@ pub struct InstallationReport {
     /// Why the installation failed as a whole, if it did.
     pub failed: Option<String>,
     /// Objects that the API server refused, with the reason.
-    pub refused: Vec<(ObjectId, String)>,
+    pub refused: Vec<(ObjectId, ApplyError)>,
     /// Objects that failed and don't recover by themselves, with the reason.
     pub failures: Vec<String>,
     /// Objects or steps that are still to come.
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn refused_object_fails_install_and_is_named() {
         let id = ObjectId::new("", "ConfigMap", "n", "c");
-        let after = states(running(), &report_with(|f| f.refused = vec![(id, "forbidden".into())]));
+        let after = states(running(), &report_with(|f| f.refused = vec![(id, ApplyError::Other("forbidden".into()))]));
         assert_eq!(message(&after[2]), "Install failed with message: failed to apply ConfigMap n/c: forbidden");
         assert_eq!(after[4], State::True);
     }

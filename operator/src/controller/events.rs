@@ -14,6 +14,8 @@ use kube::client::Body;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 
+use knative_operator_apply::error::is_namespace_terminating;
+
 /// Queue length; further events are dropped.
 const QUEUE: usize = 1024;
 /// Retention of published events for counting repetitions: time, and number.
@@ -116,12 +118,6 @@ fn reference(version: &str, kind: &str, meta: &ObjectMeta) -> ObjectReference {
         uid: meta.uid.clone(),
         ..ObjectReference::default()
     }
-}
-
-/// Whether `error` refuses an event, because the namespace is being deleted.
-fn is_namespace_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Makes `event`, about `about`, one about the namespace, which is published in the namespace
@@ -231,13 +227,6 @@ mod tests {
         assert_eq!((namespace.namespace, namespace.uid), (None, None));
         assert_eq!(event.note.as_deref(), Some("KnativeServing team-a/ks: Left"));
         assert!(about_namespace(&about(None), &mut event).is_none());
-
-        let refusal = |cause: &str| {
-            let causes =
-                serde_json::json!({"code": 403, "reason": "Forbidden", "details": {"causes": [{"reason": cause}]}});
-            kube::Error::Api(serde_json::from_value(causes).unwrap())
-        };
-        assert!(is_namespace_terminating(&refusal("NamespaceTerminating")) && !is_namespace_terminating(&refusal("x")));
     }
 
     #[test]

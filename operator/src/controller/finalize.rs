@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::condition::{State, States};
 use knative_operator_shared::label::{ON_DELETE, ON_UNREACHABLE, ORPHAN, OWNER, WAIT};
@@ -11,6 +10,7 @@ use kube::Client;
 
 use super::conditions::ReconcileResult;
 use super::context::Context;
+use super::deletion_error::DeletionError;
 use super::desired::Desired;
 use super::draining;
 use super::finalizers::remove_finalizer;
@@ -205,24 +205,19 @@ async fn delete_installation(
         && !orphan::is_namespace_terminating(cx, resource, &store).await?
     {
         // On a spoke, the objects belong to the anchor, which stays.
-        let inventory = if store.is_remote() {
-            Inventory::default()
-        } else {
-            lookup.inventory().await.map_err(DeletionError::Failed)?.0
-        };
+        let inventory = if store.is_remote() { Inventory::default() } else { lookup.inventory().await?.0 };
         if let Some(why) = inventory.excess() {
             return Err(DeletionError::Failed(why));
         }
-        let released = orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await;
-        released.map_err(DeletionError::Failed)?;
+        orphan::release(cx, resource, &cluster.client, &store, stored.as_ref(), inventory).await?;
         let left = describe_installation(state, resource);
         report_former(cx, resource, &cluster);
         return Ok(Deleted::Released(format!("Uninstalled nothing, {why}. Left on the cluster: {left}")));
     }
     if state.remaining.is_none() {
-        let (mut inventory, unseen) = lookup.inventory().await.map_err(DeletionError::Failed)?;
+        let (mut inventory, unseen) = lookup.inventory().await?;
         state.unseen = unseen;
-        let counted = users::count(&cluster.client, &inventory).await.map_err(DeletionError::Failed)?;
+        let counted = users::count(&cluster.client, &inventory).await?;
         let (of_users, unknown) = (counted.objects, counted.unknown.into_iter().collect::<Vec<_>>().join(", "));
         if orphan::waits(resource) && !unknown.is_empty() {
             let why = format!(
@@ -378,18 +373,4 @@ async fn publish_progress(cx: &Context, resource: &Knative, state: &mut Reconcil
     states[2] = State::unknown_because("Uninstalling", format!("Waiting for {what}"));
     states[4] = State::unknown_because("Uninstalling", "being uninstalled");
     status::publish(cx, resource, state, &StatusUpdate { states, version: None, manifests: None }).await;
-}
-
-/// Why a deletion does not make progress.
-enum DeletionError {
-    Unresolved(resolve::ResolveFailure),
-    Failed(String),
-    /// The fleet of the resource keeps it.
-    Kept(String),
-}
-
-impl From<StoreError> for DeletionError {
-    fn from(error: StoreError) -> Self {
-        Self::Failed(error_text(&error))
-    }
 }

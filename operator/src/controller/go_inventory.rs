@@ -66,10 +66,10 @@ impl Intended {
 
     /// The inventory, which is about to be stored for `resource`. Objects of a version that is no
     /// longer available are left, which an event says. Fails if they may be known later.
-    pub fn get(&self, cx: &Context, resource: &Knative) -> Result<&Inventory, String> {
+    pub fn get(&self, cx: &Context, resource: &Knative) -> Result<&Inventory, &GoInventoryError> {
         match &self.unknown {
             None => {}
-            Some(error @ GoInventoryError::Unread(_)) => return Err(error.to_string()),
+            Some(error @ GoInventoryError::Unread(_)) => return Err(error),
             Some(error @ GoInventoryError::Unavailable(_)) => {
                 let note = format!("Objects that only the version before has are left: {error}");
                 cx.events.warning(resource, "ObjectsLeft", note);

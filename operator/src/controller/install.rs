@@ -28,16 +28,16 @@ use super::state::{Cluster, OwnedAnchor, Planned, ReconcilerState};
 use super::status::publish_outcome;
 use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::differ::Observation;
+use knative_operator_apply::error::ApplyError;
 use knative_operator_apply::observed::ObservedState;
 use knative_operator_objects::AppliedVersion;
 use knative_operator_objects::Kind;
 use knative_operator_objects::Kinds;
+use knative_operator_objects::ObjectId;
 use knative_operator_objects::Owner;
 use knative_operator_objects::plan::{Phase, Plan};
 use knative_operator_release::Release;
 
-/// End of the message with which an API server refuses objects in a terminating namespace.
-const IN_TERMINATING_NAMESPACE: &str = "because it is being terminated";
 /// Interval of questions about an author who lacks a permission, and of looks at what others have
 /// in the namespace: the operator watches neither.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
@@ -144,7 +144,7 @@ impl Install<'_> {
             // The anchor of a Go operator has no inventory. Its objects exist, and are observed
             // first.
             Ok(Claimed { mut owned, is_created: false }) if owned.inventory.0.is_empty() => {
-                let intended = intended.get(self.cx, self.resource).map_err(|why| self.failed(why))?;
+                let intended = intended.get(self.cx, self.resource).map_err(|e| self.failed(e.to_string()))?;
                 let (client, OwnedAnchor { anchor, owner, .. }) = (&self.cluster.client, &owned);
                 let written = self.store.store(client, anchor, owner, intended).await;
                 owned.anchor = written.map_err(|e| self.failed(error_text(&e)))?;
@@ -316,7 +316,10 @@ impl Install<'_> {
         observed: &ObservedState,
         ask_at: Option<Instant>,
     ) -> Outcome {
-        let in_terminating_namespace = |(_, reason): &(_, String)| reason.ends_with(IN_TERMINATING_NAMESPACE);
+        let namespace = self.resource.target_namespace();
+        let in_terminating_namespace = |(id, why): &(ObjectId, ApplyError)| {
+            id.namespace == namespace && matches!(why, ApplyError::NamespaceTerminating(_))
+        };
         if observed.is_namespace_terminating() || report.refused.iter().any(in_terminating_namespace) {
             return *self.namespace_terminating();
         }

@@ -18,6 +18,7 @@ use super::state::OwnedAnchor;
 use super::unlabelled;
 use crate::metrics::ObjectCounts;
 use knative_operator_apply::anchor::InventoryStore;
+use knative_operator_apply::error::ApplyError;
 use knative_operator_apply::inventory::{Entry, Inventory};
 use knative_operator_apply::observed::ObservedState;
 use knative_operator_apply::remove::{self, Deletion};
@@ -184,7 +185,10 @@ impl Installation<'_> {
                     left.push((id, why));
                 }
                 Ok(Deletion::Terminating) => report.pending.push(format!("{id} to be deleted")),
-                Err(reason) => report.refused.push((id, format!("cannot delete the obsolete object: {reason}"))),
+                Err(error) => {
+                    let (what, why) = ("delete the obsolete object".to_owned(), error.to_string());
+                    report.refused.push((id, ApplyError::Failed { what, why }));
+                }
             }
         }
         apply_events::publish_pruned(&self.cx.events, self.resource, &deleted);

@@ -1,10 +1,10 @@
 //! What a deletion has to remove: the recorded objects, or, if the record is gone, those that show
 //! that they belong to the installation.
 
-use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 
 use super::context::Context;
+use super::deletion_error::DeletionError;
 use super::desired::Desired;
 use super::go_inventory::go_operator_inventory;
 use super::state::{Cluster, OwnedAnchor};
@@ -59,10 +59,10 @@ pub struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// What is installed, and the kinds that could not be looked at. The error is for people.
-    pub async fn inventory(&self) -> Result<(Inventory, String), String> {
+    /// What is installed, and the kinds that could not be looked at.
+    pub async fn inventory(&self) -> Result<(Inventory, String), DeletionError> {
         let Some(stored) = self.stored else { return self.found().await };
-        let inventory = stored.inventory().map_err(|error| error_text(&error))?;
+        let inventory = stored.inventory()?;
         if !inventory.0.is_empty() {
             return Ok((inventory, String::new()));
         }
@@ -73,21 +73,20 @@ impl Lookup<'_> {
         // The same, or the Go operator, which keeps no inventory, installed it: its objects follow
         // from the spec.
         if let Some(unreadable) = &self.desired.unreadable {
-            return Err(unreadable.message.clone());
+            return Err(DeletionError::Failed(unreadable.message.clone()));
         }
-        let found = go_operator_inventory(self.cx, &self.desired.resource).await;
-        found.map(|found| (found, String::new())).map_err(|error| error.to_string())
+        Ok((go_operator_inventory(self.cx, &self.desired.resource).await?, String::new()))
     }
 
     /// The objects that show the proof. The record of the installation is gone: somebody deleted
     /// it, or the namespace with it.
-    async fn found(&self) -> Result<(Inventory, String), String> {
+    async fn found(&self) -> Result<(Inventory, String), DeletionError> {
         let Self { cx, desired, cluster, store, .. } = *self;
         let client = &cluster.client;
         let (resource, me) = (&*desired.resource, cx.owner(&desired.resource));
         // What has no mark may be of another owner.
         let local = cx.local_inventories(resource.component(), cluster);
-        let (others, _) = store.others(client, &me, &local).await.map_err(|error| error_text(&error))?;
+        let (others, _) = store.others(client, &me, &local).await?;
         let proof = Proof { unmarked: self.proof.unmarked && others.is_empty(), ..self.proof.clone() };
         let Swept { mut inventory, unknown } = sweep(client, &proof).await?;
         if !store.is_remote()

@@ -8,9 +8,9 @@
 //!   namespace on it, [`selection`] selects the version, unless what is [`recorded`] on the cluster
 //!   is another one, [`install`] makes the cluster equal to the spec in five steps
 //!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`]
-//!   ([`draining`]: how long that takes; [`finalizers`]; [`unlabelled`]: what shows less), or
-//!   [`orphan`] leaves it, or the cluster is [`unreachable`], or has [`moved`], where somebody may
-//!   have a [`used_namespace`];
+//!   ([`deletion_error`]: why it can't; [`draining`]: how long that takes; [`finalizers`];
+//!   [`unlabelled`]: what shows less), or [`orphan`] leaves it, or the cluster is [`unreachable`],
+//!   or has [`moved`], where somebody may have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
 //! - [`readiness`] and [`rejections`] describe what was found, [`causes`] asks Pods for more,
@@ -28,6 +28,7 @@ mod causes;
 pub mod concurrency;
 pub mod conditions;
 pub mod context;
+mod deletion_error;
 mod desired;
 mod draining;
 pub mod events;

@@ -5,13 +5,13 @@
 //! nothing with it. The next resource with the same name takes the installation up.
 
 use futures::StreamExt;
-use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{ON_DELETE, ORPHAN, PROTECTED, WAIT};
 use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
 use super::context::Context;
+use super::deletion_error::DeletionError;
 use super::owning_fleet;
 use knative_operator_apply::anchor::{InventoryStore, Stored};
 use knative_operator_apply::claim::Record;
@@ -85,7 +85,7 @@ pub fn objection(resource: &Knative) -> Option<String> {
 }
 
 /// Records on the anchor, which is `stored`, that `resource` gives up the installation of
-/// `inventory`. The error is for people.
+/// `inventory`.
 pub async fn release(
     cx: &Context,
     resource: &Knative,
@@ -93,7 +93,7 @@ pub async fn release(
     store: &InventoryStore,
     stored: Option<&Stored>,
     mut inventory: Inventory,
-) -> Result<(), String> {
+) -> Result<(), DeletionError> {
     if stored.is_some_and(|stored| stored.anchor.record == Record::Unreadable) {
         // It is not written.
         inventory.0.insert(store.id(), Entry { version: "v1".to_owned(), ..Entry::default() });
@@ -117,5 +117,6 @@ pub async fn release(
         Record::Owner(_) | Record::Unreadable => stored.anchor.released(),
     };
     let Some(released) = released else { return Ok(()) };
-    store.record(client, stored, &released).await.map(drop).map_err(|e| error_text(&e))
+    store.record(client, stored, &released).await?;
+    Ok(())
 }

@@ -123,10 +123,11 @@ impl Ownership<'_> {
             let uid = self.cluster.uid.as_deref();
             let is_proven = matches!(step, Step::Proceed) && author::was_permitted(self.resource, uid);
             if matches!(step, Step::Create(_) | Step::Record(_) | Step::Proceed) && !has_finalizer && !is_proven {
-                if let Some(authors) = self.cx.authors.as_ref().filter(|_| !has_installed)
-                    && let Some(why) = authors.objection(self.resource).await.map_err(Unclaimed::Failed)?
-                {
-                    return Err(Unclaimed::NotPermitted(why));
+                if let Some(authors) = self.cx.authors.as_ref().filter(|_| !has_installed) {
+                    let objection = authors.objection(self.resource).await;
+                    if let Some(why) = objection.map_err(|e| Unclaimed::Failed(e.to_string()))? {
+                        return Err(Unclaimed::NotPermitted(why));
+                    }
                 }
                 state.permitted_on.clone_from(&self.cluster.uid);
                 // The finalizer comes with the first object, so that a resource without
@@ -160,7 +161,8 @@ impl Ownership<'_> {
                             self.look_into_namespace(state).await?;
                         }
                     }
-                    let inventory = intended.get(self.cx, self.resource).map_err(Unclaimed::Failed)?;
+                    let inventory =
+                        intended.get(self.cx, self.resource).map_err(|e| Unclaimed::Failed(e.to_string()))?;
                     let owner = InstallationOwner { applied: Some(self.applied.clone()), ..owner };
                     let created = self.store.create(client, &owner, inventory).await?;
                     is_created = created.is_some();

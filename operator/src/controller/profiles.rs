@@ -10,18 +10,18 @@ use knative_operator_shared::reason::Reason;
 
 use knative_operator_cluster_access::Unresolved;
 
-/// State of the watch.
-#[derive(Debug, Default)]
-enum WatchState {
-    /// Not listed yet.
-    #[default]
-    Unlisted,
+/// Why the ClusterProfiles are unknown.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unlisted {
+    /// No list was tried yet.
+    #[error("ClusterProfiles have not been read yet")]
+    NotYet,
     /// The hub has no such kind.
+    #[error("{}", InventoryKind::ClusterProfile.not_served())]
     KindMissing,
     /// The list failed.
+    #[error("cannot read ClusterProfiles: {0}")]
     Unreadable(String),
-    /// Listed.
-    Listed,
 }
 
 /// ClusterProfiles by name.
@@ -37,12 +37,18 @@ pub struct Versions {
 }
 
 /// What the watch reported.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watched {
-    state: WatchState,
+    listed: Result<(), Unlisted>,
     /// Shared with readers; copied if one changes while somebody reads.
     profiles: Arc<Profiles>,
     versions: Versions,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self { listed: Err(Unlisted::NotYet), profiles: Arc::default(), versions: Versions::default() }
+    }
 }
 
 /// The ClusterProfiles of the hub.
@@ -61,7 +67,7 @@ impl ClusterProfiles {
     /// Replaces all ClusterProfiles.
     pub fn reset(&self, all: Vec<ClusterProfile>) {
         let mut watched = self.write();
-        watched.state = WatchState::Listed;
+        watched.listed = Ok(());
         watched.profiles = Arc::new(all.into_iter().map(|p| (p.reference(), Arc::new(p))).collect());
         watched.versions.labels += 1;
     }
@@ -88,7 +94,7 @@ impl ClusterProfiles {
     /// Records that the hub has no such kind.
     pub fn set_kind_missing(&self) {
         let mut watched = self.write();
-        watched.state = WatchState::KindMissing;
+        watched.listed = Err(Unlisted::KindMissing);
         watched.profiles = Arc::default();
         watched.versions.labels += 1;
     }
@@ -96,29 +102,21 @@ impl ClusterProfiles {
     /// Records that the list failed. Earlier ClusterProfiles stay.
     pub fn set_unreadable(&self, why: String) {
         let mut watched = self.write();
-        if !matches!(watched.state, WatchState::Listed) {
-            watched.state = WatchState::Unreadable(why);
+        if watched.listed.is_err() {
+            watched.listed = Err(Unlisted::Unreadable(why));
         }
     }
 
     /// Whether a list was tried.
     pub fn are_listed(&self) -> bool {
-        !matches!(self.read().state, WatchState::Unlisted)
+        !matches!(self.read().listed, Err(Unlisted::NotYet))
     }
 
     /// All ClusterProfiles, once they were listed, with the versions of what selectors look at.
-    ///
-    /// # Errors
-    ///
-    /// Why they are unknown.
-    pub fn all(&self) -> Result<(Versions, Arc<Profiles>), String> {
+    pub fn all(&self) -> Result<(Versions, Arc<Profiles>), Unlisted> {
         let watched = self.read();
-        match &watched.state {
-            WatchState::Listed => Ok((watched.versions, Arc::clone(&watched.profiles))),
-            WatchState::KindMissing => Err(InventoryKind::ClusterProfile.not_served()),
-            WatchState::Unreadable(why) => Err(format!("cannot read ClusterProfiles: {why}")),
-            WatchState::Unlisted => Err("ClusterProfiles have not been read yet".to_owned()),
-        }
+        watched.listed.clone()?;
+        Ok((watched.versions, Arc::clone(&watched.profiles)))
     }
 
     /// The ClusterProfile of `reference`, if those of its namespace may be used: `namespaces` has
@@ -153,20 +151,20 @@ impl ClusterProfiles {
                 )),
             };
         }
-        Err(match &watched.state {
-            WatchState::Listed => Unresolved::new(
+        Err(match &watched.listed {
+            Ok(()) => Unresolved::new(
                 Reason::ClusterProfileNotFound,
                 format!("ClusterProfile {reference} does not exist; create it, or correct spec.clusterProfileRef"),
             ),
-            WatchState::KindMissing => Unresolved::new(
+            Err(Unlisted::KindMissing) => Unresolved::new(
                 Reason::ClusterProfileNotFound,
                 format!("ClusterProfile {reference} does not exist: {}", InventoryKind::ClusterProfile.not_served()),
             ),
-            WatchState::Unreadable(why) => Unresolved::new(
+            Err(Unlisted::Unreadable(why)) => Unresolved::new(
                 Reason::ClusterProfileUnavailable,
                 format!("cannot read ClusterProfile {reference}: {why}"),
             ),
-            WatchState::Unlisted => Unresolved::new(
+            Err(Unlisted::NotYet) => Unresolved::new(
                 Reason::ClusterProfileUnavailable,
                 format!("ClusterProfile {reference} has not been read yet"),
             ),

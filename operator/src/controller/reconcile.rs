@@ -159,7 +159,8 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
     match select_version(cx, resource).await {
         Ok(target) => install_target(cx, resource, state, target).await,
         // The installed version stays, and is repaired.
-        Err(why) => {
+        Err(error) => {
+            let why = error.to_string();
             let Some(version) = resource.installed_version() else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use knative_operator_shared::api::Component;
 
+use knative_operator_apply::error::ApplyError;
 use knative_operator_objects::ObjectId;
 
 /// Maximum number of named objects per cause.
@@ -25,26 +26,29 @@ enum Dependency {
 
 impl Dependency {
     /// The dependency whose absence caused the refusal `why` of `id`, if any.
-    fn of(id: &ObjectId, why: &str) -> Option<(Self, Absent)> {
-        if let Some(rest) = why.strip_prefix("no matches for kind \"") {
-            let kind = rest.split('"').next().unwrap_or_default().to_owned();
-            let cause = match id.group.as_str() {
-                group if group.ends_with(".istio.io") => Self::Istio,
-                "cert-manager.io" => Self::CertManager,
-                "trust.cert-manager.io" => Self::TrustManager,
-                "gateway.networking.k8s.io" => Self::GatewayApi,
-                "projectcontour.io" => Self::Contour,
-                group => Self::Kind(kind.clone(), group.to_owned()),
-            };
-            return Some((cause, Absent::Kind(kind)));
+    fn of(id: &ObjectId, why: &ApplyError) -> Option<(Self, Absent)> {
+        match why {
+            ApplyError::NoKind { kind, .. } => {
+                let cause = match id.group.as_str() {
+                    group if group.ends_with(".istio.io") => Self::Istio,
+                    "cert-manager.io" => Self::CertManager,
+                    "trust.cert-manager.io" => Self::TrustManager,
+                    "gateway.networking.k8s.io" => Self::GatewayApi,
+                    "projectcontour.io" => Self::Contour,
+                    group => Self::Kind(kind.clone(), group.to_owned()),
+                };
+                Some((cause, Absent::Kind(kind.clone())))
+            }
+            ApplyError::NoNamespace(namespace) => {
+                let cause = match namespace.as_str() {
+                    "istio-system" => Self::Istio,
+                    "projectcontour" | "contour-external" | "contour-internal" => Self::Contour,
+                    other => Self::Namespace(other.to_owned()),
+                };
+                Some((cause, Absent::Namespace(namespace.clone())))
+            }
+            _ => None,
         }
-        let namespace = why.strip_prefix("namespaces \"")?.strip_suffix("\" not found")?;
-        let cause = match namespace {
-            "istio-system" => Self::Istio,
-            "projectcontour" | "contour-external" | "contour-internal" => Self::Contour,
-            other => Self::Namespace(other.to_owned()),
-        };
-        Some((cause, Absent::Namespace(namespace.to_owned())))
     }
 
     /// What is missing, and the remedy.
@@ -85,8 +89,8 @@ enum Absent {
 /// One sentence for each missing dependency, and the refusals with other causes.
 pub fn group_by_dependency(
     component: Component,
-    refused: &[(ObjectId, String)],
-) -> (Vec<String>, Vec<&(ObjectId, String)>) {
+    refused: &[(ObjectId, ApplyError)],
+) -> (Vec<String>, Vec<&(ObjectId, ApplyError)>) {
     let mut groups: Vec<(Dependency, BTreeSet<Absent>, Vec<&ObjectId>)> = Vec::new();
     let mut others = Vec::new();
     for rejection in refused {
@@ -132,22 +136,21 @@ fn sentence(component: Component, cause: &Dependency, absent: &BTreeSet<Absent>,
 mod tests {
     use super::*;
 
-    fn gateway(name: &str) -> (ObjectId, String) {
-        let why = "no matches for kind \"Gateway\" in version \"networking.istio.io/v1beta1\"".to_owned();
-        (ObjectId::new("networking.istio.io", "Gateway", "knative-serving", name), why)
+    fn no_kind(group: &str, kind: &str, namespace: &str, name: &str) -> (ObjectId, ApplyError) {
+        let why = ApplyError::NoKind { kind: kind.to_owned(), version: format!("{group}/v1") };
+        (ObjectId::new(group, kind, namespace, name), why)
+    }
+
+    fn no_namespace(kind: &str, namespace: &str, name: &str) -> (ObjectId, ApplyError) {
+        (ObjectId::new("", kind, namespace, name), ApplyError::NoNamespace(namespace.to_owned()))
     }
 
     #[test]
     fn refusals_with_one_cause_make_one_sentence() {
-        let policy = (
-            ObjectId::new("security.istio.io", "PeerAuthentication", "knative-serving", "webhook"),
-            "no matches for kind \"PeerAuthentication\" in version \"security.istio.io/v1beta1\"".to_owned(),
-        );
-        let service = (
-            ObjectId::new("", "Service", "istio-system", "knative-local-gateway"),
-            "namespaces \"istio-system\" not found".to_owned(),
-        );
-        let other = (ObjectId::new("", "ConfigMap", "a", "b"), "forbidden".to_owned());
+        let gateway = |name: &str| no_kind("networking.istio.io", "Gateway", "knative-serving", name);
+        let policy = no_kind("security.istio.io", "PeerAuthentication", "knative-serving", "webhook");
+        let service = no_namespace("Service", "istio-system", "knative-local-gateway");
+        let other = (ObjectId::new("", "ConfigMap", "a", "b"), ApplyError::Other("forbidden".to_owned()));
         let refused = [gateway("a"), other.clone(), policy, gateway("b"), service];
         let (sentences, others) = group_by_dependency(Component::Serving, &refused);
         assert_eq!(
@@ -163,20 +166,17 @@ mod tests {
 
     #[test]
     fn each_dependency_has_its_remedy() {
-        let refused = |group: &str, kind: &str| {
-            (ObjectId::new(group, kind, "n", "x"), format!("no matches for kind \"{kind}\" in version \"{group}/v1\""))
-        };
         for (rejection, expected) in [
             (
-                refused("cert-manager.io", "Issuer"),
+                no_kind("cert-manager.io", "Issuer", "n", "x"),
                 "cert-manager is not installed (no kind Issuer), so the operator can't apply 1 object: Issuer n/x; install cert-manager, or remove transport-encryption from spec.config.features",
             ),
             (
-                refused("example.com", "Thing"),
+                no_kind("example.com", "Thing", "n", "x"),
                 "the kind Thing of example.com is not defined, so the operator can't apply 1 object: Thing n/x; install the CustomResourceDefinition of Thing",
             ),
             (
-                (ObjectId::new("", "Secret", "gone", "x"), "namespaces \"gone\" not found".to_owned()),
+                no_namespace("Secret", "gone", "x"),
                 "namespace gone does not exist, so the operator can't apply 1 object: Secret gone/x; create it: kubectl create namespace gone",
             ),
         ] {

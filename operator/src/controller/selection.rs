@@ -1,7 +1,7 @@
 //! Selects the version of a resource to install.
 
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::version::Version;
+use knative_operator_shared::version::{Version, VersionError};
 
 use super::context::Context;
 use super::outcome::Requeue;
@@ -18,16 +18,16 @@ pub enum Target {
 
 /// Selects the version; the error tells why the installed one stays: the requested one may not
 /// follow it, or is not available.
-pub async fn select_version(cx: &Context, resource: &Knative) -> Result<Target, String> {
+pub async fn select_version(cx: &Context, resource: &Knative) -> Result<Target, VersionError> {
     let why = match knative_operator_release::select_version(
         &cx.library.bundle,
         resource,
         recorded::keeps_installed(cx, resource),
     ) {
         Ok(version) => return Ok(Target::Version(version)),
-        Err(VersionSelectionError::Ineligible(why)) => return Err(why.to_string()),
+        Err(VersionSelectionError::Ineligible(why)) => return Err(why),
         Err(VersionSelectionError::Bundle(why)) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
-        Err(VersionSelectionError::Unavailable(why)) => why.to_string(),
+        Err(VersionSelectionError::Unavailable(why)) => why,
     };
     if let Some(begun) = begun(resource) {
         match cx.library.has_archived(resource.component(), &begun).await {
@@ -36,7 +36,7 @@ pub async fn select_version(cx: &Context, resource: &Knative) -> Result<Target, 
             Err(why) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
         }
     }
-    if resource.has_installed() { Err(why) } else { Ok(Target::Unavailable(why, Requeue::AwaitChange)) }
+    if resource.has_installed() { Err(why) } else { Ok(Target::Unavailable(why.to_string(), Requeue::AwaitChange)) }
 }
 
 /// The full version that `resource` asks for, if another operator, whose bundle had it, may have

@@ -9,13 +9,14 @@ use kube::Client;
 
 use super::context::Context;
 use super::go_inventory::go_operator_inventory;
+use knative_operator_apply::error::ApplyError;
 use knative_operator_apply::inventory::{Entry, Inventory};
 use knative_operator_apply::proof::{Proof, UNLABELLED};
 use knative_operator_apply::remove::{self, Deletion, DeletionProgress};
 use knative_operator_objects::{Kinds, ObjectId};
 
 /// Outcome of the deletion of an object.
-type Outcome = (ObjectId, Result<Deletion, String>);
+type Outcome = (ObjectId, Result<Deletion, ApplyError>);
 
 /// Deletes those of `objects` that show `proof`.
 pub async fn delete(

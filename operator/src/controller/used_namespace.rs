@@ -26,7 +26,11 @@ impl Ownership<'_> {
                 return Err(Unclaimed::Failed(format!("cannot look into namespace {namespace}: {why}")));
             }
             Err(error) => {
-                tracing::warn!(namespace, error, "cannot look into the namespace, which existed before");
+                tracing::warn!(
+                    namespace,
+                    error = error.to_string(),
+                    "cannot look into the namespace, which existed before"
+                );
                 return Ok(());
             }
         };

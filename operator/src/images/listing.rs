@@ -11,6 +11,11 @@ use serde_json::{Value, json};
 use super::mirror::{self, Mirror};
 use super::settings::Found;
 
+/// Why an image can't be listed or copied; with its name.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidImage(String);
+
 /// Images, each once, with their places.
 #[derive(Debug, Default)]
 pub struct Listing(BTreeMap<String, Vec<Place>>);
@@ -34,14 +39,15 @@ struct Place {
 }
 
 impl Listing {
-    /// Adds the images of `objects`, which the custom resource `of` installs. The error names an
-    /// image that can't be pulled.
-    pub fn add(&mut self, of: &str, objects: &[Found]) -> Result<(), String> {
+    /// Adds the images of `objects`, which the custom resource `of` installs. Fails if one can't be
+    /// pulled.
+    pub fn add(&mut self, of: &str, objects: &[Found]) -> Result<(), InvalidImage> {
         for found in objects {
             let id = ObjectId::of(&found.object);
             for place in &found.places {
                 if let Some(wrong) = image_violation(&place.image) {
-                    return Err(one_line(&format!("{of}: {id}: {}: \"{}\" {wrong}", place.path, place.image)));
+                    let why = format!("{of}: {id}: {}: \"{}\" {wrong}", place.path, place.image);
+                    return Err(InvalidImage(one_line(&why)));
                 }
                 let (of, path) = (of.to_owned(), place.path.clone());
                 let (kind, namespace, name) = (id.kind.clone(), id.namespace.clone(), id.name.clone());
@@ -85,16 +91,16 @@ impl Listing {
     }
 
     /// A line for each image that copies it to `mirror`: `command`, what is pulled and what is
-    /// pushed, both after `prefix`. The error names one that a shell could take for something else:
-    /// a valid reference is none.
-    pub fn copies(&self, command: &str, prefix: &str, mirror: &Mirror) -> Result<String, String> {
+    /// pushed, both after `prefix`. Fails for one that a shell could take for something else: a
+    /// valid reference is none.
+    pub fn copies(&self, command: &str, prefix: &str, mirror: &Mirror) -> Result<String, InvalidImage> {
         let is_plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
         let line = |image: &String| {
             let (source, target) = (mirror::source(image), mirror.target(image));
             if is_plain(&source) && is_plain(&target) {
                 return Ok(format!("{command} {prefix}{source} {prefix}{target}\n"));
             }
-            Err(format!("\"{}\" has characters that no image reference has", one_line(image)))
+            Err(InvalidImage(format!("\"{}\" has characters that no image reference has", one_line(image))))
         };
         self.0.keys().filter(|image| !mirror.has(image)).map(line).collect()
     }
@@ -151,7 +157,7 @@ mod tests {
 
     #[test]
     fn image_that_cannot_be_pulled_is_an_error() {
-        let error = Listing::default().add("KnativeServing s", &[found("a.io/x; rm:1")]).unwrap_err();
+        let InvalidImage(error) = Listing::default().add("KnativeServing s", &[found("a.io/x; rm:1")]).unwrap_err();
         assert!(
             error.contains("Pod") && error.contains("/spec/containers/0/image: \"a.io/x; rm:1\" must be"),
             "{error}"

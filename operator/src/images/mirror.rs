@@ -15,15 +15,20 @@ const MAX_TAG: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror(String);
 
-impl FromStr for Mirror {
-    type Err = String;
+/// A text names no mirror.
+#[derive(Debug, thiserror::Error)]
+#[error("write it as registry.example.com/path, without a scheme, a tag and a slash at the end")]
+pub struct InvalidMirror;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Mirror {
+    type Err = InvalidMirror;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMirror> {
         let (host, _) = text.split_once('/').unwrap_or((text, ""));
         if is_host(host) && image_violation(&format!("{text}/name")).is_none() {
             return Ok(Self(text.to_owned()));
         }
-        Err("write it as registry.example.com/path, without a scheme, a tag and a slash at the end".to_owned())
+        Err(InvalidMirror)
     }
 }
 

@@ -7,6 +7,6 @@ mod listing;
 mod mirror;
 mod settings;
 
-pub use listing::Listing;
+pub use listing::{InvalidImage, Listing};
 pub use mirror::Mirror;
 pub use settings::{Found, MirrorSettings, differences};

@@ -23,6 +23,17 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Item = (Watched, Result<Event<DynamicObject>, watcher::Error>);
 
+/// Why the objects are not listed.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The API server can't be reached.
+    #[error("{0}")]
+    Disconnected(String),
+    /// It takes too long, with the errors so far.
+    #[error("the API server did not list all objects within {} s: {}", LIST_TIMEOUT.as_secs(), .0)]
+    TooSlow(String),
+}
+
 /// The objects of a hub, kept up to date by watches.
 pub struct Follower {
     watches: SelectAll<BoxStream<'static, Item>>,
@@ -57,16 +68,12 @@ impl Follower {
     }
 
     /// Waits until each kind was listed, or can't be.
-    ///
-    /// # Errors
-    ///
-    /// If the API server does not answer, or a list takes longer than 30 s.
-    pub async fn listed(&mut self) -> Result<&Snapshot, String> {
+    pub async fn listed(&mut self) -> Result<&Snapshot, ListError> {
         let listed = async {
             while !self.snapshot.is_complete() {
                 self.changed().await;
                 if let Some(error) = self.disconnected.values().next() {
-                    return Err(error.clone());
+                    return Err(ListError::Disconnected(error.clone()));
                 }
             }
             Ok(())
@@ -75,7 +82,7 @@ impl Follower {
             outcome?;
         } else {
             let why: Vec<_> = self.snapshot.errors().map(|(_, error)| error.to_owned()).collect();
-            return Err(format!("the API server did not list all objects within 30 s: {}", why.join("; ")));
+            return Err(ListError::TooSlow(why.join("; ")));
         }
         Ok(&self.snapshot)
     }

@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::grants::{GROUP, Grants};
+use super::grants::{GROUP, Grants, UnreadableRole};
 use super::permissions::Permissions;
 use super::requests;
 use super::role::Covered;
 
 /// What an account with the permissions `given` lacks to install, repair, upgrade and remove all of
-/// `covered`. The error names an object that can't be read.
-pub fn missing(covered: &[Covered], given: &[PolicyRule]) -> Result<Vec<PolicyRule>, String> {
+/// `covered`.
+pub fn missing(covered: &[Covered], given: &[PolicyRule]) -> Result<Vec<PolicyRule>, UnreadableRole> {
     let (mut needed, mut granted, mut grants) = (Permissions::default(), Permissions::default(), Grants::default());
     for Covered { resource, plan, .. } in covered {
         requests::add(&mut needed, resource, plan);

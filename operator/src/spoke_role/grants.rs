@@ -9,10 +9,15 @@ use serde_json::Value;
 
 use super::permissions::Permissions;
 use knative_operator_objects::plan::{Phase, Plan};
-use knative_operator_objects::text;
+use knative_operator_objects::{ObjectId, text};
 
 /// API group of roles.
 pub const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// The rules of a role can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: cannot read its rules: {1}")]
+pub struct UnreadableRole(ObjectId, serde_json::Error);
 
 /// Kind, namespace and name of a role.
 type RoleKey = (String, String, String);
@@ -29,9 +34,8 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Adds what the roles of `plan` grant to `permissions`. The error names a role that can't be
-    /// read.
-    pub fn add(&mut self, plan: &Plan, permissions: &mut Permissions) -> Result<(), String> {
+    /// Adds what the roles of `plan` grant to `permissions`.
+    pub fn add(&mut self, plan: &Plan, permissions: &mut Permissions) -> Result<(), UnreadableRole> {
         for item in plan.phase(Phase::Access) {
             let object = plan.object_of(item);
             let (namespace, name) = (item.id.namespace.clone(), item.id.name.clone());
@@ -41,7 +45,7 @@ impl Grants {
                 self.bound.insert((kind, namespace, text(&object, "/roleRef/name").to_owned()));
                 continue;
             }
-            let rules = rules(&object).map_err(|error| format!("{}: cannot read its rules: {error}", item.id))?;
+            let rules = rules(&object).map_err(|error| UnreadableRole(item.id.clone(), error))?;
             if rules.iter().any(has_wildcard) {
                 self.wildcards.insert(name.clone());
             }

@@ -6,7 +6,7 @@ use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
-use super::grants::Grants;
+use super::grants::{Grants, UnreadableRole};
 use super::permissions::Permissions;
 use super::requests;
 use knative_operator_objects::plan::Plan;
@@ -37,8 +37,8 @@ pub struct SpokeRole {
 }
 
 /// The ClusterRole that suffices to install, repair, upgrade and remove all of `covered`, and with
-/// `gates` to measure the gates of fleets. The error names an object that can't be read.
-pub fn cluster_role(covered: &[Covered], gates: bool) -> Result<SpokeRole, String> {
+/// `gates` to measure the gates of fleets.
+pub fn cluster_role(covered: &[Covered], gates: bool) -> Result<SpokeRole, UnreadableRole> {
     let (mut permissions, mut grants, mut warnings) = (Permissions::default(), Grants::default(), BTreeSet::new());
     for Covered { resource, plan, .. } in covered {
         warnings.extend(requests::add(&mut permissions, resource, plan));
@@ -230,6 +230,6 @@ mod tests {
     fn unreadable_rules_are_an_error() {
         let rendered = Rendered::new(vec![CompactObject::new(&role("ClusterRole", "odd", &json!("none")))]);
         let error = cluster_role(&[covered(resource(Component::Serving), "1.0.0", rendered)], false).unwrap_err();
-        assert!(error.starts_with("ClusterRole n/odd: cannot read its rules: "), "{error}");
+        assert!(error.to_string().starts_with("ClusterRole n/odd: cannot read its rules: "), "{error}");
     }
 }

@@ -25,12 +25,27 @@ const FORMAT: u8 = 3;
 /// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(30);
 
+/// Why the catalog can't be published.
+#[derive(Debug, thiserror::Error)]
+enum PublishError {
+    #[error("{}", error_text(.0))]
+    Request(#[from] kube::Error),
+    #[error("ConfigMap {RELEASES_CONFIG_MAP} was deleted")]
+    Deleted,
+    #[error(transparent)]
+    Bundle(#[from] ReleaseError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
 /// Publishes the catalog of the bundle at `root`, with retries. If it is up to date, that costs one
 /// read. `keeps_installed`: whether the operator keeps what is installed.
 pub async fn publish(client: Client, namespace: String, root: PathBuf, keeps_installed: bool) {
     let mut seen = None;
     while let Err(why) = publish_once(&client, &namespace, (root.as_path(), keeps_installed), &mut seen).await {
-        tracing::warn!(why, "cannot publish the catalog of the release bundle for the webhook");
+        tracing::warn!(why = why.to_string(), "cannot publish the catalog of the release bundle for the webhook");
         tokio::time::sleep(RETRY).await;
     }
 }
@@ -41,10 +56,10 @@ async fn publish_once(
     namespace: &str,
     (root, keeps_installed): (&Path, bool),
     seen: &mut Option<String>,
-) -> Result<(), String> {
+) -> Result<(), PublishError> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let digest = tokio::task::block_in_place(|| digest(root, keeps_installed));
-    let published = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await.map_err(|e| error_text(&e))?;
+    let published = maps.get_metadata_opt(RELEASES_CONFIG_MAP).await?;
     let (uid, annotations) = published.map(|map| (map.metadata.uid, map.metadata.annotations)).unzip();
     if annotations.flatten().is_some_and(|a| a.get(BUNDLE) == Some(&digest)) {
         return Ok(());
@@ -54,17 +69,13 @@ async fn publish_once(
     *seen = match (uid.flatten(), seen.take()) {
         (None, Some(deleted)) => {
             *seen = Some(deleted);
-            return Err(format!("ConfigMap {RELEASES_CONFIG_MAP} was deleted"));
+            return Err(PublishError::Deleted);
         }
         (uid, _) => uid,
     };
     let bundle = Bundle::open(root.to_owned());
-    let releases = tokio::task::spawn_blocking(move || releases(&bundle))
-        .await
-        .map_err(|e| e.to_string())?
-        .map_err(|e| e.to_string())?;
-    let text = serde_json::to_string(&Catalog { keeps_installed: Some(keeps_installed), ..releases })
-        .map_err(|e| e.to_string())?;
+    let releases = tokio::task::spawn_blocking(move || releases(&bundle)).await??;
+    let text = serde_json::to_string(&Catalog { keeps_installed: Some(keeps_installed), ..releases })?;
     let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": RELEASES_CONFIG_MAP, "annotations": {BUNDLE: digest}},
@@ -75,7 +86,8 @@ async fn publish_once(
         map["metadata"]["uid"] = uid.clone().into();
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await.map(drop).map_err(|e| error_text(&e))
+    maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await?;
+    Ok(())
 }
 
 /// The catalog of `bundle`. The newest patch release of each minor version stands for all.

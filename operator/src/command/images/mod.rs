@@ -20,7 +20,7 @@ use super::kind_arg::kind_among;
 use super::output::{self, CommandOutput, finish};
 use super::read;
 use super::release_args::{InputError, ReleaseArgs};
-use crate::images::{Found, Listing, Mirror, MirrorSettings, differences};
+use crate::images::{Found, InvalidImage, Listing, Mirror, MirrorSettings, differences};
 
 /// The values of the chart, which name the operator's own images.
 const CHART: &str = include_str!("../../../../charts/knative-operator/values.yaml");
@@ -77,17 +77,18 @@ async fn list(args: &ImagesArgs) -> Result<CommandOutput, String> {
     let library = args.releases.library(HostPolicy::any()).map_err(|error| error.to_string())?;
     let renderer = Renderer { library, releases: &args.releases };
     let (mut listing, mut documents): (_, Vec<Value>) = (Listing::default(), Vec::new());
+    let text = |error: InvalidImage| error.to_string();
     for source in &sources {
         for (field, job) in &source.gates {
             let found = Found { places: image_places(job, source.component, ""), object: job.clone() };
-            listing.add(&format!("{} {field}", source.fleet_name()), &[found])?;
+            listing.add(&format!("{} {field}", source.fleet_name()), &[found]).map_err(text)?;
         }
         let installation = renderer.render(&source.what, &source.resource()?).await?;
-        listing.add(&source.what, &installation.objects)?;
+        listing.add(&source.what, &installation.objects).map_err(text)?;
         let mut others = Vec::new();
         for (what, patch) in source.overrides() {
             let other = renderer.render(&what, &source.with(&[patch])?).await?;
-            listing.add(&what, &other.objects)?;
+            listing.add(&what, &other.objects).map_err(text)?;
             others.push((what, patch, other));
         }
         if let Some(mirror) = args.mirror.as_ref().filter(|_| args.output == Format::Registry) {
@@ -138,9 +139,10 @@ impl ImagesArgs {
         Ok(match (self.output, mirror) {
             (Format::Json, _) => output::Format::Json.document(&listing.json(mirror)),
             (Format::Yaml, _) => output::Format::Yaml.document(&listing.json(mirror)),
-            (Format::Crane, Some(mirror)) => listing.copies("crane copy", "", mirror)?,
+            (Format::Crane, Some(mirror)) => listing.copies("crane copy", "", mirror).map_err(|e| e.to_string())?,
             (Format::Skopeo, Some(mirror)) => {
-                listing.copies("skopeo copy --all --preserve-digests", "docker://", mirror)?
+                let command = "skopeo copy --all --preserve-digests";
+                listing.copies(command, "docker://", mirror).map_err(|e| e.to_string())?
             }
             (Format::Registry, _) => {
                 let documents = documents.iter().map(|one| yaml::write(one).map(|text| format!("---\n{text}")));

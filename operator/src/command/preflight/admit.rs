@@ -3,7 +3,6 @@
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::post_as;
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::command::output::PROGRAM;
 use knative_operator_apply::differ::runs_once;
+use knative_operator_apply::error::ApplyError;
 use knative_operator_apply::{api, resolve_kind, served, update_strategy};
 use knative_operator_objects::ObjectId;
 use knative_operator_objects::plan::{Item, Phase, Plan};
@@ -20,7 +20,7 @@ use knative_operator_objects::plan::{Item, Phase, Plan};
 const CONCURRENCY: usize = 16;
 
 /// An object that the API server refuses, and why.
-pub type Refusal = (ObjectId, String);
+pub type Refusal = (ObjectId, ApplyError);
 
 /// What was tried.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ enum Answer {
     Untried,
     /// Its namespace does not exist.
     LeftOut,
-    Refused(String),
+    Refused(ApplyError),
 }
 
 /// Tries the objects of `plan`, and a Pod of each workload. `absent`: the namespace in which
@@ -62,7 +62,7 @@ pub async fn try_all(client: &Client, plan: &Plan, absent: Option<&str>) -> Trie
     }
     let pods: Vec<_> = plan.items().iter().filter_map(|item| Some((item, pod(plan, item, absent)?))).collect();
     let requests: Vec<_> = pods.iter().map(async |(item, pod)| (*item, try_pod(client, item, pod).await)).collect();
-    let answers: Vec<(&Item, Result<(), String>)> =
+    let answers: Vec<(&Item, Result<(), ApplyError>)> =
         futures::stream::iter(requests).buffered(CONCURRENCY).collect().await;
     for (item, answer) in answers {
         tried.refused_pods.extend(answer.err().map(|why| (item.id.clone(), why)));
@@ -73,11 +73,8 @@ pub async fn try_all(client: &Client, plan: &Plan, absent: Option<&str>) -> Trie
 async fn try_object(client: &Client, plan: &Plan, item: &Item, absent: Option<&str>) -> Answer {
     let kind = match resolve_kind(client, plan.kinds(), &item.gvk).await {
         Ok(Some(kind)) => kind,
-        Ok(None) => {
-            let (kind, version) = (&item.gvk.kind, item.gvk.api_version());
-            return Answer::Refused(format!("no matches for kind \"{kind}\" in version \"{version}\""));
-        }
-        Err(error) => return Answer::Refused(error_text(&error)),
+        Ok(None) => return Answer::Refused(ApplyError::no_kind(&item.gvk)),
+        Err(error) => return Answer::Refused(error.into()),
     };
     // Bindings need their roles, what Knative's webhooks admit needs these, and a Job is not
     // written twice.
@@ -103,7 +100,7 @@ async fn try_object(client: &Client, plan: &Plan, item: &Item, absent: Option<&s
         {
             Answer::Accepted
         }
-        Err(error) => Answer::Refused(error_text(&error)),
+        Err(error) => Answer::Refused(error.into()),
     }
 }
 
@@ -126,11 +123,11 @@ fn pod(plan: &Plan, item: &Item, absent: Option<&str>) -> Option<Value> {
     Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}))
 }
 
-async fn try_pod(client: &Client, item: &Item, pod: &Value) -> Result<(), String> {
-    let pod: Pod = serde_json::from_value(pod.clone()).map_err(|error| error.to_string())?;
+async fn try_pod(client: &Client, item: &Item, pod: &Value) -> Result<(), ApplyError> {
+    let pod: Pod = serde_json::from_value(pod.clone()).map_err(|error| ApplyError::Other(error.to_string()))?;
     let params = PostParams { dry_run: true, ..post_as(PROGRAM) };
-    let created = Api::<Pod>::namespaced(client.clone(), &item.id.namespace).create(&params, &pod).await;
-    created.map(drop).map_err(|error| error_text(&error))
+    Api::<Pod>::namespaced(client.clone(), &item.id.namespace).create(&params, &pod).await?;
+    Ok(())
 }
 
 #[cfg(test)]

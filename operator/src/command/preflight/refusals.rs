@@ -5,6 +5,7 @@ use knative_operator_shared::api::Component;
 use super::admit::{Refusal, Tried};
 use super::check::Finding;
 use crate::controller::rejections::group_by_dependency;
+use knative_operator_apply::error::ApplyError;
 
 /// Maximum number of objects that a message names.
 const MAX_NAMED: usize = 3;
@@ -21,7 +22,9 @@ enum Cause {
 }
 
 impl Cause {
-    fn of(why: &str) -> Self {
+    /// By the API server's words: nothing else tells the plugins that refuse apart.
+    fn of(why: &ApplyError) -> Self {
+        let why = why.to_string();
         let is_forbidden = why.contains(" is forbidden: User \"") && why.contains("\" cannot ");
         if is_forbidden || why.contains("is attempting to grant RBAC permissions not currently ") {
             Self::Rights
@@ -130,7 +133,7 @@ mod tests {
     const WEBHOOK: &str = "Internal error occurred: failed calling webhook \"w.example.com\": service \"w\" not found";
 
     fn refusal(why: &str) -> Refusal {
-        (ObjectId::new("apps", "Deployment", "n", "a"), why.to_owned())
+        (ObjectId::new("apps", "Deployment", "n", "a"), ApplyError::Other(why.to_owned()))
     }
 
     fn tried(refused: &[&str], pods: &[&str]) -> Tried {
@@ -155,13 +158,14 @@ mod tests {
             ("admission webhook \"w\" denied the request: no", Cause::Other),
             ("deployments.apps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no", Cause::Other),
         ] {
-            assert_eq!(Cause::of(why), cause, "{why}");
+            assert_eq!(Cause::of(&refusal(why).1), cause, "{why}");
         }
     }
 
     #[test]
     fn missing_dependencies_are_prerequisites_and_nothing_else() {
-        let tried = tried(&["namespaces \"istio-system\" not found", WEBHOOK], &[]);
+        let mut tried = tried(&[WEBHOOK, WEBHOOK], &[]);
+        tried.refused[0].1 = ApplyError::NoNamespace("istio-system".to_owned());
         let found = prerequisites(SERVING, &tried);
         assert!(found.outcome == Outcome::Failed && found.detail.starts_with("Istio is not installed"), "{found:?}");
         assert!(found.detail.contains(", so the operator can't apply 1 object"), "{found:?}");

@@ -26,7 +26,8 @@ pub async fn missing(client: &Client, covered: &Covered) -> Result<Vec<PolicyRul
     if listed > MAX_LISTED {
         return Err(format!("the API server lists {listed} own permissions, more than {MAX_LISTED}"));
     }
-    let missing = spoke_role::missing(std::slice::from_ref(covered), &given)?;
+    let missing = spoke_role::missing(std::slice::from_ref(covered), &given);
+    let missing = missing.map_err(|error| error.to_string())?;
     if !is_incomplete {
         return Ok(missing);
     }

@@ -43,7 +43,7 @@ pub fn run(args: &StatusArgs) -> ExitCode {
 async fn execute(args: &StatusArgs, connection: Connection) -> Result<ExitCode, String> {
     let namespace = args.namespaces.only(&connection.namespace);
     let mut follower = Follower::start(&connection.client, namespace);
-    follower.listed().await?;
+    follower.listed().await.map_err(|error| error.to_string())?;
     if args.watch {
         return watch::run(follower, args).await;
     }

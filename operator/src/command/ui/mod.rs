@@ -53,7 +53,7 @@ async fn serve(args: UiArgs, connection: Connection) -> Result<(), String> {
     let Connection { client, namespace, .. } = connection;
     let namespace = args.namespaces.only(&namespace).filter(|_| args.user.has_namespace());
     let mut follower = Follower::start(&client, namespace);
-    follower.listed().await?;
+    follower.listed().await.map_err(|error| error.to_string())?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
     let failed = |error: std::io::Error| format!("cannot listen on {address}: {error}");
     let listener = TcpListener::bind(address).await.map_err(failed)?;

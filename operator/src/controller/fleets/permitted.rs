@@ -103,7 +103,7 @@ impl Answers {
     async fn ask(&mut self, authors: &Authors, author: &User, permissions: impl Iterator<Item = Permission>) {
         let unknown: Vec<Permission> = permissions.filter(|permission| !self.known.contains_key(permission)).collect();
         let asked = stream::iter(unknown).map(async |permission| {
-            let answer = authors.is_allowed(author, &permission).await;
+            let answer = authors.is_allowed(author, &permission).await.map_err(|error| error.to_string());
             (permission, (answer, Instant::now()))
         });
         self.known.extend(asked.buffer_unordered(CONCURRENCY).collect::<Vec<_>>().await);

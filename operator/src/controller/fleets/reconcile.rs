@@ -98,6 +98,7 @@ async fn pass(
     let located = cx
         .profiles
         .all()
+        .map_err(|error| error.to_string())
         .and_then(|(versions, all)| Ok((selections.of(fleet, store, (versions, &all))?, versions, all)));
     let (selected, profile_versions, all_profiles) = match located {
         Ok(located) => located,
