@@ -8,7 +8,7 @@
 //!   namespace on it, [`selection`] selects the version, unless what is [`recorded`] on the cluster
 //!   is another one, [`install`] makes the cluster equal to the spec in five steps
 //!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`]
-//!   ([`draining`]: how long that takes; [`finalizers`]; [`unlabelled`]: what shows less), or
+//!   ([`draining`]: how long that takes; [`finalizers`]; [`unlabeled`]: what shows less), or
 //!   [`orphan`] leaves it, or the cluster is [`unreachable`], or has [`moved`], where somebody may
 //!   have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
@@ -57,6 +57,6 @@ mod selection;
 mod state;
 pub mod status;
 pub mod supervisor;
-mod unlabelled;
+mod unlabeled;
 mod unreachable;
 mod used_namespace;

@@ -10,7 +10,7 @@ use kube::Client;
 use super::context::Context;
 use super::go_inventory::go_operator_inventory;
 use knative_operator_apply::inventory::{Entry, Inventory};
-use knative_operator_apply::proof::{Proof, UNLABELLED};
+use knative_operator_apply::proof::{Proof, UNLABELED};
 use knative_operator_apply::remove::{self, Deletion, DeletionProgress};
 use knative_operator_objects::{Kinds, ObjectId};
 
@@ -27,11 +27,11 @@ pub async fn delete(
     objects: Vec<(ObjectId, Entry)>,
 ) -> Vec<Outcome> {
     let mut outcomes = remove::delete(client, kinds, proof, objects).await;
-    let left = outcomes.iter().filter(|(_, outcome)| *outcome == Ok(Deletion::Left(UNLABELLED)));
+    let left = outcomes.iter().filter(|(_, outcome)| *outcome == Ok(Deletion::Left(UNLABELED)));
     let again = in_release(cx, resource, left.map(|(id, _)| id.clone()).collect()).await;
     if !again.0.is_empty() {
         outcomes.retain(|(id, _)| !again.0.contains_key(id));
-        let proof = Proof { unlabelled: true, ..proof.clone() };
+        let proof = Proof { unlabeled: true, ..proof.clone() };
         outcomes.extend(remove::delete(client, kinds, &proof, again.0.into_iter().collect()).await);
     }
     outcomes
@@ -47,11 +47,11 @@ pub async fn delete_last_phase(
 ) -> DeletionProgress {
     let kinds = Kinds::default();
     let mut removed = remove::delete_last_phase(client, &kinds, proof, inventory).await;
-    let left = removed.left.iter().filter(|(_, why)| *why == UNLABELLED);
+    let left = removed.left.iter().filter(|(_, why)| *why == UNLABELED);
     let mut again = in_release(cx, resource, left.map(|(id, _)| id.clone()).collect()).await;
     if !again.0.is_empty() {
         removed.left.retain(|(id, _)| !again.0.contains_key(id));
-        let proof = Proof { unlabelled: true, ..proof.clone() };
+        let proof = Proof { unlabeled: true, ..proof.clone() };
         let more = remove::delete_last_phase(client, &kinds, &proof, &mut again).await;
         removed.remaining.extend(more.remaining);
         removed.left.extend(more.left);
