@@ -33,7 +33,7 @@ impl FromStr for AllowedHost {
         if is_name {
             Ok(Self::Name(text.to_ascii_lowercase()))
         } else {
-            Err("is no host name, address or network, such as mirror.example.com or 10.0.0.0/8".to_owned())
+            Err("is not a host name, address or network, such as mirror.example.com or 10.0.0.0/8".to_owned())
         }
     }
 }
