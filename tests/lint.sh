@@ -101,6 +101,9 @@ while IFS=: read -r file link; do
   [ -e "$target" ] || report "$file: the target of the link $link does not exist"
 done < <(git grep -oE '\]\([^):#]+[)#]' -- '*.md' | sed -E 's/\]\(//; s/[)#]$//')
 
+# Names of links say where they lead.
+if git grep -nEi '\[(here|this|this page|page|link|click here|below|above|more)\]\(' -- '*.md'; then report "name the target of the link"; fi
+
 # Pictures are images: not everything that shows documents renders Mermaid.
 if git grep -n '^ *```mermaid' -- '*.md'; then report "replace Mermaid with an SVG in docs/images"; fi
 

@@ -20,7 +20,7 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** Symbols of states: shapes differ without colours, too. */
+/** Symbols of states: shapes differ without colors, too. */
 export const SYMBOLS = /** @type {Record<string, string>} */ ({
   Ready: "✔",
   Pending: "○",

@@ -209,7 +209,7 @@ impl Version {
         asked.parse()
     }
 
-    /// Whether `self` may follow `installed`: the same minor version or a neighbouring one, up or
+    /// Whether `self` may follow `installed`: the same minor version or a neighboring one, up or
     /// down.
     pub fn may_follow(&self, installed: Option<&Self>, kind: &'static str) -> Result<(), VersionError> {
         let Some(installed) = installed else { return Ok(()) };

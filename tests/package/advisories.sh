@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compares Cargo.lock with RustSec's advisories about vulnerable crates, and checks licences, bans
+# Compares Cargo.lock with RustSec's advisories about vulnerable crates, and checks licenses, bans
 # and sources, with cargo-deny. If the database can't be reached, it says so, and fails only if
 # REQUIRE_ALL is set.
 set -euo pipefail

@@ -10,7 +10,7 @@ tool=""
 for candidate in kind k3d minikube; do
   if [ -z "$tool" ] && command -v $candidate >/dev/null; then tool=$candidate; fi
 done
-[ -n "$tool" ] || { echo "skipped: neither kind nor k3d nor minikube is installed"; exit 0; }
+[ -n "$tool" ] || { echo "skipped: neither kind nor k3d nor minikube is installed; for other clusters, push the images: make images REGISTRY=host/path PUSH=yes"; exit 0; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tools=$(tests/tools/install.sh crane)

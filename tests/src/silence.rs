@@ -19,7 +19,7 @@ use crate::{Result, ports};
 /// A program of the kernel's packet filter (`BPF_RET | BPF_K`) that keeps 0 bytes of each packet: a
 /// socket with it drops what arrives before TCP reads it, keep-alive probes included.
 const DROP: SockFilter = SockFilter::new(0x06, 0, 0, 0);
-/// Time within which a peer acknowledges what it received. A socket that drops the acknowledgement
+/// Time within which a peer acknowledges what it received. A socket that drops the acknowledgment
 /// would send again, and the peer would count that as a sign of life.
 const ACKNOWLEDGED: Duration = Duration::from_millis(500);
 /// Bytes that are read at once.

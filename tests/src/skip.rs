@@ -34,11 +34,11 @@ pub const EMULATOR: Needs = Needs::Elsewhere("it needs an emulator of another ma
 pub const OTHER_KUBERNETES: Needs = Needs::Elsewhere("other control planes take minutes to build");
 /// The binaries of the last release: `make test-upgrade`.
 pub const LAST_RELEASE: Needs = Needs::Elsewhere("the binaries of the last release take minutes to build");
-/// End-to-end tests in `tests/package/long-tests.txt`, which names those of the same behaviour in
+/// End-to-end tests in `tests/package/long-tests.txt`, which names those of the same behavior in
 /// `make test`: `make test-long`, and the nightly workflow. `tests/package/run-tests.sh` reports
 /// them.
 pub const LONG_RUN: Needs = Needs::Elsewhere("it takes minutes: make test-long");
-/// cargo-deny, which checks licences, bans and sources: `make lint` skips it where it isn't
+/// cargo-deny, which checks licenses, bans and sources: `make lint` skips it where it isn't
 /// installed (Makefile), and the job `advisories` of the workflows builds it.
 pub const CARGO_DENY: Needs = Needs::Elsewhere("it takes minutes to build: make advisories builds and runs it");
 

@@ -203,8 +203,8 @@ impl ObservedState {
         let mut records = self.lock();
         let WatchTarget { kind, namespace, name } = selection;
         let (group, kind) = (&kind.resource.group, &kind.resource.kind);
-        let unlabelled = records.plan.as_ref().map(|plan| plan.unlabelled().clone()).unwrap_or_default();
-        let is_selected = |id: &ObjectId| if name.is_empty() { !unlabelled.contains(id) } else { id.name == *name };
+        let unlabeled = records.plan.as_ref().map(|plan| plan.unlabeled().clone()).unwrap_or_default();
+        let is_selected = |id: &ObjectId| if name.is_empty() { !unlabeled.contains(id) } else { id.name == *name };
         let is_other =
             |id: &ObjectId| id.group != *group || id.kind != *kind || id.namespace != *namespace || !is_selected(id);
         let is_later = |have: &ObservedObject| have.unconfirmed && have.version > listed_at;
@@ -227,8 +227,8 @@ impl ObservedState {
 
     /// Whether the plan's object `id` lacks the label that selects a component's objects, so that
     /// only the watch of its name reports it.
-    pub fn is_unlabelled(&self, id: &Id) -> bool {
-        self.lock().plan.as_ref().is_some_and(|plan| plan.unlabelled().contains(id))
+    pub fn is_unlabeled(&self, id: &Id) -> bool {
+        self.lock().plan.as_ref().is_some_and(|plan| plan.unlabeled().contains(id))
     }
 
     /// Wakes up the waiters in [`Self::changed`].
@@ -324,7 +324,7 @@ mod tests {
         let kind =
             Kind { resource: ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap")), namespaced: true };
         let (listed_at, none) = (
-            |at| observed_state.record_list(&WatchTarget::labelled(kind.clone(), "a"), &HashSet::new(), at),
+            |at| observed_state.record_list(&WatchTarget::labeled(kind.clone(), "a"), &HashSet::new(), at),
             Observation::Missing { was_present: true },
         );
         observed_state.lock().store = Some(id());

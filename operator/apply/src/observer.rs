@@ -60,7 +60,7 @@ impl Observer {
 
     /// Starts the watch of `kind`, if there is none: in `namespace`, if the kind is namespaced.
     pub fn watch(&mut self, kind: &Kind, namespace: &str) {
-        self.start(WatchTarget::labelled(kind.clone(), namespace));
+        self.start(WatchTarget::labeled(kind.clone(), namespace));
     }
 
     /// Starts the watch of the Namespace `name`, regardless of its labels, if there is none.
@@ -231,7 +231,7 @@ impl Watch {
 
     /// Whether another watch reports the object.
     fn is_of_another(&self, id: &Id) -> bool {
-        self.target.name.is_empty() && self.observed.is_unlabelled(id)
+        self.target.name.is_empty() && self.observed.is_unlabeled(id)
     }
 
     fn handle(&self, listing: &mut Option<HashSet<Id>>, event: WatchEvent) {

@@ -10,8 +10,7 @@ use super::takeover::CREATED_ANNOTATION;
 
 /// Why an object without the mark of an owner and without the label of a component stays: other
 /// operators have the field manager of the Go operator, too.
-pub const UNLABELLED: &str =
-    "it has neither the mark of an owner nor the label app.kubernetes.io/name of the component";
+pub const UNLABELED: &str = "it has neither the mark of an owner nor the label app.kubernetes.io/name of the component";
 
 /// What an object of an installation shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub struct Proof {
     pub unmarked: bool,
     /// Whether those count, too, that lack the label of the component: a release that was installed
     /// has them. The Go operator adds no label.
-    pub unlabelled: bool,
+    pub unlabeled: bool,
 }
 
 impl Proof {
@@ -58,7 +57,7 @@ impl Proof {
             Some(mark) if self.marks.contains(mark) => None,
             Some(_) => Some("it is part of another installation"),
             None if !self.unmarked => Some("nothing shows that this resource installed it"),
-            None if label.is_none() && !self.unlabelled => Some(UNLABELLED),
+            None if label.is_none() && !self.unlabeled => Some(UNLABELED),
             None => None,
         }
     }
@@ -88,9 +87,9 @@ mod tests {
             component: Component::Serving,
             owner: "anchor-1".to_owned(),
             unmarked: false,
-            unlabelled: false,
+            unlabeled: false,
         };
-        let lenient = Proof { unmarked: true, unlabelled: true, ..strict.clone() };
+        let lenient = Proof { unmarked: true, unlabeled: true, ..strict.clone() };
         let own = json!({DIGEST: "1", OWNER_DIGEST: "me"});
         let replaced = json!({DIGEST: "1", OWNER_DIGEST: "before"});
         let (unmarked, foreign) = (json!({DIGEST: "1"}), json!({DIGEST: "1", OWNER_DIGEST: "other"}));
@@ -133,9 +132,9 @@ mod tests {
             component: Component::Serving,
             owner: "anchor-1".to_owned(),
             unmarked: true,
-            unlabelled: false,
+            unlabeled: false,
         };
-        let in_release = Proof { unlabelled: true, ..proof.clone() };
+        let in_release = Proof { unlabeled: true, ..proof.clone() };
         let created = json!({"manifestival": "new"});
         for (label, owner, is_ours, is_ours_in_release) in [
             (Some("knative-serving"), "", true, true),
@@ -152,6 +151,6 @@ mod tests {
             assert_eq!(is_part, [is_ours, is_ours_in_release], "{label:?} {owner}");
         }
         let applied = meta(FIELD_MANAGER, "Apply", &json!({DIGEST: "1"}), "");
-        assert_eq!(proof.objection("ClusterRole", &applied), Some(UNLABELLED));
+        assert_eq!(proof.objection("ClusterRole", &applied), Some(UNLABELED));
     }
 }

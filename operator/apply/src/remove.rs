@@ -188,7 +188,7 @@ mod tests {
             component: Component::Serving,
             owner: String::new(),
             unmarked: true,
-            unlabelled: false,
+            unlabeled: false,
         };
         for (code, is_gone) in [(404, true), (403, false), (500, false), (503, false)] {
             let id = ObjectId::new("example.com", "Thing", "n", "a");

@@ -199,8 +199,8 @@ async fn list(client: &Client, proof: &Proof, resource: &ApiResource) -> kube::R
 fn is_own(proof: &Proof, resource: &ApiResource, meta: &ObjectMeta) -> bool {
     let has_mark = meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(OWNER_DIGEST));
     let label = meta.labels.as_ref().and_then(|labels| labels.get(APP_NAME));
-    let is_labelled = label.is_some_and(|label| label == proof.component.canonical());
-    (has_mark || is_labelled && owned_fields(meta).is_some()) && proof.objection(&resource.kind, meta).is_none()
+    let is_labeled = label.is_some_and(|label| label == proof.component.canonical());
+    (has_mark || is_labeled && owned_fields(meta).is_some()) && proof.objection(&resource.kind, meta).is_none()
 }
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
             component: Component::Serving,
             owner: String::new(),
             unmarked: false,
-            unlabelled: false,
+            unlabeled: false,
         };
         let (found, is_complete) = list(&client, &proof, &resource).await.unwrap();
         assert_eq!((found.len(), is_complete), (6000, true));
@@ -271,7 +271,7 @@ mod tests {
             component: Component::Serving,
             owner: String::new(),
             unmarked,
-            unlabelled: false,
+            unlabeled: false,
         };
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let found = |unmarked: bool, patch: &Value| {
@@ -281,12 +281,12 @@ mod tests {
             is_own(&proof(unmarked), &resource, &serde_json::from_value(meta).unwrap())
         };
         let marked = |mark: &str| json!({"annotations": {OWNER_DIGEST: mark}});
-        let labelled = |name: &str| json!({"labels": {APP_NAME: name}});
+        let labeled = |name: &str| json!({"labels": {APP_NAME: name}});
         assert!(found(false, &marked("mine")) && !found(true, &marked("another")));
-        assert!(!found(false, &labelled("knative-serving")) && found(true, &labelled("knative-serving")));
-        assert!(!found(true, &labelled("knative-eventing")) && !found(true, &json!({})));
+        assert!(!found(false, &labeled("knative-serving")) && found(true, &labeled("knative-serving")));
+        assert!(!found(true, &labeled("knative-eventing")) && !found(true, &json!({})));
         // A Go operator installed it.
-        let mut of_go_operator = labelled("knative-serving");
+        let mut of_go_operator = labeled("knative-serving");
         of_go_operator["managedFields"] = json!([{"manager": "manifestival", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]);
         assert!(!found(true, &of_go_operator));
         // A copy with the mark, by somebody else.

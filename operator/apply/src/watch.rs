@@ -44,7 +44,7 @@ pub struct WatchTarget {
 
 impl WatchTarget {
     /// The objects of `kind` with the labels: in `namespace`, if the kind is namespaced.
-    pub fn labelled(kind: Kind, namespace: &str) -> Self {
+    pub fn labeled(kind: Kind, namespace: &str) -> Self {
         let namespace = if kind.namespaced { namespace.to_owned() } else { String::new() };
         Self { kind, namespace, name: String::new() }
     }

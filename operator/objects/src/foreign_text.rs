@@ -199,7 +199,7 @@ fn without_controls(text: &str) -> String {
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
-            // Colours of terminals: ESC [ … letter.
+            // Colors of terminals: ESC [ … letter.
             '\u{1b}' if chars.peek() == Some(&'[') => {
                 chars.next();
                 while chars.next().is_some_and(|c| !c.is_ascii_alphabetic()) {}

@@ -120,7 +120,7 @@ pub struct Rendered {
     positions: HashMap<ObjectId, usize>,
     kinds: Kinds,
     unowned: HashSet<ObjectId>,
-    unlabelled: HashSet<ObjectId>,
+    unlabeled: HashSet<ObjectId>,
 }
 
 impl Rendered {
@@ -130,14 +130,14 @@ impl Rendered {
         let mut items: Vec<Item> = objects.into_iter().map(Item::new).collect();
         items.sort_by_key(Item::phase);
         let positions = items.iter().enumerate().map(|(position, item)| (item.id.clone(), position)).collect();
-        Self { items, positions, kinds, unowned: HashSet::new(), unlabelled: HashSet::new() }
+        Self { items, positions, kinds, unowned: HashSet::new(), unlabeled: HashSet::new() }
     }
 
-    /// The same objects, of which `unowned` get no owner reference, and `unlabelled` lack the label
+    /// The same objects, of which `unowned` get no owner reference, and `unlabeled` lack the label
     /// that selects a component's objects.
     #[must_use]
-    pub fn with_exceptions(mut self, unowned: HashSet<ObjectId>, unlabelled: HashSet<ObjectId>) -> Self {
-        (self.unowned, self.unlabelled) = (unowned, unlabelled);
+    pub fn with_exceptions(mut self, unowned: HashSet<ObjectId>, unlabeled: HashSet<ObjectId>) -> Self {
+        (self.unowned, self.unlabeled) = (unowned, unlabeled);
         self
     }
 }
@@ -214,8 +214,8 @@ impl Plan {
     }
 
     /// The objects without the label that selects a component's objects.
-    pub fn unlabelled(&self) -> &HashSet<ObjectId> {
-        &self.rendered.unlabelled
+    pub fn unlabeled(&self) -> &HashSet<ObjectId> {
+        &self.rendered.unlabeled
     }
 
     /// Digest of the object of `item` as it is applied.

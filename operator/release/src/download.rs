@@ -95,7 +95,7 @@ struct CachedManifest {
 
 impl Downloads {
     /// No downloads yet. `timeout` is for one manifest, retries included. Trusts the system's
-    /// authorities (or `SSL_CERT_FILE`), and honours `HTTPS_PROXY` and `NO_PROXY`; a proxy resolves
+    /// authorities (or `SSL_CERT_FILE`), and honors `HTTPS_PROXY` and `NO_PROXY`; a proxy resolves
     /// names, and so decides about them instead of `hosts`.
     pub fn new(timeout: Duration, hosts: HostPolicy) -> Result<Self, DownloadsError> {
         let builder = Client::builder().user_agent(user_agent(FIELD_MANAGER));

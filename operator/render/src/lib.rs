@@ -103,7 +103,7 @@ pub fn objects<'o>(
     let objects = wanted.map(|object| apply_transforms(object, &context)).collect::<Result<_, _>>()?;
     let objects = replicas::leave_to_autoscalers(dedupe::deduplicate(objects));
     let patched = patches::apply(objects, &context).map_err(RenderError::Patch)?;
-    Ok(Rendered::new(patched.objects).with_exceptions(patched.unowned, patched.unlabelled))
+    Ok(Rendered::new(patched.objects).with_exceptions(patched.unowned, patched.unlabeled))
 }
 
 /// `released` after all transforms.

@@ -20,12 +20,12 @@ pub struct PatchedObjects {
     /// Objects that get no owner reference, because a patch replaced them.
     pub unowned: HashSet<ObjectId>,
     /// Objects without the label that selects a component's objects.
-    pub unlabelled: HashSet<ObjectId>,
+    pub unlabeled: HashSet<ObjectId>,
 }
 
 /// Applies the patches of the spec to `objects`.
 pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObjects, Violation> {
-    let mut patched = PatchedObjects { objects, unowned: HashSet::new(), unlabelled: HashSet::new() };
+    let mut patched = PatchedObjects { objects, unowned: HashSet::new(), unlabeled: HashSet::new() };
     let mut deleted: Vec<(CompactObject, usize)> = Vec::new();
     for (index, patch) in cx.resource.common().patches.iter().enumerate() {
         let failed = |error: PatchError| patch_violation(index, patch, &error);
@@ -37,11 +37,11 @@ pub fn apply(objects: Vec<CompactObject>, cx: &Context<'_>) -> Result<PatchedObj
             shape::check(&mut object, cx)
                 .map_err(|why| content(format!("the patch makes the object invalid: {why}")))?;
             let id = ObjectId::of(&object);
-            let is_labelled = object["metadata"]["labels"][APP_NAME] == *cx.resource.component().canonical();
-            if is_labelled {
-                patched.unlabelled.remove(&id)
+            let is_labeled = object["metadata"]["labels"][APP_NAME] == *cx.resource.component().canonical();
+            if is_labeled {
+                patched.unlabeled.remove(&id)
             } else {
-                patched.unlabelled.insert(id)
+                patched.unlabeled.insert(id)
             };
             patched.objects[position] = CompactObject::new(&object);
             Ok(())

@@ -109,6 +109,8 @@ fn row(flag: &Arg) -> String {
     let long = flag.get_long().map(|long| format!("--{long}"));
     let form: Vec<String> = long.into_iter().chain(names.iter().map(ToString::to_string)).collect();
     let short = flag.get_short().map(|short| format!("`-{short}`, ")).unwrap_or_default();
+    let aliases = flag.get_visible_aliases().unwrap_or_default();
+    let aliases: String = aliases.iter().map(|alias| format!(", `--{alias}`")).collect();
     let mut text = cell(flag.get_long_help().or_else(|| flag.get_help()));
     let values = if has_value { flag.get_possible_values() } else { Vec::new() };
     let words: Vec<_> = values.iter().filter(|value| !value.is_hide_set()).map(value_word).collect();
@@ -122,7 +124,7 @@ fn row(flag: &Arg) -> String {
     let defaults = flag.get_default_values().iter().filter(|_| has_value);
     let defaults: Vec<_> = defaults.map(|value| format!("`{}`", value.to_string_lossy())).collect();
     let default = if flag.is_required_set() { "required".to_owned() } else { defaults.join(", ") };
-    format!("| {short}`{}` | {default} | {text} |\n", form.join(" "))
+    format!("| {short}`{}`{aliases} | {default} | {text} |\n", form.join(" "))
 }
 
 fn value_word(value: &PossibleValue) -> String {
@@ -182,6 +184,7 @@ mod tests {
             " Environment variable: `KO_DATA_PATH`. |\n",
             "\nCluster options:\n\n| flag | default | description |\n",
             "\nIt is also called `completion`.\n",
+            "| `--to-revision REVISION`, `--to` |  | ",
         ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }

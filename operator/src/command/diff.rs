@@ -40,12 +40,12 @@ pub struct DiffArgs {
     /// The cluster of the installation: the spoke itself for a resource with clusterProfileRef.
     #[command(flatten)]
     user: UserArgs,
-    /// When the output has colours.
+    /// When the output has colors.
     #[arg(long, value_enum, default_value_t)]
     color: Color,
 }
 
-/// When the output has colours.
+/// When the output has colors.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 enum Color {
     /// On a terminal, unless the environment variable NO_COLOR is set.
@@ -59,20 +59,20 @@ enum Color {
 
 /// Prints the differences and a summary. Exit status: 0 no change, 1 changes, 2 error.
 pub fn run(args: &DiffArgs) -> ExitCode {
-    let colour = match args.color {
-        Color::Auto => Style::of_stdout().colours,
+    let color = match args.color {
+        Color::Auto => Style::of_stdout().colors,
         Color::Always => true,
         Color::Never => false,
     };
     let read = args.input.resources(args.user.namespace(), false);
-    output::exit(read.map(|read| output::run_on(&args.user, |connection| changes(args, read, connection, colour))))
+    output::exit(read.map(|read| output::run_on(&args.user, |connection| changes(args, read, connection, color))))
 }
 
 async fn changes(
     args: &DiffArgs,
     (mut resources, mut warnings): (Vec<FileResource>, Vec<String>),
     connection: Connection,
-    colour: bool,
+    color: bool,
 ) -> Result<ExitCode, String> {
     let (mut text, mut counts) = (String::new(), Counts::default());
     for FileResource { file, resource } in &mut resources {
@@ -81,7 +81,7 @@ async fn changes(
             &connection.client,
             resource,
             async |resource, anchor: String| args.input.plan(file, resource, &anchor).await,
-            colour,
+            color,
         )
         .await?;
         warnings.extend(own);
@@ -117,7 +117,7 @@ pub async fn difference(
     client: &Client,
     resource: &mut Knative,
     plan: impl AsyncFnOnce(&Knative, String) -> Result<(Plan, Vec<String>), String>,
-    colour: bool,
+    color: bool,
 ) -> Result<(Vec<String>, Difference), String> {
     set_uid(client, resource).await.map_err(|e| knative_operator_runtime::error_text(&e))?;
     let resource: &Knative = resource;
@@ -126,7 +126,7 @@ pub async fn difference(
     let (plan, warnings) = plan(resource, uid.unwrap_or_else(|| NO_UID.to_owned())).await?;
     let mut counts = Counts::default();
     let target = Target { client, plan: &plan, inventory: &inventory };
-    let text = target.diff(&mut counts, colour).await.map_err(about)?;
+    let text = target.diff(&mut counts, color).await.map_err(about)?;
     Ok((warnings, Difference { text, counts }))
 }
 
@@ -187,7 +187,7 @@ struct Target<'a> {
 type States = (Option<Value>, Option<Value>);
 
 impl Target<'_> {
-    async fn diff(&self, counts: &mut Counts, colour: bool) -> Result<String, String> {
+    async fn diff(&self, counts: &mut Counts, color: bool) -> Result<String, String> {
         let mut text = String::new();
         let mut note = |id: &ObjectId, (before, after): States| {
             *match (&before, &after) {
@@ -196,7 +196,7 @@ impl Target<'_> {
                 (Some(a), Some(b)) if a != b => &mut counts.changed,
                 _ => &mut counts.same,
             } += 1;
-            text += &diff(&id.to_string(), before.as_ref(), after.as_ref(), colour).unwrap_or_default();
+            text += &diff(&id.to_string(), before.as_ref(), after.as_ref(), color).unwrap_or_default();
         };
         let requests: Vec<_> = self.plan.items().iter().map(async |item| (item, self.item(item).await)).collect();
         let asked: Vec<_> = futures::stream::iter(requests).buffered(CONCURRENCY).collect().await;

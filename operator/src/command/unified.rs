@@ -35,13 +35,13 @@ pub fn without_noise(object: &Value) -> Value {
 }
 
 /// The difference from `before` to `after`, where `None` means absent; `None` if they are equal.
-pub fn diff(name: &str, before: Option<&Value>, after: Option<&Value>, colour: bool) -> Option<String> {
+pub fn diff(name: &str, before: Option<&Value>, after: Option<&Value>, color: bool) -> Option<String> {
     if before == after {
         return None;
     }
     let text = |state: Option<&Value>| state.map(|s| yaml::write(s).unwrap_or_default()).unwrap_or_default();
     let (old, new) = (text(before), text(after));
-    let paint = |code: &str, line: &str| if colour { styled(code, line) + "\n" } else { format!("{line}\n") };
+    let paint = |code: &str, line: &str| if color { styled(code, line) + "\n" } else { format!("{line}\n") };
     let side = |state: Option<&Value>, side: &str| {
         if state.is_some() { format!("{side}/{name}") } else { "/dev/null".to_owned() }
     };
@@ -80,8 +80,8 @@ mod tests {
         assert_eq!(diff("a", Some(&before), Some(&without_noise(&object("1", "8"))), false), None);
         let expected = "--- live/a\n+++ planned/a\n@@ -1,5 +1,5 @@\n data:\n-  k: \"1\"\n+  k: \"2\"\n kind: ConfigMap\n metadata:\n   name: a\n";
         assert_eq!(diff("a", Some(&before), Some(&after), false).unwrap(), expected);
-        let coloured = visible(&diff("a", None, Some(&after), true).unwrap());
-        assert!(coloured.contains("\x1b[32m+kind: ConfigMap\x1b[0m\n"), "{coloured}");
+        let colored = visible(&diff("a", None, Some(&after), true).unwrap());
+        assert!(colored.contains("\x1b[32m+kind: ConfigMap\x1b[0m\n"), "{colored}");
         assert!(diff("a", Some(&after), None, false).unwrap().starts_with("--- live/a\n+++ /dev/null\n@@"));
     }
 }

@@ -30,7 +30,8 @@ pub struct WaitArgs {
     /// What to wait for. The words of kubectl, condition=Ready and delete, mean the same.
     #[arg(long = "for", value_enum, default_value_t, ignore_case = true)]
     goal: Goal,
-    /// Time limit.
+    /// Time limit, such as 90s, 15m or 1h; 0s checks once. That of kubectl wait is 30s by default,
+    /// which is shorter than most installations.
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
     timeout: Duration,
 }
@@ -116,13 +117,33 @@ async fn execute(args: &WaitArgs, target: &Target, connection: Connection) -> Re
         tokio::select! {
             () = follower.changed() => {}
             () = tokio::time::sleep_until(settled.unwrap_or(deadline).min(deadline)) => {
-                let why = if is_permanent { "this does not end by itself" } else { "timed out" };
-                output::report(&format!("{why}: {text}"));
+                let remedy = if is_permanent {
+                    output::report(&format!("this does not end by itself: {text}"));
+                    remedy
+                } else {
+                    output::report(&format!("{}: {text}", timed_out(args.goal, target, &namespace)));
+                    Some(remedy.unwrap_or_else(|| next_step(&namespace)))
+                };
                 remedy.iter().flat_map(Advice::lines).for_each(|line| output::report(&line));
                 return Ok(ExitCode::from(1));
             }
         }
     }
+}
+
+/// What the command waited for.
+fn timed_out(goal: Goal, target: &Target, namespace: &str) -> String {
+    let state = match goal {
+        Goal::Ready => "be Ready",
+        Goal::Deleted => "be deleted",
+    };
+    format!("timed out waiting for {} {namespace}/{} to {state}", target.kind.resource().kind, target.name)
+}
+
+/// What to do after a timeout if there is no remedy.
+fn next_step(namespace: &str) -> Advice {
+    let text = format!("Set a longer --timeout, or see the state: `knative-operator status -n {namespace}`");
+    Advice { general: text.clone(), text, can_recover: true }
 }
 
 fn progress((goal, target): (Goal, &Target), namespace: &str, snapshot: &Snapshot, overview: &Overview) -> Progress {
@@ -191,6 +212,17 @@ mod tests {
         for (kind, name) in [("knativeserving/a", "b"), ("knativeserving", ""), ("knativeserving", "a/b")] {
             assert!(target(kind, Some(name)).is_err(), "{kind} {name}");
         }
+    }
+
+    #[test]
+    fn timeout_says_what_it_waited_for_and_what_to_do() {
+        let target = target("knativefleet/a", None).unwrap();
+        assert_eq!(timed_out(Goal::Ready, &target, "n"), "timed out waiting for KnativeFleet n/a to be Ready");
+        assert_eq!(timed_out(Goal::Deleted, &target, "n"), "timed out waiting for KnativeFleet n/a to be deleted");
+        assert_eq!(
+            next_step("n").lines(),
+            ["What to do: Set a longer --timeout, or see the state:", "  knative-operator status -n n"]
+        );
     }
 
     #[test]

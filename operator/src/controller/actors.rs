@@ -40,7 +40,7 @@ struct ActorHandle {
 /// The task of an actor.
 struct Ending {
     task: JoinHandle<()>,
-    /// Cancelled when the task has ended, also by a panic.
+    /// Canceled when the task has ended, also by a panic.
     has_ended: CancellationToken,
 }
 

@@ -71,7 +71,7 @@ pub struct Context {
     pub shards: u32,
     /// Limits concurrent reconciles.
     pub reconcile_permits: ReconcilePermits,
-    /// Cancelled when the operator stops.
+    /// Canceled when the operator stops.
     pub stop: CancellationToken,
 }
 

@@ -22,7 +22,7 @@ use super::status::{self, StatusUpdate};
 use super::unreachable::{
     ORPHAN_DELAY, counts_as_unreachable, describe_installation, unreachable_since, waiting_message,
 };
-use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabelled};
+use super::{apply_events, conditions, moved, namespace, orphan, resolve, unlabeled};
 use knative_operator_apply::anchor::{InventoryStore, Stored};
 use knative_operator_apply::claim::{Installed, Record};
 use knative_operator_apply::inventory::Inventory;
@@ -245,7 +245,7 @@ async fn delete_installation(
     }
     let Some(inventory) = &mut state.remaining else { return Ok(Deleted::Some) };
     let before = inventory.0.len();
-    let removed = unlabelled::delete_last_phase(cx, resource, &cluster.client, &proof, inventory).await;
+    let removed = unlabeled::delete_last_phase(cx, resource, &cluster.client, &proof, inventory).await;
     apply_events::publish_left(cx, resource, &removed.left);
     if inventory.0.len() < before {
         state.idle_checks = 0;

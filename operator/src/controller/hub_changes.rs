@@ -23,7 +23,7 @@ pub struct Changes {
     pub any: bool,
     /// ClusterProfiles that are new, or have other labels or properties that a fleet selects by:
     /// what one fleet selects, others can't have.
-    pub relabelled: HashSet<ClusterProfileReference>,
+    pub relabeled: HashSet<ClusterProfileReference>,
     /// Clusters with a resource that changed, or with another health of their ClusterProfile.
     pub clusters: HashSet<ClusterProfileReference>,
     /// Uids of the owners of resources that changed, and of fleets with an answer.
@@ -39,7 +39,7 @@ const MAX_UID: usize = 64;
 impl Changes {
     /// Keeps within the limit.
     fn bound(&mut self) {
-        let kept = [self.clusters.len(), self.relabelled.len(), self.owners.len()];
+        let kept = [self.clusters.len(), self.relabeled.len(), self.owners.len()];
         if self.any || kept.iter().sum::<usize>() > MAX_CHANGES {
             *self = Self { any: true, ..Self::default() };
         }
@@ -105,10 +105,10 @@ impl HubChanges {
                 let is_other = former.differing_properties(&traits).iter().any(|name| selected.contains(*name));
                 let is_published = !selected.is_empty() && former.has_properties() != traits.has_properties();
                 if is_other || is_published {
-                    self.record(|changes| changes.relabelled.extend([reference.clone()]));
+                    self.record(|changes| changes.relabeled.extend([reference.clone()]));
                 }
             }
-            _ => self.record(|changes| changes.relabelled.extend([reference.clone()])),
+            _ => self.record(|changes| changes.relabeled.extend([reference.clone()])),
         }
     }
 
@@ -151,12 +151,12 @@ mod tests {
             changes.record_profile(&reference, before, after);
             changes.changed().now_or_never()
         };
-        let relabelled = Changes { relabelled: HashSet::from([reference.clone()]), ..Changes::default() };
-        assert_eq!(after(None, &first), Some(relabelled.clone()));
+        let relabeled = Changes { relabeled: HashSet::from([reference.clone()]), ..Changes::default() };
+        assert_eq!(after(None, &first), Some(relabeled.clone()));
         assert_eq!(after(Some(&first), &profile(&json!({"env": "prod"}), "True", "2")), None);
         let one = Changes { clusters: HashSet::from([reference.clone()]), ..Changes::default() };
         assert_eq!(after(Some(&first), &profile(&json!({"env": "prod"}), "False", "3")), Some(one));
-        assert_eq!(after(Some(&first), &profile(&json!({"env": "test"}), "True", "4")), Some(relabelled));
+        assert_eq!(after(Some(&first), &profile(&json!({"env": "test"}), "True", "4")), Some(relabeled));
     }
 
     #[test]
@@ -180,16 +180,16 @@ mod tests {
         for memory in ["1Gi", "2Gi"] {
             assert_eq!(after(&with("eu", memory, "3")), None);
         }
-        let relabelled = Some(Changes { relabelled: HashSet::from([reference.clone()]), ..Changes::default() });
-        assert_eq!(after(&with("us", "2Gi", "4")), relabelled);
+        let relabeled = Some(Changes { relabeled: HashSet::from([reference.clone()]), ..Changes::default() });
+        assert_eq!(after(&with("us", "2Gi", "4")), relabeled);
         let mut gone = with("eu", "1Gi", "5");
         gone.status.as_mut().unwrap().properties.0.remove("region");
-        assert_eq!(after(&gone), relabelled);
+        assert_eq!(after(&gone), relabeled);
         // None is published any more.
         changes.select(BTreeSet::from(["zone".to_owned()]));
         assert_eq!(after(&gone), None);
         gone.status.as_mut().unwrap().properties.0.clear();
-        assert_eq!(after(&gone), relabelled);
+        assert_eq!(after(&gone), relabeled);
     }
 
     #[test]

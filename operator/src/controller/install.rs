@@ -238,7 +238,7 @@ impl Install<'_> {
                 Some(_) | None => {}
             }
         }
-        for id in plan.unlabelled() {
+        for id in plan.unlabeled() {
             let kind = plan
                 .get(id)
                 .and_then(|item| plan.kinds().get(&item.gvk).or_else(|| observer.discovered.get(&item.gvk)));

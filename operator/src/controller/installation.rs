@@ -15,7 +15,7 @@ use super::conditions::InstallationReport;
 use super::context::Context;
 use super::readiness::{self, PodCauses, with_cause};
 use super::state::OwnedAnchor;
-use super::unlabelled;
+use super::unlabeled;
 use crate::metrics::ObjectCounts;
 use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::error::ApplyError;
@@ -171,7 +171,7 @@ impl Installation<'_> {
         let (mut deleted, mut left) = (Vec::new(), Vec::new());
         let proof = self.owned.proof(self.resource);
         let (cx, kinds) = (self.cx, self.plan.kinds());
-        for (id, outcome) in unlabelled::delete(cx, self.resource, self.client, kinds, &proof, obsolete).await {
+        for (id, outcome) in unlabeled::delete(cx, self.resource, self.client, kinds, &proof, obsolete).await {
             match outcome {
                 Ok(Deletion::Gone) if self.plan.get(&id).is_some() => {
                     report.pending.push(format!("{id} to run again"));

@@ -37,7 +37,7 @@ pub fn proof(
             component: resource.component(),
             owner: if store.is_remote() { String::new() } else { me.uid },
             unmarked: has_installed,
-            unlabelled: false,
+            unlabeled: false,
         },
     }
 }

@@ -9,7 +9,7 @@
 //!   is another one, [`install`] makes the cluster equal to the spec in five steps
 //!   ([`installation`] is the last), [`finalize`] deletes everything that is [`installed`]
 //!   ([`deletion_error`]: why it can't; [`draining`]: how long that takes; [`finalizers`];
-//!   [`unlabelled`]: what shows less), or [`orphan`] leaves it, or the cluster is [`unreachable`],
+//!   [`unlabeled`]: what shows less), or [`orphan`] leaves it, or the cluster is [`unreachable`],
 //!   or has [`moved`], where somebody may have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
@@ -58,6 +58,6 @@ mod selection;
 mod state;
 pub mod status;
 pub mod supervisor;
-mod unlabelled;
+mod unlabeled;
 mod unreachable;
 mod used_namespace;

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(after(json!({"env": "prod"}), "eu", "2"), first);
         let moved = after(json!({"env": "prod"}), "us", "3");
         assert_eq!(moved, Versions { properties: first.properties + 1, ..first });
-        let relabelled = after(json!({"env": "test"}), "us", "4");
-        assert_eq!(relabelled, Versions { labels: moved.labels + 1, ..moved });
+        let relabeled = after(json!({"env": "test"}), "us", "4");
+        assert_eq!(relabeled, Versions { labels: moved.labels + 1, ..moved });
     }
 }

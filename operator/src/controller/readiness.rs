@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(report_of(&plan, &observed), InstallationReport::of(Component::Serving));
         for item in plan.items() {
             let resource = ApiResource::from_gvk(&item.gvk);
-            observed.record_list(&WatchTarget::labelled(Kind { resource, namespaced: true }, ""), &HashSet::new(), 0);
+            observed.record_list(&WatchTarget::labeled(Kind { resource, namespaced: true }, ""), &HashSet::new(), 0);
         }
         let names: Vec<_> =
             report_of(&plan, &observed).unavailable.into_iter().map(|(name, wait)| format!("{name}: {wait}")).collect();
@@ -386,7 +386,7 @@ mod tests {
         observed.record_unwatchable(&kind("networking.istio.io", "Gateway", "gateways"), "no");
         let message = "cannot watch deployments.apps, so their state is unknown: no";
         assert_eq!(report_of(&plan, &observed).failures, [message]);
-        let deployments = WatchTarget::labelled(kind("apps", "Deployment", "deployments"), "");
+        let deployments = WatchTarget::labeled(kind("apps", "Deployment", "deployments"), "");
         observed.record_list(&deployments, &HashSet::new(), 0);
         assert_eq!(report_of(&plan, &observed).failures.len(), 0);
     }

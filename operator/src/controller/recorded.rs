@@ -50,7 +50,7 @@ pub async fn is_disproved(
     let Some(installed) = resource.installed_version().filter(|_| resource.common().manifests.is_empty()) else {
         return false;
     };
-    if !is_labelled(cx, resource, recorded) {
+    if !is_labeled(cx, resource, recorded) {
         return false;
     }
     match shown_version::on_cluster(client, resource.component()).await {
@@ -63,7 +63,7 @@ pub async fn is_disproved(
 }
 
 /// Whether the definitions of `version` show it, as far as the bundle tells.
-fn is_labelled(cx: &Context, resource: &Knative, version: &Version) -> bool {
+fn is_labeled(cx: &Context, resource: &Knative, version: &Version) -> bool {
     let directory = cx.library.bundle.release(resource.component(), version);
     if !directory.is_dir() {
         return true;

@@ -67,7 +67,7 @@ impl OwnedAnchor {
             component: resource.component(),
             owner,
             unmarked: (is_remote && self.owner.adopted) || resource.has_installed(),
-            unlabelled: false,
+            unlabeled: false,
         }
     }
 }

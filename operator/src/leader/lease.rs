@@ -304,9 +304,9 @@ impl Candidate {
             // listed.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 if let Some(found) = self.leases.get_opt(&name).await?.filter(|l| shard_count(l).is_none()) {
-                    let labelled =
+                    let labeled =
                         json!({"metadata": {"labels": labels, "resourceVersion": found.metadata.resource_version}});
-                    self.leases.patch(&name, &patch_as(FIELD_MANAGER), &Patch::Merge(labelled)).await?;
+                    self.leases.patch(&name, &patch_as(FIELD_MANAGER), &Patch::Merge(labeled)).await?;
                 }
                 Ok(())
             }

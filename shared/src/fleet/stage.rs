@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn labelled(labels: BTreeMap<String, String>) -> Traits<'static> {
+    fn labeled(labels: BTreeMap<String, String>) -> Traits<'static> {
         Traits { labels: Cow::Owned(labels), ..Traits::default() }
     }
 
@@ -145,7 +145,7 @@ mod tests {
         let stages = Stages::of(&rollout).unwrap();
         let names: Vec<_> = stages.settings().iter().map(|stage| stage.name.as_str()).collect();
         assert_eq!(names, ["canary", "again", REST]);
-        let index_of = |stages: &Stages, value: &str| stages.index_of(&labelled(label(value)));
+        let index_of = |stages: &Stages, value: &str| stages.index_of(&labeled(label(value)));
         assert_eq!((index_of(&stages, "canary"), index_of(&stages, "x")), (0, 2));
         // A stage without selector takes all others, so there is no further one.
         let all = Stage { name: "all".to_owned(), ..Stage::default() };
@@ -160,7 +160,7 @@ mod tests {
             ..Stage::default()
         };
         let in_eu =
-            |labels: BTreeMap<String, String>| Traits { properties: Cow::Owned(label("eu")), ..labelled(labels) };
+            |labels: BTreeMap<String, String>| Traits { properties: Cow::Owned(label("eu")), ..labeled(labels) };
         let of = |stage: Stage| Stages::of(&Rollout { stages: vec![stage], ..Rollout::default() }).unwrap();
         let (any, canary) = (of(by_region(None)), of(by_region(selecting("", "canary").cluster_selector)));
         assert_eq!((any.settings().len(), any.index_of(&in_eu(label("x"))), index_of(&any, "eu")), (2, 0, 1));

@@ -18,7 +18,7 @@ pub static ALL: &[&Rule] = &[
     &target::ONE,
     &version::SYNTAX,
     &version::AVAILABLE,
-    &version::NEIGHBOUR,
+    &version::NEIGHBOR,
     &version::DOWNGRADE,
     &manifests::URL,
     &manifests::VERSION,

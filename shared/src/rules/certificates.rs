@@ -25,7 +25,7 @@ pub fn check(resource: &Knative, violations: &mut Vec<Violation>) {
     if !matches!(certs.type_.as_str(), "ConfigMap" | "Secret") {
         violations.push(CUSTOM.at(
             format!("{FIELD}.type"),
-            format!("\"{}\" is no type of certificates", certs.type_),
+            format!("\"{}\" is not supported", certs.type_),
             "set it to ConfigMap or Secret",
         ));
     }

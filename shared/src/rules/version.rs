@@ -24,8 +24,8 @@ pub static AVAILABLE: Rule = Rule {
 };
 
 /// The version may follow the installed one.
-pub static NEIGHBOUR: Rule = Rule {
-    id: "version-neighbour",
+pub static NEIGHBOR: Rule = Rule {
+    id: "version-neighbor",
     severity: Severity::Error,
     requirement: "`spec.version` has the installed minor version or an adjacent one.",
     valid: Example::change(
@@ -77,7 +77,7 @@ pub fn check(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec
         }
     };
     if let Err(error) = version.may_follow(installed.as_ref(), kind) {
-        violations.push(from_version_error(&NEIGHBOUR, &error));
+        violations.push(from_version_error(&NEIGHBOR, &error));
     } else if let Some(installed) = installed.filter(|installed| version < *installed) {
         violations.push(DOWNGRADE.at(
             FIELD,

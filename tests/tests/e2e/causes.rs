@@ -226,7 +226,7 @@ fn causes_are_those_of_the_pods() {
         let (code, text, _) = command(&config, &["status", "-n", PLACE]).await?;
         assert!(code == Some(1) && text.contains(cause) && text.contains("What to do: Check the image"), "{text}");
         let (code, _, problem) = command(&config, &wait("4s")).await?;
-        assert!(code == Some(1) && problem.contains("timed out: NotReady") && problem.contains(cause), "{problem}");
+        assert!(code == Some(1) && problem.contains(" to be Ready: NotReady") && problem.contains(cause), "{problem}");
         kubelet.set("controller", waiting("ErrImagePull", &not_found("controller"))).await?;
         let both = "Waiting on deployments: controller, webhook (cannot pull images \"registry.example/controller:1.1.0\" and \"registry.example/webhook:1.1.0\": not found";
         has_condition(&cluster, &serving, AVAILABLE, "NotReady", both).await?;

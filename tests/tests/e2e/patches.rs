@@ -239,7 +239,7 @@ fn patched_objects_are_repaired_and_failed_patch_changes_nothing() {
         assert!(network.labels().is_empty() && network.owner_references().is_empty(), "{network:?}");
         assert!(maps.get("config-defaults").await?.labels().is_empty());
         assert_eq!(replicas(Some(&deployments.get("controller").await?)), Some(2));
-        // They are not applied again and again, though the watches of labelled objects lack them.
+        // They are not applied again and again, though the watches of labeled objects lack them.
         let mut audit = Audit::of(&hub, product::HUB_USER)?;
         reconcile(&hub).await?;
         let writes: Vec<_> = audit.take()?.into_iter().filter(|request| request.target.contains("config-")).collect();

@@ -90,9 +90,12 @@ fn status_and_wait_show_progress_problems_and_remedies() {
         let arguments = ["wait", "knativeserving/lost", "-n", place, "--timeout", "1s"];
         let (code, _, problem) = command(&config, &arguments).await?;
         assert_eq!(
-            (code, problem.contains("timed out: KnativeServing status-cli/lost does not exist yet")),
-            (Some(1), true),
-            "{problem}"
+            (code, problem.as_str()),
+            (
+                Some(1),
+                "timed out waiting for KnativeServing status-cli/lost to be Ready: KnativeServing status-cli/lost does not exist yet\n\
+                 What to do: Set a longer --timeout, or see the state:\n  knative-operator status -n status-cli\n"
+            )
         );
 
         // Without permission, and without an API server.

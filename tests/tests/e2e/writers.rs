@@ -206,11 +206,11 @@ fn fields_of_knative_controllers_stay_over_restart_change_and_upgrade() {
         eventing["spec"]["workloads"] = json!([{"name": ADAPTER[1], "labels": {"example.com/a": "b"}}]);
         apply(&hub, &eventing).await?;
         settled(&hub, &eventing, 3).await?;
-        let labelled = |d: Option<&Deployment>| {
+        let labeled = |d: Option<&Deployment>| {
             let template = d.and_then(|d| d.spec.template.metadata.as_ref()?.labels.as_ref());
             template.is_some_and(|labels| labels.contains_key("example.com/a")) && wait::available(d)
         };
-        wait::until(&deployments, ADAPTER[1], INSTALL, "labelled", labelled).await?;
+        wait::until(&deployments, ADAPTER[1], INSTALL, "labeled", labeled).await?;
         assert_eq!((rollouts(&spoke).await?, state(&spoke).await?), (before + 2, expected.clone()));
 
         // The next version has another template: one rollout, and the fields stay.

@@ -103,7 +103,7 @@ fn no_color_has_an_effect_on_the_terminal() {
     let file = write(folder.path(), "kubeconfig", &text).display().to_string();
     let binary = tools::binary("knative-operator").unwrap().display().to_string();
     let line = format!("{binary} {} --kubeconfig {file}", diff(folder.path()).join(" "));
-    let coloured = |variables: &[(&str, &str)]| {
+    let colored = |variables: &[(&str, &str)]| {
         // A terminal with a width.
         let script = format!("stty cols 120 rows 40; {line}");
         let mut command = command("script", folder.path(), variables);
@@ -112,6 +112,6 @@ fn no_color_has_an_effect_on_the_terminal() {
         assert!(text.contains("+++ planned/"), "{text}");
         text.contains("\u{1b}[")
     };
-    assert!(coloured(&[]));
-    assert!(!coloured(&[("NO_COLOR", "1")]));
+    assert!(colored(&[]));
+    assert!(!colored(&[("NO_COLOR", "1")]));
 }

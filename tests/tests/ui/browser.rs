@@ -54,7 +54,7 @@ pub fn is_installed() -> std::result::Result<(), String> {
 }
 
 impl Browser {
-    /// Starts a browser whose colours are `scheme`, `light` or `dark`.
+    /// Starts a browser whose colors are `scheme`, `light` or `dark`.
     pub async fn start(scheme: &str) -> Result<Self> {
         use std::os::unix::process::CommandExt;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

@@ -1,4 +1,4 @@
-//! Lines of a tree: colours, branches, and the width of the terminal.
+//! Lines of a tree: colors, branches, and the width of the terminal.
 
 use console::{Term, measure_text_width};
 
@@ -11,8 +11,8 @@ const MIN_TEXT: usize = 24;
 /// How to print.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Whether colours are used. `NO_COLOR` and pipes have none.
-    pub colours: bool,
+    /// Whether colors are used. `NO_COLOR` and pipes have none.
+    pub colors: bool,
     /// Whether branches are drawn with box characters. Other locales than UTF-8 have ASCII.
     pub unicode: bool,
     /// Width in columns; `None` if lines have no limit.
@@ -27,17 +27,17 @@ impl Style {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
         let is_utf8 = locale.to_uppercase().replace('-', "").contains("UTF8");
-        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { colours: width.is_some() && !no_colour && console::colors_enabled(), unicode: is_utf8, width }
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { colors: width.is_some() && !no_color && console::colors_enabled(), unicode: is_utf8, width }
     }
 
-    /// Without colours and limits, for pipes and tests.
+    /// Without colors and limits, for pipes and tests.
     #[cfg(test)]
     pub const fn plain() -> Self {
-        Self { colours: false, unicode: true, width: None }
+        Self { colors: false, unicode: true, width: None }
     }
 
-    /// `text` in the colour of `state`.
+    /// `text` in the color of `state`.
     pub fn state(&self, state: State, text: &str) -> String {
         let code = match state {
             State::Ready => "32",
@@ -46,15 +46,15 @@ impl Style {
             State::Degraded => "33",
             State::Unreachable | State::Failed => "31",
         };
-        if self.colours { styled(code, text) } else { text.to_owned() }
+        if self.colors { styled(code, text) } else { text.to_owned() }
     }
 
     /// `text` in bold.
     pub fn bold(&self, text: &str) -> String {
-        if self.colours { styled("1", text) } else { text.to_owned() }
+        if self.colors { styled("1", text) } else { text.to_owned() }
     }
 
-    /// The symbol of `state`, which differs without colours, too.
+    /// The symbol of `state`, which differs without colors, too.
     pub fn symbol(&self, state: State) -> &'static str {
         match (state, self.unicode) {
             (State::Ready, true) => "✔",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_differ_without_colours() {
+    fn symbols_differ_without_colors() {
         for unicode in [true, false] {
             let style = Style { unicode, ..Style::plain() };
             let symbols: std::collections::BTreeSet<_> =
@@ -123,6 +123,6 @@ mod tests {
             assert_eq!(symbols.len(), State::WORST_FIRST.len());
         }
         assert_eq!(Style::plain().state(State::Failed, "Failed"), "Failed");
-        assert!(Style { colours: true, ..Style::plain() }.state(State::Failed, "x").contains("\u{1b}["));
+        assert!(Style { colors: true, ..Style::plain() }.state(State::Failed, "x").contains("\u{1b}["));
     }
 }

@@ -376,7 +376,7 @@ mod tests {
     fn control_characters_of_messages_are_shown() {
         let mut overview = hub(1);
         overview.fleets[0].message = "a\u{1b}[2J\u{202e}b\rc".to_owned();
-        let shown = visible(&text(&overview, false, &Style { colours: true, ..Style::plain() }));
+        let shown = visible(&text(&overview, false, &Style { colors: true, ..Style::plain() }));
         assert!(shown.contains(r"a\u{1b}[2J\u{202e}b c") && shown.contains("\u{1b}[36m"), "{shown}");
     }
 
@@ -386,7 +386,7 @@ mod tests {
         assert!(folded.contains("└── ✔ 998 clusters Ready\n"), "{folded}");
         assert!(folded.lines().count() < 25, "{folded}");
         assert!(text(&hub(998), true, &Style::plain()).lines().count() > 998 * 2);
-        let narrow = Style { width: Some(40), unicode: false, colours: false };
+        let narrow = Style { width: Some(40), unicode: false, colors: false };
         let folded = text(&hub(998), false, &narrow);
         assert!(folded.contains("[####################]") && folded.is_ascii(), "{folded}");
         // A command stays on one line.

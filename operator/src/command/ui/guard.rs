@@ -63,7 +63,7 @@ impl Guard {
         Ok((guard, token))
     }
 
-    /// Is cancelled once a browser has exchanged the token.
+    /// Is canceled once a browser has exchanged the token.
     pub fn exchanged(&self) -> CancellationToken {
         self.exchanged.clone()
     }

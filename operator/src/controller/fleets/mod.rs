@@ -48,10 +48,10 @@ fn is_listed(cx: &Context, store: &Store) -> bool {
 
 /// Whether `fleet` selects a ClusterProfile that is new, or is another one to selectors.
 fn is_selected(cx: &Context, fleet: &KnativeFleet, changes: &Changes) -> bool {
-    if changes.relabelled.is_empty() {
+    if changes.relabeled.is_empty() {
         return false;
     }
-    cx.profiles.all().map_or(true, |(_, profiles)| selects(fleet, &profiles, changes.relabelled.iter()))
+    cx.profiles.all().map_or(true, |(_, profiles)| selects(fleet, &profiles, changes.relabeled.iter()))
 }
 
 /// Manages all fleets. Ends only when the task is aborted.

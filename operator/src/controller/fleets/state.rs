@@ -137,7 +137,7 @@ impl FleetState {
     /// Whether `changes` on the hub concern the fleet, which has the uid `uid`.
     pub fn is_concerned(&self, uid: &str, changes: &Changes) -> bool {
         let are_concerned = |clusters: &HashSet<_>| {
-            !clusters.is_disjoint(&changes.clusters) || !clusters.is_disjoint(&changes.relabelled)
+            !clusters.is_disjoint(&changes.clusters) || !clusters.is_disjoint(&changes.relabeled)
         };
         changes.any || changes.owners.contains(uid) || self.clusters.as_ref().is_none_or(are_concerned)
     }

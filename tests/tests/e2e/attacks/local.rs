@@ -54,10 +54,10 @@ pub async fn takes_account(site: &Site) -> Result<Outcome> {
 /// Wanted: Pods of the tenant's namespace that may do everything to their node.
 pub async fn labels_namespace(site: &Site) -> Result<Outcome> {
     let hub = &site.hub;
-    let labelled = mine(json!({"namespace": {"labels": {POD_SECURITY: "privileged"}}}));
-    let attempt = Attacker::new(hub, DEVELOPER).apply(&labelled).await?;
+    let labeled = mine(json!({"namespace": {"labels": {POD_SECURITY: "privileged"}}}));
+    let attempt = Attacker::new(hub, DEVELOPER).apply(&labeled).await?;
     if attempt.is_ok() {
-        settled(hub, &labelled).await?;
+        settled(hub, &labeled).await?;
     }
     let found = Api::<Namespace>::all(hub.client()).get(TEAM).await?;
     let is_there = found.labels().contains_key(POD_SECURITY);

@@ -60,11 +60,11 @@ pub async fn prepares_namespace(site: &Site, refuses: bool) -> Result<Outcome> {
 
 /// Wanted: Pods in Knative's namespace that may do everything to their node.
 pub async fn labels_namespace(site: &Site) -> Result<Outcome> {
-    let mut labelled = own(site);
-    labelled["spec"]["namespace"] = json!({"labels": {POD_SECURITY: "privileged"}});
-    let attempt = Attacker::new(&site.hub, TENANT).apply(&labelled).await?;
+    let mut labeled = own(site);
+    labeled["spec"]["namespace"] = json!({"labels": {POD_SECURITY: "privileged"}});
+    let attempt = Attacker::new(&site.hub, TENANT).apply(&labeled).await?;
     if attempt.is_ok() {
-        settled(&site.hub, &labelled).await?;
+        settled(&site.hub, &labeled).await?;
     }
     let found = Api::<Namespace>::all(site.spoke.client()).get_opt(PLACE).await?;
     let is_there = found.is_some_and(|found| found.labels().contains_key(POD_SECURITY));

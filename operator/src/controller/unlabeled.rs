@@ -11,7 +11,7 @@ use super::context::Context;
 use super::go_inventory::go_operator_inventory;
 use knative_operator_apply::error::ApplyError;
 use knative_operator_apply::inventory::{Entry, Inventory};
-use knative_operator_apply::proof::{Proof, UNLABELLED};
+use knative_operator_apply::proof::{Proof, UNLABELED};
 use knative_operator_apply::remove::{self, Deletion, DeletionProgress};
 use knative_operator_objects::{Kinds, ObjectId};
 
@@ -28,11 +28,11 @@ pub async fn delete(
     objects: Vec<(ObjectId, Entry)>,
 ) -> Vec<Outcome> {
     let mut outcomes = remove::delete(client, kinds, proof, objects).await;
-    let left = outcomes.iter().filter(|(_, outcome)| *outcome == Ok(Deletion::Left(UNLABELLED)));
+    let left = outcomes.iter().filter(|(_, outcome)| *outcome == Ok(Deletion::Left(UNLABELED)));
     let again = in_release(cx, resource, left.map(|(id, _)| id.clone()).collect()).await;
     if !again.0.is_empty() {
         outcomes.retain(|(id, _)| !again.0.contains_key(id));
-        let proof = Proof { unlabelled: true, ..proof.clone() };
+        let proof = Proof { unlabeled: true, ..proof.clone() };
         outcomes.extend(remove::delete(client, kinds, &proof, again.0.into_iter().collect()).await);
     }
     outcomes
@@ -48,11 +48,11 @@ pub async fn delete_last_phase(
 ) -> DeletionProgress {
     let kinds = Kinds::default();
     let mut removed = remove::delete_last_phase(client, &kinds, proof, inventory).await;
-    let left = removed.left.iter().filter(|(_, why)| *why == UNLABELLED);
+    let left = removed.left.iter().filter(|(_, why)| *why == UNLABELED);
     let mut again = in_release(cx, resource, left.map(|(id, _)| id.clone()).collect()).await;
     if !again.0.is_empty() {
         removed.left.retain(|(id, _)| !again.0.contains_key(id));
-        let proof = Proof { unlabelled: true, ..proof.clone() };
+        let proof = Proof { unlabeled: true, ..proof.clone() };
         let more = remove::delete_last_phase(client, &kinds, &proof, &mut again).await;
         removed.remaining.extend(more.remaining);
         removed.left.extend(more.left);
