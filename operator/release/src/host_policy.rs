@@ -24,7 +24,7 @@ pub enum AllowedHost {
 
 /// A text is no [`AllowedHost`].
 #[derive(Debug, thiserror::Error)]
-#[error("is no host name, address or network, such as mirror.example.com or 10.0.0.0/8")]
+#[error("is not a host name, address or network, such as mirror.example.com or 10.0.0.0/8")]
 pub struct InvalidHost;
 
 impl FromStr for AllowedHost {
