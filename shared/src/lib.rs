@@ -6,7 +6,8 @@
 //! write needs, [`patch`] the patches of `spec.patches`, [`fleet`] placement, stages and content of
 //! fleets, [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits
 //! of messages, [`redact`] what they must not contain, [`yaml`] YAML as Kubernetes reads it,
-//! [`strict`] JSON without guesses, [`json`] the memory that it takes.
+//! [`strict`] JSON without guesses, [`json`] the memory that it takes, [`syntax`] names in the
+//! Kubernetes API.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
@@ -26,6 +27,7 @@ pub mod reason;
 pub mod redact;
 pub mod rules;
 pub mod strict;
+pub mod syntax;
 pub mod text;
 pub mod time;
 pub mod version;

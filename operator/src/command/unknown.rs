@@ -2,8 +2,7 @@
 
 use std::sync::LazyLock;
 
-use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::Kind;
+use knative_operator_shared::api::{Component, Kind};
 use knative_operator_shared::text::{nearest, start};
 use knative_operator_shared::{crd, fleet_crd};
 use serde_json::{Value, json};

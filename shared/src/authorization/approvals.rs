@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::permission::Permission;
 use super::questions::Question;
 use super::write::Write;
+use crate::api::Kind;
 use crate::label::{CONFIRM_REMOVAL, FLEET_ANNOTATIONS, FLEET_LABELS, ON_DELETE, PROTECTED};
-use crate::rules::Kind;
 
 /// Annotations of a resource of a fleet that decide whether it is deleted, and what that leaves.
 const CHILD_ANNOTATIONS: [&str; 2] = [ON_DELETE, PROTECTED];

@@ -124,8 +124,7 @@ pub fn annotation(user: &User) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Component;
-    use crate::rules::Kind;
+    use crate::api::{Component, Kind};
 
     fn user(name: &str) -> User {
         User { username: name.to_owned(), groups: vec!["team".to_owned()], ..User::default() }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::author::User;
 use super::write::Write;
+use crate::api::Kind;
 use crate::label::{CHANGED_BY, PAUSE_REASON, PAUSED_BY};
-use crate::rules::Kind;
 use crate::text::{one_line, show_controls, start};
 
 /// Maximum length of what is recorded and shown, in bytes.

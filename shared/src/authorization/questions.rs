@@ -12,11 +12,10 @@ use super::gates;
 use super::permission::Permission;
 use super::write::Write;
 use crate::api::fleet::Placement;
-use crate::api::{ClusterProfileReference, Component};
+use crate::api::{ClusterProfileReference, Component, Kind};
 use crate::customize::{changes, fleet_changes};
 use crate::fleet::placement;
 use crate::label::{ADOPT, TAKE_OVER};
-use crate::rules::Kind;
 
 /// Maximum number of fields that a message names.
 const MAX_NAMED: usize = 5;

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::Component;
-use crate::rules::Kind;
+use crate::api::{Component, Kind};
 
 /// Stands for what is missing.
 static NOTHING: Value = Value::Null;

@@ -1,8 +1,8 @@
 //! `spec.high-availability`.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax::MAX_INT32;
 use crate::api::Knative;
+use crate::syntax::MAX_INT32;
 
 /// Number of replicas.
 pub static REPLICAS: Rule = Rule {

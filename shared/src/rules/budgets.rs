@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax::MAX_INT32;
 use crate::api::Knative;
+use crate::syntax::MAX_INT32;
 
 /// `minAvailable` or `maxUnavailable`.
 pub static ONE_OF: Rule = Rule {

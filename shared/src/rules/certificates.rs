@@ -1,8 +1,8 @@
 //! `spec.controller-custom-certs`.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::Knative;
+use crate::syntax;
 
 /// Type and name.
 pub static CUSTOM: Rule = Rule {

@@ -2,7 +2,7 @@
 
 use super::config_values::{mismatch, type_of};
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
+use crate::syntax;
 use std::collections::BTreeMap;
 
 use crate::api::{Component, Knative};

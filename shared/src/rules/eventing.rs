@@ -1,8 +1,8 @@
 //! Fields of Eventing: SinkBinding's selection mode and the default broker class.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::Knative;
+use crate::syntax;
 
 /// The selection mode.
 pub static SELECTION: Rule = Rule {

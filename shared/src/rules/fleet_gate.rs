@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::parse::parse_with_path;
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::KnativeFleetSpec;
 use crate::api::fleet::{EventGate, Gate, HttpGate, JobGate};
+use crate::syntax;
 use k8s_openapi::api::batch::v1::JobSpec;
 
 /// Gates.

@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::fleet_selector::{SELECTOR, check_selectors};
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::KnativeFleetSpec;
 use crate::api::fleet::Stage;
 use crate::fleet::stage::{REMOVAL, REST};
+use crate::syntax;
 
 /// Placement.
 pub static PLACEMENT: Rule = Rule {

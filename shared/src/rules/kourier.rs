@@ -1,8 +1,8 @@
 //! `spec.ingress.kourier`: its Service.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::Knative;
+use crate::syntax;
 
 /// Type of the Service, and settings that depend on it.
 pub static SERVICE: Rule = Rule {

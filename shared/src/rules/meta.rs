@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Arguments;
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::Knative;
+use crate::syntax;
 
 /// Labels.
 pub static LABEL: Rule = Rule {

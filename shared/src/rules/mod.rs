@@ -33,7 +33,6 @@ mod quantity;
 mod reference;
 mod registry;
 mod rule;
-mod syntax;
 mod target;
 mod validate;
 mod version;
@@ -49,8 +48,7 @@ pub use names::{autoscaler_of, short};
 pub use parse::{READABLE, drop_nulls, has_nulls, parse, parse_partially};
 pub use patches::violation as patch_violation;
 pub use protected::{is_protected, validate_deletion};
-pub use rule::{Example, Kind, Rule, Severity, Violation};
-pub use syntax::{image as image_violation, label as namespace_violation, subdomain as name_violation};
+pub use rule::{Example, Rule, Severity, Violation};
 pub use target::ONE as ONE_TARGET;
 pub use validate::{validate, validate_change};
 

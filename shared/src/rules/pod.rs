@@ -6,8 +6,8 @@ use std::fmt::Arguments;
 use serde_json::Value;
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::Knative;
+use crate::syntax;
 
 /// Environment variables.
 pub static ENV: Rule = Rule {

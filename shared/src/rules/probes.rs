@@ -3,8 +3,8 @@
 use std::fmt::Arguments;
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax::MAX_INT32;
 use crate::api::{ContainerProbe, Knative};
+use crate::syntax::MAX_INT32;
 
 /// Ranges of settings.
 pub static RANGE: Rule = Rule {

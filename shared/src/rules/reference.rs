@@ -1,9 +1,9 @@
 //! `spec.clusterProfileRef`: the target cluster is immutable.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::{ClusterProfileReference, Knative};
 use crate::name;
+use crate::syntax;
 
 /// The reference is immutable.
 pub static IMMUTABLE: Rule = Rule {

@@ -1,8 +1,8 @@
 //! `spec.registry`.
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax;
 use crate::api::Knative;
+use crate::syntax;
 
 /// Keys of image overrides.
 pub static KEY: Rule = Rule {

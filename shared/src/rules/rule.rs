@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Component;
-use crate::label::{FLEET_VERSION, GROUP, VERSION};
+use crate::api::{Component, Kind};
+use crate::label::GROUP;
 
 /// Severity of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,50 +27,6 @@ pub struct Rule {
     pub valid: Example,
     /// A resource that violates the rule.
     pub invalid: Example,
-}
-
-/// Kind of a resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// KnativeServing or KnativeEventing.
-    Component(Component),
-    /// KnativeFleet.
-    Fleet,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Component(Component::Serving), Self::Component(Component::Eventing), Self::Fleet];
-
-    /// Its name, as in `kind`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Component(component) => component.kind(),
-            Self::Fleet => "KnativeFleet",
-        }
-    }
-
-    /// Its plural, as in URLs.
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Component(component) => component.plural(),
-            Self::Fleet => "knativefleets",
-        }
-    }
-
-    /// Its API version, without the group.
-    pub fn version(self) -> &'static str {
-        match self {
-            Self::Component(_) => VERSION,
-            Self::Fleet => FLEET_VERSION,
-        }
-    }
-}
-
-impl From<Component> for Kind {
-    fn from(component: Component) -> Self {
-        Self::Component(component)
-    }
 }
 
 /// An example for a rule as JSON: a spec, or a whole resource.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::api::{ClusterProfileReference, Component, Knative};
+use crate::api::{ClusterProfileReference, Component, Kind, Knative};
 use crate::fleet::selector::Traits;
 
 fn object(component: Component, example: &str) -> Value {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Arguments;
 
 use super::rule::{Example, Rule, Severity, Violation};
-use super::syntax::MAX_INT32;
 use crate::api::Knative;
+use crate::syntax::MAX_INT32;
 
 /// Names are set.
 pub static NAME: Rule = Rule {

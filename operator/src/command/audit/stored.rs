@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use knative_operator_shared::api::KnativeFleetSpec;
+use knative_operator_shared::api::{Kind, KnativeFleetSpec};
 use knative_operator_shared::authorization::author::User;
 use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::authorization::questions::Question;
@@ -10,7 +10,6 @@ use knative_operator_shared::authorization::write::Write;
 use knative_operator_shared::authorization::{approvals, questions};
 use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::label::{AUTHOR, FLEET_SKIPPED};
-use knative_operator_shared::rules::Kind;
 use kube::Client;
 use serde_json::Value;
 
