@@ -1,10 +1,10 @@
 //! Deletions of the CustomResourceDefinitions of the operator: the API server deletes all resources
 //! with their definition, without a review, and the operator would uninstall Knative everywhere.
 
+use knative_operator_rules::{Example, Rule, Severity, Violation};
 use knative_operator_runtime::untyped::{api_resource, count};
 use knative_operator_shared::api::Kind;
 use knative_operator_shared::label::GROUP;
-use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
 use kube::Api;
 
 use crate::approval::UNAVAILABLE;

@@ -1,6 +1,6 @@
 //! Tests of what a fleet would change.
 
-use knative_operator_shared::rules;
+use knative_operator_rules as rules;
 
 use super::*;
 

@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn examples_of_rules_have_no_unknown_fields() {
-        use knative_operator_shared::rules::ALL;
+        use knative_operator_rules::ALL;
         for rule in ALL {
             for text in [rule.valid.before, rule.valid.after].into_iter().flatten() {
                 let found = fields(rule.valid.kind, &rule.valid.object(text));
