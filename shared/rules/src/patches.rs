@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::context::{GUARD, RuleContext, VERSION_PLACEHOLDER};
 use super::rule::{Example, Rule, Severity, Violation};
+use knative_operator_patch::target::{self, Candidate};
+use knative_operator_patch::{Document, PatchError};
 use knative_operator_shared::api::{Knative, ResourcePatch};
-use knative_operator_shared::patch::target::{self, Candidate};
-use knative_operator_shared::patch::{Document, PatchError};
 
 /// The content of a patch is valid.
 pub static CONTENT: Rule = Rule {

@@ -2,7 +2,9 @@
 //! as far as that is possible without the object; [`Document::apply`] changes an object.
 //!
 //! JSON patches (RFC 6902) and merge patches (RFC 7386) are applied by the crate `json-patch`,
-//! strategic merge patches by [`strategic`], with the merge keys in [`schema`].
+//! strategic merge patches by `strategic`, with the merge keys in `schema`.
+//!
+//! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
 mod check;
 #[cfg(test)]
@@ -15,8 +17,8 @@ mod tests;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::{Component, PatchTarget, PatchType, ResourcePatch};
-use crate::yaml;
+use knative_operator_shared::api::{Component, PatchTarget, PatchType, ResourcePatch};
+use knative_operator_shared::yaml;
 use schema::Schema;
 
 pub use strategic::remove_directives;

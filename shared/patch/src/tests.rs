@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::{Patch, PatchType};
+use knative_operator_shared::api::{Patch, PatchType};
 
 fn patch(object: &Value, type_: PatchType, content: &str) -> ResourcePatch {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::PatchError;
-use crate::api::PatchTarget;
-use crate::text::nearest;
+use knative_operator_shared::api::PatchTarget;
+use knative_operator_shared::text::nearest;
 
 /// An object of an installation.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::tests::{apply, deployment, patched};
 use super::{IDENTITY, Patched};
-use crate::api::PatchType;
+use knative_operator_shared::api::PatchType;
 
 /// A value of a patch, with directives at random places.
 fn content() -> impl Strategy<Value = Value> {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{Field, Schema, Strategy};
 use super::strategic::{DIRECTIVE, missing_merge_key, unknown_directive};
-use crate::api::{Component, PatchTarget};
+use knative_operator_shared::api::{Component, PatchTarget};
 
 /// Maps whose values are strings.
 const STRING_MAPS: [&str; 4] = ["labels", "annotations", "matchLabels", "nodeSelector"];
