@@ -69,7 +69,7 @@ bench: ## Prints time, requests, CPU and memory of releases and installations. T
 .PHONY: generate
 generate: tools ## Generates the chart's CRDs, versions, README and schema, the pages with references, and the table of merge keys.
 	@cargo run --quiet -p knative-operator-tests --bin patch-schema >target/schema.json
-	@mv target/schema.json shared/src/patch/schema.json
+	@mv target/schema.json shared/patch/src/schema.json
 	@cargo build --quiet -p knative-operator
 	@target/debug/knative-operator crds --kind KnativeServing >charts/knative-operator/files/crds/knativeservings.yaml
 	@target/debug/knative-operator crds --kind KnativeEventing >charts/knative-operator/files/crds/knativeeventings.yaml

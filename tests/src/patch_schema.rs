@@ -1,5 +1,5 @@
 //! Generates the table of strategies and merge keys for strategic merge patches
-//! (`shared/src/patch/schema.json`) from the OpenAPI document of Kubernetes.
+//! (`shared/patch/src/schema.json`) from the OpenAPI document of Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,8 +1,9 @@
 //! Validates admission requests. Pure, given the facts about the cluster.
 
+use knative_operator_rules as rules;
+use knative_operator_rules::{Profile, RuleContext, Violation};
 use knative_operator_shared::api::{Component, Knative, KnativeStatus};
 use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, ON_DELETE, ON_UNREACHABLE, VERSION};
-use knative_operator_shared::rules::{self, Profile, RuleContext, Violation};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,11 +2,11 @@
 //! stored now, so that what the user saw is what is approved. Pure.
 
 use json_patch::Patch;
+use knative_operator_rules::authorization::author;
+use knative_operator_rules::{Example, Rule, Severity, Violation};
 use knative_operator_shared::api::KnativeFleet;
-use knative_operator_shared::authorization::author;
 use knative_operator_shared::fleet::content::{RevisionData, digest};
 use knative_operator_shared::fleet::stage::REMOVAL;
-use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
 use serde_json::{Value, json};
 
 use crate::fleet::is_approval;
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::request::Kind;
-    use knative_operator_shared::authorization::author::User;
+    use knative_operator_rules::authorization::author::User;
 
     fn request(kind: &str, operation: &str, spec: &Value) -> Request {
         Request {

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use knative_operator_rules::{Catalog, Profile};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::fleet::selector::Traits;
-use knative_operator_shared::rules::{Catalog, Profile};
 
 /// Namespace and name of a resource.
 pub type Name = (String, String);

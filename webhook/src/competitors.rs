@@ -1,8 +1,8 @@
 //! Resources that are in the way of a new one, and may have been deleted: the watch reports it
 //! later.
 
+use knative_operator_rules as rules;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_shared::rules;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::DynamicObject;

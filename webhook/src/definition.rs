@@ -1,9 +1,10 @@
 //! Deletions of the CustomResourceDefinitions of the operator: the API server deletes all resources
 //! with their definition, without a review, and the operator would uninstall Knative everywhere.
 
+use knative_operator_rules::{Example, Rule, Severity, Violation};
 use knative_operator_runtime::untyped::{api_resource, count};
+use knative_operator_shared::api::Kind;
 use knative_operator_shared::label::GROUP;
-use knative_operator_shared::rules::{self, Example, Rule, Severity, Violation};
 use kube::Api;
 
 use crate::approval::UNAVAILABLE;
@@ -33,10 +34,8 @@ pub async fn check(live: &Live, request: &Request) -> Option<Violation> {
                 "{name} has {count} {noun}, which would be deleted with it, and Knative would be uninstalled from their clusters"
             );
             let fix = match kind {
-                rules::Kind::Fleet => {
-                    "delete the fleets first: knative-operator fleet delete NAME -n NAMESPACE".to_owned()
-                }
-                rules::Kind::Component(_) => {
+                Kind::Fleet => "delete the fleets first: knative-operator fleet delete NAME -n NAMESPACE".to_owned(),
+                Kind::Component(_) => {
                     format!("delete the resources first: kubectl delete {name} --all --all-namespaces")
                 }
             };
@@ -47,10 +46,10 @@ pub async fn check(live: &Live, request: &Request) -> Option<Violation> {
 }
 
 /// The kind that the definition in `request` defines, if it is one of the operator's.
-fn kind(request: &Request) -> Option<rules::Kind> {
+fn kind(request: &Request) -> Option<Kind> {
     let is_definition = request.kind.group == "apiextensions.k8s.io" && request.kind.kind == "CustomResourceDefinition";
     let plural = request.old_object["metadata"]["name"].as_str()?.strip_suffix(GROUP)?.strip_suffix('.')?;
-    rules::Kind::ALL.into_iter().find(|kind| kind.plural() == plural).filter(|_| is_definition)
+    Kind::ALL.into_iter().find(|kind| kind.plural() == plural).filter(|_| is_definition)
 }
 
 /// Whether `request` is about a definition of the operator.
@@ -59,7 +58,7 @@ pub fn is_own(request: &Request) -> bool {
 }
 
 /// The kind whose definition `request` deletes.
-fn deleted(request: &Request) -> Option<rules::Kind> {
+fn deleted(request: &Request) -> Option<Kind> {
     kind(request).filter(|_| request.operation == "DELETE")
 }
 
@@ -79,7 +78,7 @@ mod tests {
                 old_object: json!({"metadata": {"name": name}}),
                 ..Request::default()
             })
-            .map(rules::Kind::name)
+            .map(Kind::name)
         };
         let definition = "CustomResourceDefinition";
         assert_eq!(found(definition, "DELETE", "knativeservings.operator.knative.dev"), Some("KnativeServing"));

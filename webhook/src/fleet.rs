@@ -1,7 +1,8 @@
 //! Validates admission requests for KnativeFleets. Pure, given the facts about the cluster.
 
+use knative_operator_rules as rules;
+use knative_operator_rules::{FleetContext, Violation};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};
-use knative_operator_shared::rules::{self, FleetContext, Violation};
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
     use crate::cluster_facts::ProfileFacts;
     use crate::request::Kind;
-    use knative_operator_shared::authorization::author::User;
+    use knative_operator_rules::authorization::author::User;
 
     fn request(kind: &str, operation: &str, object: Value, old_object: Value) -> Request {
         Request {

@@ -118,7 +118,7 @@ proptest! {
         for kind in ["KnativeServing", "KnativeEventing"] {
             let body = update(kind, &object(&new, &b, deleting), &object(&old, &a, false));
             // The stored object is valid, as the definition ensures.
-            let stored = knative_operator_shared::rules::parse(Component::of_kind(kind).unwrap(), &object(&old, &a, false)).is_ok();
+            let stored = knative_operator_rules::parse(Component::of_kind(kind).unwrap(), &object(&old, &a, false)).is_ok();
             prop_assert!(old == new || !stored || !admitted(&body), "{old} to {new}");
         }
     }

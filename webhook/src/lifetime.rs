@@ -2,11 +2,11 @@
 //! component that a fleet drops, installations that a deletion in the foreground doesn't leave, and
 //! resources of a fleet that doesn't exist, which the garbage collector deletes. Pure.
 
+use knative_operator_rules::{Example, Rule, Severity, Violation};
 use knative_operator_shared::api::Component;
 use knative_operator_shared::api::fleet::Removal;
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, ON_DELETE, ORPHAN};
-use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
 use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;

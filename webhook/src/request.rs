@@ -4,7 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use knative_operator_shared::authorization::author::{User, null_as_default};
+use knative_operator_rules::authorization::author::{User, null_as_default};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};

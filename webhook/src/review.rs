@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use knative_operator_shared::rules::Violation;
+use knative_operator_rules::Violation;
 use serde::Serialize;
 
 use crate::request::{API, KIND, Request, ReviewError};
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn refusal_lists_causes() {
-        let violation = knative_operator_shared::rules::READABLE.at("spec.x", "is wrong", "make it right");
+        let violation = knative_operator_rules::READABLE.at("spec.x", "is wrong", "make it right");
         let answer = serde_json::to_value(Review::refuse(
             Request { uid: "1".into(), ..Default::default() },
             &[violation],

@@ -1,8 +1,9 @@
 //! KnativeFleets, as the API server has them at the time of a review.
 
+use knative_operator_rules as rules;
+use knative_operator_rules::Violation;
 use knative_operator_runtime::untyped::api_resource;
-use knative_operator_shared::api::KnativeFleet;
-use knative_operator_shared::rules::{self, Kind, Violation};
+use knative_operator_shared::api::{Kind, KnativeFleet};
 use kube::Api;
 use kube::core::DynamicObject;
 use serde_json::json;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use knative_operator_shared::rules::name_violation;
+use knative_operator_shared::syntax;
 use serde_json::Value;
 
 use super::profile::Plugin;
@@ -44,7 +44,7 @@ pub fn named_secrets(plugin: &Plugin) -> Result<NamedSecrets, TooManyNames> {
 fn collect(value: &Value, field: &str, named: &mut NamedSecrets) {
     match value {
         // A plugin could ignore spaces around a name, or more of it.
-        Value::String(text) if name_violation(text.trim()).is_none() => {
+        Value::String(text) if syntax::subdomain(text.trim()).is_none() => {
             let names = if is_namespace(field) { &mut named.namespaces } else { &mut named.names };
             names.insert(text.trim().to_owned());
         }

@@ -9,7 +9,7 @@ use http::Uri;
 use knative_operator_shared::api::cluster_profile::{AccessCluster, AccessProvider, HEALTHY};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use knative_operator_shared::reason::Reason;
-use knative_operator_shared::rules::name_violation;
+use knative_operator_shared::syntax;
 use serde_json::{Value, json};
 
 use super::address::{self, Proxy};
@@ -222,7 +222,7 @@ fn source(
     let name = config.and_then(|c| c["clusterName"].as_str()).filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| failed("has no clusterName, which names the Secret to read"))?;
     // It becomes part of the path of a request.
-    if let Some(why) = name_violation(name) {
+    if let Some(why) = syntax::subdomain(name) {
         return Err(failed(&format!("has a clusterName that names no Secret: it {why}")));
     }
     Ok(CredentialSource::Secret { provider: provider.name.clone(), name: name.to_owned() })

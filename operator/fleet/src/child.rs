@@ -1,6 +1,7 @@
 //! The stored resources of a fleet.
 
 use jiff::Timestamp;
+use knative_operator_rules as rules;
 use knative_operator_shared::api::{Component, Condition, Knative, KnativeFleet};
 use knative_operator_shared::condition::{READY, TARGET_CLUSTER_RESOLVED};
 use knative_operator_shared::defaults::set_defaults;
@@ -8,7 +9,6 @@ use knative_operator_shared::label::{
     ADOPT, FLEET_CONTENT, FLEET_OUTCOME, FLEET_PREVIOUS, FLEET_REVISION, FLEET_SKIPPED, FLEET_STAGE, FLEET_UPDATED_AT,
 };
 use knative_operator_shared::reason::Reason;
-use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 

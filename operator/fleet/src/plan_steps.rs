@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
+use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::{Gate, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::fleet::stage::{StageSettings, Stages};
-use knative_operator_shared::rules::is_protected;
 use serde::Serialize;
 
 use super::plan::{Change, DEFERRED, PlannedChange, is_owned};
@@ -163,9 +163,9 @@ pub fn removal(
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
     use knative_operator_shared::label::PROTECTED;
-    use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
     use super::*;

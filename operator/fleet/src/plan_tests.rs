@@ -1,7 +1,7 @@
 //! Tests of what a fleet would change.
 
+use knative_operator_rules as rules;
 use knative_operator_shared::label::{ADOPT, FLEET_REVISION};
-use knative_operator_shared::rules;
 
 use super::*;
 

@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use knative_operator_rules as rules;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, Template};
 pub use knative_operator_shared::fleet::content::RevisionData;
 use knative_operator_shared::fleet::selector::ClusterSelector;
 use knative_operator_shared::label::{FLEET, FLEET_FAILED};
-use knative_operator_shared::{rules, strict};
+use knative_operator_shared::strict;
 use serde_json::{Value, json};
 
 use super::template::label_value;

@@ -1,8 +1,8 @@
 //! The status of the stages of a fleet: their counts, what each waits for, and until when.
 
 use jiff::{SignedDuration, Timestamp};
+use knative_operator_rules::authorization::fleet_users::shown;
 use knative_operator_shared::api::fleet::{KnativeFleetStatus, StageState, StageStatus};
-use knative_operator_shared::authorization::fleet_users::shown;
 use knative_operator_shared::fleet::stage::{REST, StageSettings};
 use knative_operator_shared::time::{next_minute, truncate};
 

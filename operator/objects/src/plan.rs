@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use knative_operator_shared::patch::remove_directives;
+use knative_operator_patch::remove_directives;
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 

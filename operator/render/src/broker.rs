@@ -36,8 +36,8 @@ pub fn default_class(object: &mut Value, cx: &Context<'_>) -> Result<(), Transfo
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
 
     use super::*;
     use crate::Settings;

@@ -1,6 +1,6 @@
 //! `spec.config`: entries of the component's ConfigMaps.
 
-use knative_operator_shared::rules::short;
+use knative_operator_rules::short;
 use serde_json::{Value, json};
 
 use super::context::Context;

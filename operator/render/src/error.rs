@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use knative_operator_shared::rules::Violation;
+use knative_operator_rules::Violation;
 
 /// Why a spec can't be rendered.
 #[derive(Debug, PartialEq, thiserror::Error)]

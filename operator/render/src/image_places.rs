@@ -1,7 +1,7 @@
 //! The places of images in rendered objects, and the setting that reaches each of them.
 
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::image_violation;
+use knative_operator_shared::syntax;
 use serde_json::Value;
 
 use super::images::{is_cached, pod_spec};
@@ -167,7 +167,7 @@ fn below(path: &str, key: &str) -> String {
 /// Whether `value` is an image, by its form: a reference with a digest, or with a host and a tag.
 /// If `name` is called after an image, a path or a tag suffices.
 fn is_image(name: &str, value: &str) -> bool {
-    if image_violation(value).is_some() {
+    if syntax::image(value).is_some() {
         return false;
     }
     let name = name.to_ascii_lowercase();

@@ -1,7 +1,7 @@
 //! Names in a release that a spec may refer to.
 
+use knative_operator_rules::{Container, Identities, ReleaseNames, VERSION_PLACEHOLDER, Workload};
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::{Container, Identities, ReleaseNames, VERSION_PLACEHOLDER, Workload};
 use serde_json::Value;
 
 use super::autoscaling::{is_autoscaled, is_autoscaler};

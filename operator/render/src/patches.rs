@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
+use knative_operator_patch::target::{self, Candidate};
+use knative_operator_patch::{Document, PatchError, Patched};
+use knative_operator_rules::{Violation, patch_violation};
 use knative_operator_shared::api::PatchTarget;
 use knative_operator_shared::label::APP_NAME;
-use knative_operator_shared::patch::target::{self, Candidate};
-use knative_operator_shared::patch::{Document, PatchError, Patched};
-use knative_operator_shared::rules::{Violation, patch_violation};
 use serde_json::Value;
 
 use super::context::Context;

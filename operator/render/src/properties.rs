@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use knative_operator_rules as rules;
 use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::rules;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};

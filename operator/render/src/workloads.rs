@@ -1,7 +1,7 @@
 //! `spec.workloads` and its deprecated name `spec.deployments`: overrides of workloads, in order.
 
+use knative_operator_rules::autoscaler_of;
 use knative_operator_shared::api::WorkloadOverride;
-use knative_operator_shared::rules::autoscaler_of;
 use serde_json::{Value, json};
 
 use super::autoscaling::{is_autoscaled, is_autoscaler, raise};

@@ -1,7 +1,7 @@
 //! Flags of `run` and `preflight`: what is allowed on the way to spokes.
 
 use knative_operator_release::{AllowedHost, HostPolicy};
-use knative_operator_shared::rules::namespace_violation;
+use knative_operator_shared::syntax;
 
 /// What is allowed on the way to spokes. The chart sets the environment, so that `preflight` in the
 /// operator's Pod allows no more than the operator.
@@ -34,5 +34,5 @@ impl AccessArgs {
 
 /// Parses the name of a namespace.
 fn namespace_name(text: &str) -> Result<String, String> {
-    namespace_violation(text).map_or_else(|| Ok(text.to_owned()), |why| Err(why.to_owned()))
+    syntax::label(text).map_or_else(|| Ok(text.to_owned()), |why| Err(why.to_owned()))
 }

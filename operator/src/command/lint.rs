@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use knative_operator_rules as rules;
+use knative_operator_rules::{FleetContext, RuleContext, Violation};
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::rules::{self, FleetContext, RuleContext, Violation};
 use knative_operator_shared::text::one_line;
 use serde_json::{Value, json};
 

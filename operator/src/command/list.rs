@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::untyped::api_resource;
+use knative_operator_shared::api::Kind;
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};
-use knative_operator_shared::rules::Kind;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};

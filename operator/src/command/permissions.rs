@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use knative_operator_rules::customize::{ConfigMap, Entry, FIELDS, Needs, config_maps};
 use knative_operator_shared::api::Component;
-use knative_operator_shared::customize::{ConfigMap, Entry, FIELDS, Needs, config_maps};
 
 use super::output::print;
 

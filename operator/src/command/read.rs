@@ -1,8 +1,9 @@
 //! Reads custom resources from the text of a file.
 
-use knative_operator_shared::api::{Component, Knative, KnativeFleet};
+use knative_operator_rules as rules;
+use knative_operator_rules::{RuleContext, Violation};
+use knative_operator_shared::api::{Component, Kind, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
-use knative_operator_shared::rules::{self, Kind, RuleContext, Violation};
 use knative_operator_shared::text::{nearest, one_line};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use knative_operator_shared::rules::{ALL, Example, Rule, Severity};
+use knative_operator_rules::{ALL, Example, Rule, Severity};
 use serde_json::Value;
 
 use super::output::print;

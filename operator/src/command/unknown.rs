@@ -2,8 +2,7 @@
 
 use std::sync::LazyLock;
 
-use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::Kind;
+use knative_operator_shared::api::{Component, Kind};
 use knative_operator_shared::text::{nearest, start};
 use knative_operator_shared::{crd, fleet_crd};
 use serde_json::{Value, json};
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn examples_of_rules_have_no_unknown_fields() {
-        use knative_operator_shared::rules::ALL;
+        use knative_operator_rules::ALL;
         for rule in ALL {
             for text in [rule.valid.before, rule.valid.after].into_iter().flatten() {
                 let found = fields(rule.valid.kind, &rule.valid.object(text));

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use knative_operator_rules as rules;
 use knative_operator_runtime::user::{Connection, Namespaces, UserArgs, namespace_of_hub};
 use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::rules;
 use knative_operator_shared::version::Version;
 use kube::Client;
 use kube::core::DynamicObject;

@@ -1,8 +1,8 @@
 //! What an operator with another release bundle does to fleets: with a newer version that a
 //! template means, it starts a rollout.
 
-use knative_operator_shared::api::{Component, Knative, KnativeFleet};
-use knative_operator_shared::rules::{self, Kind};
+use knative_operator_rules as rules;
+use knative_operator_shared::api::{Component, Kind, Knative, KnativeFleet};
 use knative_operator_shared::version::Version;
 use kube::Client;
 use serde_json::{Value, json};

@@ -3,10 +3,10 @@
 //! permissions were enforced, or waited for its cluster while an administrator took the permission
 //! away.
 
+use knative_operator_rules::authorization::author::User;
+use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_runtime::{access, error_text};
 use knative_operator_shared::api::{Knative, KnativeFleet};
-use knative_operator_shared::authorization::author::User;
-use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::label::{AUTHOR, PERMITTED_ON, SERVICE_ACCOUNT, SHARED_TARGET};
 use kube::{Client, Resource};
 

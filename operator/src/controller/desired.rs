@@ -3,9 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use knative_operator_rules as rules;
 use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing};
 use knative_operator_shared::label::INSTALLED_IN;
-use knative_operator_shared::rules;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 

@@ -127,8 +127,8 @@ impl HubChanges {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
     use super::*;

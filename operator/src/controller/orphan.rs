@@ -5,9 +5,9 @@
 //! nothing with it. The next resource with the same name takes the installation up.
 
 use futures::StreamExt;
+use knative_operator_rules::is_protected;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::{ON_DELETE, ORPHAN, PROTECTED, WAIT};
-use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
 use super::context::Context;

@@ -4,11 +4,11 @@
 //! another uid.
 
 use k8s_openapi::api::core::v1::Namespace;
+use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
 use knative_operator_shared::api::{Knative, KnativeFleet};
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::PROTECTED;
-use knative_operator_shared::rules::is_protected;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};

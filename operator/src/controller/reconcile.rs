@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use knative_operator_rules as rules;
+use knative_operator_rules::RuleContext;
 use knative_operator_shared::api::Knative;
-use knative_operator_shared::rules::{self, RuleContext};
 use tracing::{Instrument, debug_span};
 
 use super::conditions::ReconcileResult;

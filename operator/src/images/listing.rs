@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use knative_operator_objects::ObjectId;
-use knative_operator_shared::rules::image_violation;
+use knative_operator_shared::syntax;
 use knative_operator_shared::text::one_line;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ impl Listing {
         for found in objects {
             let id = ObjectId::of(&found.object);
             for place in &found.places {
-                if let Some(wrong) = image_violation(&place.image) {
+                if let Some(wrong) = syntax::image(&place.image) {
                     let why = format!("{of}: {id}: {}: \"{}\" {wrong}", place.path, place.image);
                     return Err(InvalidImage(one_line(&why)));
                 }

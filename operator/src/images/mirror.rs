@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use knative_operator_shared::rules::image_violation;
+use knative_operator_shared::syntax;
 
 /// Docker's registry, which references without a host mean.
 const DOCKER: &str = "docker.io";
@@ -25,7 +25,7 @@ impl FromStr for Mirror {
 
     fn from_str(text: &str) -> Result<Self, InvalidMirror> {
         let (host, _) = text.split_once('/').unwrap_or((text, ""));
-        if is_host(host) && image_violation(&format!("{text}/name")).is_none() {
+        if is_host(host) && syntax::image(&format!("{text}/name")).is_none() {
             return Ok(Self(text.to_owned()));
         }
         Err(InvalidMirror)
@@ -165,11 +165,11 @@ mod tests {
         for [image, name, target, pulled] in cases {
             assert_eq!(mirror().name(image), format!("mirror.example:5000/knative/{name}"), "{image}");
             assert_eq!(mirror().target(image), format!("mirror.example:5000/knative/{target}"), "{image}");
-            assert_eq!(image_violation(&mirror().target(image)), None, "{image}");
+            assert_eq!(syntax::image(&mirror().target(image)), None, "{image}");
             assert_eq!(source(image), pulled, "{image}");
         }
         let long = format!("a.io/b@sha512:{}", hex.repeat(8));
-        assert_eq!(image_violation(&mirror().target(&long)), None);
+        assert_eq!(syntax::image(&mirror().target(&long)), None);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use knative_operator_objects::{ObjectId, text};
 use knative_operator_render::{ImagePlace, ImageSetting, image_variables};
+use knative_operator_rules::short;
 use knative_operator_shared::api::{Knative, Patch, PatchTarget, PatchType, ResourcePatch};
-use knative_operator_shared::rules::short;
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 
@@ -144,8 +144,8 @@ fn config_name<'n>(resource: &Knative, map: &'n str) -> &'n str {
 #[cfg(test)]
 mod tests {
     use knative_operator_render::image_places;
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
 
     use super::*;
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
+use knative_operator_rules as rules;
 use knative_operator_shared::api::fleet::ClusterAttention;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Condition, KnativeFleet};
 use knative_operator_shared::fleet::placement::{decided, selected};
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::label::FLEET;
-use knative_operator_shared::rules;
 use serde_json::Value;
 
 use super::component::{self, conditions};

@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use knative_operator_rules as rules;
 use knative_operator_shared::api::Properties;
 use knative_operator_shared::fleet::selector::{Traits, selected_properties};
-use knative_operator_shared::rules;
 use serde_json::Value;
 
 use super::model::ClusterView;

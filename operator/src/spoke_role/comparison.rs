@@ -34,8 +34,8 @@ mod tests {
 
     use knative_operator_objects::plan::{Plan, Rendered};
     use knative_operator_objects::{CompactObject, Owner};
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
     use super::*;

@@ -80,8 +80,8 @@ pub fn add_gates(permissions: &mut Permissions) {
 mod tests {
     use std::sync::Arc;
 
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
     use super::*;

@@ -92,8 +92,8 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::rbac::v1::PolicyRule;
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
 
     use super::*;
     use knative_operator_objects::plan::{Phase, Rendered};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_rules::{Catalog, GUARD, ReleaseNames};
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP, RELEASES_KEY};
-use knative_operator_shared::rules::{Catalog, GUARD, ReleaseNames};
 use knative_operator_shared::version::Version;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};

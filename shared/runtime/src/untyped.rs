@@ -1,7 +1,7 @@
 //! Untyped access to objects: one that is invalid must not fail the whole list.
 
+use knative_operator_shared::api::Kind;
 use knative_operator_shared::label::GROUP;
-use knative_operator_shared::rules::Kind;
 use kube::Api;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

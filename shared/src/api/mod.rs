@@ -9,6 +9,7 @@ pub mod fleet;
 pub mod fleet_gate;
 pub mod fleet_status;
 mod ingress;
+mod kind;
 mod patch;
 mod serving;
 mod workload;
@@ -22,6 +23,7 @@ pub use component::{Component, Knative};
 pub use eventing::{KnativeEventing, KnativeEventingSpec, SourceConfigs};
 pub use fleet::{KnativeFleet, KnativeFleetApproval, KnativeFleetSpec, KnativeFleetStatus};
 pub use ingress::{IngressConfigs, IstioGateway, IstioIngress, IstioServer, IstioTlsMode, KourierIngress};
+pub use kind::Kind;
 pub use patch::{Patch, PatchTarget, PatchType, ResourcePatch};
 pub use serving::{CustomCerts, KnativeServing, KnativeServingSpec};
 pub use workload::{

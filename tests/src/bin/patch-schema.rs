@@ -1,5 +1,5 @@
 //! Prints the table of strategies and merge keys for strategic merge patches. `make generate`
-//! writes it to `shared/src/patch/schema.json`.
+//! writes it to `shared/patch/src/schema.json`.
 
 #![allow(clippy::print_stdout)]
 

@@ -4,8 +4,9 @@
 use knative_operator_objects::CompactObject;
 use knative_operator_release::Bundle;
 use knative_operator_render::{Settings, objects};
+use knative_operator_rules as rules;
+use knative_operator_rules::RuleContext;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::{self, RuleContext};
 use knative_operator_shared::{crd, defaults};
 use knative_operator_tests::instances::Generator;
 use serde_json::{Value, json};

@@ -10,9 +10,9 @@ fn table_of_merge_keys_is_up_to_date() {
     let document = patch_schema::document().unwrap();
     let text = std::fs::read_to_string(document).unwrap();
     let table = patch_schema::table(&serde_json::from_str(&text).unwrap()).unwrap();
-    let file = tools::project().join("shared/src/patch/schema.json");
+    let file = tools::project().join("shared/patch/src/schema.json");
     let committed = std::fs::read_to_string(file).unwrap();
-    assert!(committed == table, "shared/src/patch/schema.json is stale: run `make generate`");
+    assert!(committed == table, "shared/patch/src/schema.json is stale: run `make generate`");
 }
 
 /// A patch of the Deployment `name`.

@@ -1,13 +1,13 @@
 //! Who may set which field: the generated page, and a decision about every key of Knative's
-//! released ConfigMaps. Unit tests of `shared::customize` have the fields of the definitions.
+//! released ConfigMaps. Unit tests of `rules::customize` have the fields of the definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use knative_operator_rules::customize::{Entry, config_maps, setting};
+use knative_operator_rules::short;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::customize::{Entry, config_maps, setting};
-use knative_operator_shared::rules::short;
 use knative_operator_shared::yaml;
 use knative_operator_tests::{releases, tools};
 use serde_json::Value;
@@ -80,7 +80,7 @@ fn every_key_of_released_config_maps_is_decided() {
         for (name, keys) in &maps {
             let table = table_name(name);
             let undecided: Vec<_> = keys.iter().filter(|key| setting(component, table, key).is_none()).collect();
-            assert!(undecided.is_empty(), "{name}: add to shared/src/customize, with a reason: {undecided:?}");
+            assert!(undecided.is_empty(), "{name}: add to shared/rules/src/customize, with a reason: {undecided:?}");
             // A spec may omit the first seven characters of each name.
             let alias = short(name).filter(|_| table == name);
             assert!(alias.is_none_or(|alias| !tables.contains(alias)), "{name} is like another ConfigMap");

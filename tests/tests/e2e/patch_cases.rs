@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use knative_operator_shared::patch::remove_directives;
+use knative_operator_patch::remove_directives;
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::{Result, releases, tools, wait};
 use kube::api::{DeleteParams, Patch, PatchParams};

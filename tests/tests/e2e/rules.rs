@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_rules::{ALL, Example, Severity};
 use knative_operator_shared::label::RELEASES_CONFIG_MAP;
-use knative_operator_shared::rules::{ALL, Example, Severity};
 use knative_operator_tests::cluster::Cluster;
 use knative_operator_tests::cluster::apply::DRY_RUN;
 use knative_operator_tests::product::{self, NAMESPACE, Product};

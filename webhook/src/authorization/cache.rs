@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use knative_operator_shared::authorization::permission::Permission;
+use knative_operator_rules::authorization::permission::Permission;
 use lru::LruCache;
 use tokio::sync::OnceCell;
 
-use knative_operator_shared::authorization::author::User;
+use knative_operator_rules::authorization::author::User;
 
 /// Maximum number of answers.
 const MAX_ANSWERS: NonZeroUsize = NonZeroUsize::new(2048).unwrap();

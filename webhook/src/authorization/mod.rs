@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use knative_operator_shared::rules::{Rule, Violation};
+use knative_operator_rules::{Rule, Violation};
 use kube::Client;
 
 use crate::approval::UNAVAILABLE;
@@ -24,7 +24,7 @@ use crate::turns::Turns;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use knative_operator_shared::authorization::questions::Question;
+use knative_operator_rules::authorization::questions::Question;
 pub use questions::write;
 use reviewer::Reviewer;
 

@@ -1,9 +1,9 @@
 //! The questions about a request: what it writes, and which permissions that needs. Pure.
 
-use knative_operator_shared::authorization::questions::Question;
-use knative_operator_shared::authorization::write::Write;
-use knative_operator_shared::authorization::{approvals, questions};
-use knative_operator_shared::rules::Kind;
+use knative_operator_rules::authorization::questions::Question;
+use knative_operator_rules::authorization::write::Write;
+use knative_operator_rules::authorization::{approvals, questions};
+use knative_operator_shared::api::Kind;
 
 use crate::admission::component;
 use crate::fleet;

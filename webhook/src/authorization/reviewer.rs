@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_runtime::backoff::Backoff;
 use knative_operator_runtime::{access, error_text};
-use knative_operator_shared::authorization::permission::Permission;
 use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::answer::Answer;
 use super::cache::Cache;
 use crate::metrics::{Metrics, Source};
-use knative_operator_shared::authorization::author::User;
+use knative_operator_rules::authorization::author::User;
 
 /// Maximum number of requests in progress.
 const MAX_REQUESTS: usize = 64;

@@ -1,11 +1,11 @@
 //! Violations by users without permission.
 
-use knative_operator_shared::authorization::permission::{CREATE, CUSTOMIZE};
-use knative_operator_shared::authorization::questions::Question;
-use knative_operator_shared::rules::{Example, Rule, Severity, Violation};
+use knative_operator_rules::authorization::permission::{CREATE, CUSTOMIZE};
+use knative_operator_rules::authorization::questions::Question;
+use knative_operator_rules::{Example, Rule, Severity, Violation};
 
 use super::answer::Answer;
-use knative_operator_shared::authorization::author::User;
+use knative_operator_rules::authorization::author::User;
 
 /// The user may use the ClusterProfile.
 pub static USE: Rule = Rule {
@@ -109,7 +109,7 @@ pub fn warn(violation: &mut Violation) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use knative_operator_shared::authorization::permission::Permission;
+    use knative_operator_rules::authorization::permission::Permission;
 
     #[test]
     fn message_has_action_and_role() {

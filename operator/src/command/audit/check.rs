@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use knative_operator_shared::authorization::permission::{CREATE, Permission};
-use knative_operator_shared::authorization::questions::Question;
+use knative_operator_rules::authorization::permission::{CREATE, Permission};
+use knative_operator_rules::authorization::questions::Question;
 use knative_operator_shared::label::GROUP;
 use kube::Client;
 

@@ -51,10 +51,9 @@ fn bindings(findings: &[Finding]) -> BTreeSet<(&'static str, String)> {
 
 #[cfg(test)]
 mod tests {
-    use knative_operator_shared::api::Component;
-    use knative_operator_shared::authorization::permission::Permission;
-    use knative_operator_shared::authorization::questions::Question;
-    use knative_operator_shared::rules::Kind;
+    use knative_operator_rules::authorization::permission::Permission;
+    use knative_operator_rules::authorization::questions::Question;
+    use knative_operator_shared::api::{Component, Kind};
 
     use super::*;
     use crate::command::audit::stored::{Stored, StoredKind};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_runtime::access;
-use knative_operator_shared::authorization::permission::Permission;
 use kube::Client;
 use tokio::sync::OnceCell;
 

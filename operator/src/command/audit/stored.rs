@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use knative_operator_shared::api::KnativeFleetSpec;
-use knative_operator_shared::authorization::author::User;
-use knative_operator_shared::authorization::permission::Permission;
-use knative_operator_shared::authorization::questions::Question;
-use knative_operator_shared::authorization::write::Write;
-use knative_operator_shared::authorization::{approvals, questions};
+use knative_operator_rules::authorization::author::User;
+use knative_operator_rules::authorization::permission::Permission;
+use knative_operator_rules::authorization::questions::Question;
+use knative_operator_rules::authorization::write::Write;
+use knative_operator_rules::authorization::{approvals, questions};
+use knative_operator_shared::api::{Kind, KnativeFleetSpec};
 use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::label::{AUTHOR, FLEET_SKIPPED};
-use knative_operator_shared::rules::Kind;
 use kube::Client;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::api::rbac::v1;
-use knative_operator_shared::authorization::author::User;
+use knative_operator_rules::authorization::author::User;
 
 /// Start of the name of a ServiceAccount as a user.
 const ACCOUNT: &str = "system:serviceaccount:";

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use knative_operator_fleet::revision::{Owner, Revision, RevisionData};
+use knative_operator_rules::authorization::fleet_users;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::post_as;
 use knative_operator_shared::api::fleet::{RemovalPolicy, StageState};
 use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::authorization::fleet_users;
 use knative_operator_shared::fleet::content::digest;
 use knative_operator_shared::fleet::stage::REMOVAL;
 use knative_operator_shared::label::{FLEET_VERSION, GROUP};

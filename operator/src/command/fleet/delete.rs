@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
+use knative_operator_rules::is_protected;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, PROTECTED};
-use knative_operator_shared::rules::is_protected;
 use kube::api::{DeleteParams, Patch, Preconditions, PropagationPolicy};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};

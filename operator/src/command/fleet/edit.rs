@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use knative_operator_rules::authorization::fleet_users;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::{patch_as, post_as};
 use knative_operator_shared::api::KnativeFleet;
-use knative_operator_shared::authorization::fleet_users;
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, PAUSE_REASON};
 use kube::api::Patch;

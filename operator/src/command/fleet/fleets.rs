@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use knative_operator_shared::rules::Kind;
+use knative_operator_shared::api::Kind;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 

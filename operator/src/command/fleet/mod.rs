@@ -13,10 +13,10 @@ mod status;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use knative_operator_rules as rules;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::user::{Connection, UserArgs};
 use knative_operator_shared::api::{Component, KnativeEventing, KnativeFleet, KnativeServing};
-use knative_operator_shared::rules;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};

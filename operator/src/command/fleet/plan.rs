@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
+use knative_operator_rules as rules;
+use knative_operator_rules::{Catalog, FleetContext, Violation};
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::inventory::InventoryKind;
 use knative_operator_shared::api::fleet::RemovalPolicy;
@@ -14,7 +16,6 @@ use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::fleet::placement::{UnknownProperties, decided, selected};
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{CONFIRM_REMOVAL, RELEASES_CONFIG_MAP, RELEASES_KEY};
-use knative_operator_shared::rules::{self, Catalog, FleetContext, Violation};
 use knative_operator_shared::text::one_line;
 use kube::{Api, Client};
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 //! The resources whose images are listed: those in a file, and those that fleets in it make.
 
+use knative_operator_rules as rules;
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{Component, Knative, KnativeFleet};
 use knative_operator_shared::label::{FLEET_VERSION, GROUP, VERSION};
-use knative_operator_shared::rules;
 use serde_json::{Value, json};
 
 use crate::command::read::{self, Document};

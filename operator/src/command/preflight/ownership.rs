@@ -73,8 +73,8 @@ fn owner_of(resource: &Knative, Anchor { namespace, name, record, .. }: &Anchor)
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
     use serde_json::json;
 
     use super::super::check::Outcome;

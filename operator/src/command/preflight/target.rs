@@ -1,11 +1,11 @@
 //! Which clusters are checked, and for which resources.
 
 use knative_operator_fleet::template::child_name;
-use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet};
+use knative_operator_rules as rules;
+use knative_operator_shared::api::{ClusterProfileReference, Component, Kind, Knative, KnativeFleet};
 use knative_operator_shared::fleet::overrides::overridden;
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::label::{GROUP, VERSION};
-use knative_operator_shared::rules::{self, Kind};
 use kube::Client;
 use serde_json::{Value, json};
 

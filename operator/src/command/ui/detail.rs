@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use knative_operator_rules as rules;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::user::UserArgs;
 use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::{rules, yaml};
+use knative_operator_shared::yaml;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::{Value, json};

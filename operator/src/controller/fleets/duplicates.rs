@@ -68,7 +68,7 @@ pub fn is_occupied(resource: &Knative) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use knative_operator_shared::rules;
+    use knative_operator_rules as rules;
     use serde_json::json;
 
     use super::*;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::{Removal, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfileReference, Knative, KnativeFleet};
 use knative_operator_shared::fleet::deletion;
 use knative_operator_shared::label::{FLEET_FINALIZER, PROTECTED};
-use knative_operator_shared::rules::is_protected;
 use kube::Client;
 
 use super::duplicates::{cluster_uid, is_occupied};

@@ -5,11 +5,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use knative_operator_rules as rules;
+use knative_operator_rules::{FleetContext, REQUIRED_OF_FLEETS, validate_fleet};
 use knative_operator_shared::api::fleet::{DecisionReference, RemovalPolicy};
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component, Knative};
 use knative_operator_shared::fleet::placement::decided;
 use knative_operator_shared::label::CLUSTER_UID;
-use knative_operator_shared::rules::{self, FleetContext, REQUIRED_OF_FLEETS, validate_fleet};
 use knative_operator_shared::{crd, defaults, fleet_crd};
 use kube::CustomResourceExt;
 use kube::core::DynamicObject;

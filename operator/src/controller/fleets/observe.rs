@@ -256,8 +256,8 @@ impl Observation<'_> {
 mod tests {
     use std::sync::Mutex;
 
+    use knative_operator_rules as rules;
     use knative_operator_shared::label::{FLEET_CONTENT, FLEET_OUTCOME, FLEET_UPDATED_AT};
-    use knative_operator_shared::rules;
     use serde_json::json;
 
     use super::*;

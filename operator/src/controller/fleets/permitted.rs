@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use knative_operator_rules::authorization::author::User;
+use knative_operator_rules::authorization::permission::Permission;
 use knative_operator_shared::api::{ClusterProfileReference, KnativeFleet};
-use knative_operator_shared::authorization::author::User;
-use knative_operator_shared::authorization::permission::Permission;
 use knative_operator_shared::label::AUTHOR;
 
 use super::observe::Children;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use knative_operator_rules::authorization::fleet_users;
+use knative_operator_rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFleet, KnativeFleetStatus};
-use knative_operator_shared::authorization::fleet_users;
 use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
 use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
-use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
 use super::clusters::Selections;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use knative_operator_rules::is_protected;
 use knative_operator_shared::api::fleet::RemovalPolicy;
 use knative_operator_shared::api::{ClusterProfileReference, Component, Knative, KnativeFleet, KnativeFleetStatus};
 use knative_operator_shared::label::FLEET_LEFT_AT;
-use knative_operator_shared::rules::is_protected;
 
 use super::leave::{self, Unselected};
 use super::observe::Children;

@@ -128,8 +128,8 @@ pub async fn delete_obsolete(
 mod tests {
     use std::sync::Arc;
 
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::ClusterProfileReference;
-    use knative_operator_shared::rules;
     use serde_json::{Value, json};
 
     use super::*;

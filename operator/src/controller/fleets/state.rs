@@ -196,8 +196,8 @@ impl FleetState {
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_rules as rules;
     use knative_operator_shared::api::Component;
-    use knative_operator_shared::rules;
     use serde_json::json;
 
     use super::*;

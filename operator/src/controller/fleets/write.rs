@@ -3,6 +3,8 @@
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use knative_operator_rules as rules;
+use knative_operator_rules::is_protected;
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::identity::patch_as;
 use knative_operator_runtime::untyped::api_resource;
@@ -10,7 +12,6 @@ use knative_operator_shared::api::{Component, Knative, KnativeFleet, KnativeFlee
 use knative_operator_shared::label::{
     ADOPT, FLEET, FLEET_FIELD_MANAGER, FLEET_LEFT_AT, FLEET_REVISION, ON_DELETE, ORPHAN,
 };
-use knative_operator_shared::rules::{self, is_protected};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::{Api, Client};

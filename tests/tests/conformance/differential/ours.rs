@@ -9,9 +9,10 @@ use knative_operator_objects::Owner;
 use knative_operator_objects::plan::Plan;
 use knative_operator_release::{Bundle, Downloads, HostPolicy, Library, select_version};
 use knative_operator_render::{Settings, objects};
+use knative_operator_rules as rules;
+use knative_operator_rules::{Catalog, RuleContext, Violation};
 use knative_operator_shared::api::{Component, Knative};
 use knative_operator_shared::defaults;
-use knative_operator_shared::rules::{self, Catalog, RuleContext, Violation};
 use serde_json::Value;
 
 use super::compare::Object;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use knative_operator_rules as rules;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules;
 use knative_operator_tests::{releases, tools};
 use serde::Deserialize;
 use serde_json::Value;

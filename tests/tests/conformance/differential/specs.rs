@@ -6,8 +6,8 @@ use std::path::Path;
 use fastrand::Rng;
 use knative_operator_release::Bundle;
 use knative_operator_render::names;
+use knative_operator_rules::ReleaseNames;
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::ReleaseNames;
 use knative_operator_shared::version::Version;
 use serde_json::{Map, Value, json};
 

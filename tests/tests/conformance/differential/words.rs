@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
+use knative_operator_rules::{Container, ReleaseNames};
 use knative_operator_shared::api::Component;
-use knative_operator_shared::rules::{Container, ReleaseNames};
 use knative_operator_shared::version::Version;
 use serde_json::{Value, json};
 

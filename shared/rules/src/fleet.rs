@@ -1,0 +1,86 @@
+//! Fleets: the rules for them, and for their resources.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use super::context::{FleetContext, RuleContext};
+use super::parse::{drop_nulls, parse_with_path};
+use super::rule::{Example, Rule, Severity, Violation};
+use super::validate::remove_existing;
+use super::{fleet_clusters, fleet_gate, fleet_spec, fleet_template, protected};
+use knative_operator_shared::api::{Knative, KnativeFleet};
+use knative_operator_shared::label::{FIELD_MANAGER, FLEET_FIELD_MANAGER};
+
+/// The resources of a fleet are changed by their fleet.
+pub static MANAGED: Rule = Rule {
+    id: "fleet-managed",
+    severity: Severity::Warning,
+    requirement: "A resource of a KnativeFleet is changed by its fleet, which repairs other changes.",
+    valid: Example::serving(r#"{"version": "1.22"}"#),
+    invalid: Example::serving(
+        r#"{"metadata": {"ownerReferences": [{"apiVersion": "operator.knative.dev/v1alpha1", "kind": "KnativeFleet", "name": "prod", "uid": "1"}]}, "spec": {"version": "1.22"}}"#,
+    ),
+};
+
+/// Parses `object` as a fleet. Null counts as omitted, except in overrides, in which it removes a
+/// field.
+///
+/// # Errors
+///
+/// The field and the problem.
+pub fn parse_fleet(object: &Value) -> Result<KnativeFleet, Violation> {
+    parse_with_path(object, "").or_else(|_| {
+        let mut object = object.clone();
+        let overrides = object.pointer("/spec/overrides").filter(|overrides| !overrides.is_null()).cloned();
+        drop_nulls(&mut object);
+        if let Some(overrides) = overrides {
+            object["spec"]["overrides"] = overrides;
+        }
+        parse_with_path(&object, "")
+    })
+}
+
+/// Violations of `fleet` by itself, as far as `context` tells.
+pub fn validate_fleet(fleet: &KnativeFleet, context: &FleetContext<'_>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    fleet_spec::check(&fleet.spec, &mut violations);
+    fleet_gate::check(&fleet.spec, &mut violations);
+    fleet_template::check(fleet, context, &mut violations);
+    fleet_clusters::check(fleet, context, &mut violations);
+    violations
+}
+
+/// Violations of `new`, which replaces `old` if given. An update is never refused for a violation
+/// that `old` already has.
+pub fn validate_fleet_change(
+    new: &KnativeFleet,
+    old: Option<&KnativeFleet>,
+    context: &FleetContext<'_>,
+) -> Vec<Violation> {
+    let mut violations = validate_fleet(new, context);
+    if let Some(old) = old {
+        remove_existing(&mut violations, validate_fleet(old, context));
+        fleet_clusters::check_steps(&new.spec, &old.spec, context, &mut violations);
+    }
+    violations
+}
+
+/// The violation if the fleet with `meta` is protected from deletion.
+pub fn validate_fleet_deletion(meta: &ObjectMeta) -> Option<Violation> {
+    protected::check("KnativeFleet", meta)
+}
+
+/// The warning if somebody else than its fleet changes `resource`.
+pub fn check_managed(resource: &Knative, context: &RuleContext<'_>, violations: &mut Vec<Violation>) {
+    let Some(manager) = context.field_manager else { return };
+    let mut owners = resource.meta().owner_references.iter().flatten();
+    if let Some(owner) = owners.find(|owner| owner.kind == "KnativeFleet")
+        && ![FIELD_MANAGER, FLEET_FIELD_MANAGER].contains(&manager)
+    {
+        violations.push(MANAGED.at(
+            "spec",
+            format!("KnativeFleet {} manages this resource, and repairs the change", owner.name),
+            format!("change the KnativeFleet: kubectl edit knativefleet {} -n {}", owner.name, resource.namespace()),
+        ));
+    }
+}
