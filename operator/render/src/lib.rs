@@ -40,7 +40,6 @@ mod sink_binding;
 mod tls;
 mod workloads;
 
-use knative_operator_rules::Violation;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
 use serde_json::Value;
