@@ -204,7 +204,7 @@ impl PreflightArgs {
                 return Err(format!("KnativeFleet {}/{name} selects no cluster", connection.namespace));
             }
         } else if self.all {
-            let (_, profiles) = ways.profiles.all()?;
+            let (_, profiles) = ways.profiles.all().map_err(|error| error.to_string())?;
             let sorted: BTreeSet<&ClusterProfileReference> = profiles.keys().collect();
             if sorted.is_empty() {
                 return Err("the hub has no ClusterProfile".to_owned());
