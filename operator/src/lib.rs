@@ -1,7 +1,6 @@
 //! The Knative operator: installs what `KnativeServing` and `KnativeEventing` ask for, on its own
 //! cluster or on spokes, and repairs drift. `docs/develop/architecture.md` has the map.
 
-mod backoff;
 pub mod command;
 mod controller;
 pub mod fleet_metrics;

@@ -17,12 +17,12 @@ use super::input::Input;
 use super::output;
 use super::status::Style;
 use super::unified::{diff, without_noise};
-use crate::controller::status::metadata_api;
 use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::inventory::Inventory;
 use knative_operator_apply::{differ, preserve, remove, update_strategy};
 use knative_operator_objects::plan::{Item, Plan};
 use knative_operator_objects::{Kind, ObjectId};
+use knative_operator_runtime::untyped::metadata_api;
 
 /// Concurrent requests.
 const CONCURRENCY: usize = 16;

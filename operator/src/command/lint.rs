@@ -14,9 +14,8 @@ use super::output::{self, Format};
 use super::read::{self, Document};
 use super::release_args::InputError;
 use super::remark::Remark;
-use crate::startup::catalog;
-use knative_operator_release::Bundle;
-use knative_operator_render::RenderError;
+use knative_operator_release::{Bundle, catalog};
+use knative_operator_render::{RenderError, release_names};
 
 /// Flags of `lint`.
 #[derive(Clone, Debug, clap::Args)]
@@ -40,7 +39,7 @@ pub fn run(args: &LintArgs) -> ExitCode {
 fn lint(args: &LintArgs) -> Result<ExitCode, String> {
     let (files, mut unreadable) = args.input.files();
     // Without a bundle, rules that depend on the release are skipped.
-    let catalog = match catalog::releases(&Bundle::open(args.input.bundle().to_owned())) {
+    let catalog = match catalog(&Bundle::open(args.input.bundle().to_owned()), release_names) {
         Err(why) if args.input.is_bundle_named() => return Err(why.to_string()),
         read => read.ok(),
     };

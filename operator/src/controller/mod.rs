@@ -16,8 +16,8 @@
 //! - [`readiness`] and [`rejections`] describe what was found, [`causes`] asks Pods for more,
 //!   [`conditions`] turns it into conditions (pure), [`outcome`] adds when to reconcile again,
 //!   [`status`] publishes it; [`announce`], [`events`] and [`apply_events`] publish events.
-//! - [`registry`] has all custom resources, [`profiles`] the ClusterProfiles, [`render_cache`]
-//!   rendered objects, [`concurrency`] the permits for reconciles.
+//! - [`registry`] has all custom resources, [`render_cache`] rendered objects, [`concurrency`] the
+//!   permits for reconciles.
 
 mod actor;
 mod actors;
@@ -45,7 +45,6 @@ mod orphan;
 mod outcome;
 mod owner;
 mod owning_fleet;
-pub mod profiles;
 mod readiness;
 mod reconcile;
 mod recorded;

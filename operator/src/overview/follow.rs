@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
 use super::snapshot::{Recorded, Snapshot, Watched};
-use crate::backoff::ConstantBackoff;
+use knative_operator_runtime::constant_backoff::ConstantBackoff;
 
 /// Selects the events of the operator.
 const OPERATOR_EVENTS: &str = "reportingComponent=knative-operator";

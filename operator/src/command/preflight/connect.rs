@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use knative_operator_cluster_access::Unresolved;
 use knative_operator_cluster_access::connections::Connections;
 use knative_operator_cluster_access::credential::CredentialFetcher;
-use knative_operator_cluster_access::profile;
+use knative_operator_cluster_access::profile::{self, insecurity};
 use knative_operator_cluster_access::provider::Providers;
 use knative_operator_cluster_access::secret::SecretReader;
+use knative_operator_cluster_access::{Unmeasured, Unresolved};
 use knative_operator_runtime::error_text;
 use knative_operator_runtime::fence::Fence;
 use knative_operator_runtime::inventory::InventoryKind;
@@ -20,12 +20,10 @@ use kube::Client;
 
 use super::check::{Finding, Id, Report};
 use crate::command::access_args::AccessArgs;
-use crate::controller::profiles::ClusterProfiles;
-use crate::controller::resolve::insecurity;
-use crate::metrics::Metrics;
 use crate::overview::preflight_remedy::PREFLIGHT;
 use crate::overview::remedy::{self, RESOLVED};
 use crate::overview::{Advice, Names};
+use knative_operator_cluster_access::profiles::ClusterProfiles;
 
 /// Where the chart mounts the provider file.
 const MOUNTED: &str = "/etc/cluster-inventory/config.json";
@@ -76,8 +74,7 @@ impl Ways {
             Err(error) => profiles.set_unreadable(error_text(&error)),
         }
         let secrets = SecretReader { hub: hub.clone(), namespace, requires_binding: access.require_bound_secrets };
-        let (metrics, _) = Metrics::registered();
-        let fetcher = CredentialFetcher { secrets, timeout, metrics: Arc::new(metrics) };
+        let fetcher = CredentialFetcher { secrets, timeout, metrics: Arc::new(Unmeasured) };
         // No Lease: reviews and dry runs store nothing.
         let fence = Fence::default();
         fence.renewed(Some(Instant::now() + OPEN));

@@ -8,7 +8,7 @@ use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference};
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::reason::Reason;
 
-use knative_operator_cluster_access::Unresolved;
+use super::unresolved::Unresolved;
 
 /// State of the watch.
 #[derive(Debug, Default)]

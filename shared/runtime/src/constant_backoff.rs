@@ -1,4 +1,4 @@
-//! Back-off of watches.
+//! A back-off of watches of kinds that may be installed later.
 
 use std::time::Duration;
 
