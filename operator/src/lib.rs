@@ -7,7 +7,6 @@ pub mod fleet_metrics;
 mod images;
 mod leader;
 mod metrics;
-pub mod overview;
 mod spoke_role;
 mod startup;
 

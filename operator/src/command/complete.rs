@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt};
 
 use super::Args;
 use super::output::{self, PROGRAM};
-use crate::overview::Watched;
+use knative_operator_overview::Watched;
 
 /// Time limit of a request: a shell that waits is worse than no completions.
 const LIMIT: Duration = Duration::from_secs(2);

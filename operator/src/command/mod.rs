@@ -262,6 +262,8 @@ fn crds(kind: Option<&str>) -> String {
 
 #[cfg(test)]
 mod convention_tests;
+#[cfg(test)]
+mod remedy_tests;
 
 #[cfg(test)]
 mod tests {

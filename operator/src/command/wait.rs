@@ -10,8 +10,8 @@ use knative_operator_shared::text::one_line;
 use tokio::time::Instant;
 
 use super::output;
-use crate::overview::follow::Follower;
-use crate::overview::{Advice, Overview, Snapshot, State, Watched, overview};
+use knative_operator_overview::follow::Follower;
+use knative_operator_overview::{Advice, Overview, Snapshot, State, Watched, overview};
 
 /// Time for which a problem that does not end by itself must last, so that a controller which
 /// creates several objects in a row is not interrupted.

@@ -13,9 +13,9 @@
 //!   have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
-//! - [`readiness`] and [`rejections`] describe what was found, [`causes`] asks Pods for more,
-//!   [`conditions`] turns it into conditions (pure), [`outcome`] adds when to reconcile again,
-//!   [`status`] publishes it; [`announce`], [`events`] and [`apply_events`] publish events.
+//! - [`readiness`] describes what was found, [`causes`] asks Pods for more, [`conditions`] turns it
+//!   into conditions (pure), [`outcome`] adds when to reconcile again, [`status`] publishes it;
+//!   [`announce`], [`events`] and [`apply_events`] publish events.
 //! - [`registry`] has all custom resources, [`render_cache`] rendered objects, [`concurrency`] the
 //!   permits for reconciles.
 
@@ -49,7 +49,6 @@ mod readiness;
 mod reconcile;
 mod recorded;
 pub mod registry;
-pub mod rejections;
 pub mod render_cache;
 pub mod resolve;
 mod selection;

@@ -21,7 +21,7 @@ use super::{Hub, fleets};
 use crate::command::status::bar;
 use crate::command::table::{row, table};
 use crate::command::terminal::sequence;
-use crate::overview::{Names, advice_for_attention};
+use knative_operator_overview::{Names, advice_for_attention};
 
 /// Flags of `fleet status`.
 #[derive(Clone, Debug, clap::Args)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::overview::Advice;
+use knative_operator_overview::Advice;
 
 /// A check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,12 +15,12 @@ use super::admit::{self, Tried};
 use super::check::{Finding, Id, Outcome, Report};
 use super::{ownership, refusals, rights};
 use crate::command::release_args::{InputError, ReleaseArgs};
-use crate::overview::preflight_remedy::PREFLIGHT;
-use crate::overview::remedy::{self, INSTALLED};
-use crate::overview::{Advice, Names};
 use crate::spoke_role::Covered;
 use knative_operator_objects::Owner;
 use knative_operator_objects::plan::Plan;
+use knative_operator_overview::preflight_remedy::PREFLIGHT;
+use knative_operator_overview::remedy::{self, INSTALLED};
+use knative_operator_overview::{Advice, Names};
 use knative_operator_release::Library;
 
 /// Time limit of a check.

@@ -20,10 +20,10 @@ use kube::Client;
 
 use super::check::{Finding, Id, Report};
 use crate::command::access_args::AccessArgs;
-use crate::overview::preflight_remedy::PREFLIGHT;
-use crate::overview::remedy::{self, RESOLVED};
-use crate::overview::{Advice, Names};
 use knative_operator_cluster_access::profiles::ClusterProfiles;
+use knative_operator_overview::preflight_remedy::PREFLIGHT;
+use knative_operator_overview::remedy::{self, RESOLVED};
+use knative_operator_overview::{Advice, Names};
 
 /// Where the chart mounts the provider file.
 const MOUNTED: &str = "/etc/cluster-inventory/config.json";

@@ -4,7 +4,7 @@ use knative_operator_shared::api::Component;
 
 use super::admit::{Refusal, Tried};
 use super::check::Finding;
-use crate::controller::rejections::group_by_dependency;
+use knative_operator_overview::rejections::group_by_dependency;
 
 /// Maximum number of objects that a message names.
 const MAX_NAMED: usize = 3;

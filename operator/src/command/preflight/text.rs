@@ -4,7 +4,7 @@ use knative_operator_shared::text::one_line;
 
 use super::check::{Check, Outcome, Report};
 use crate::command::status::Style;
-use crate::overview::{Advice, State};
+use knative_operator_overview::{Advice, State};
 
 /// The checks of all clusters, and a summary.
 pub fn render(reports: &[Report], style: &Style) -> String {

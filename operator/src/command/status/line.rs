@@ -3,7 +3,7 @@
 use console::{Term, measure_text_width};
 
 use crate::command::terminal::styled;
-use crate::overview::State;
+use knative_operator_overview::State;
 
 /// Minimum width of a text before it continues on the next line.
 const MIN_TEXT: usize = 24;

@@ -11,8 +11,8 @@ use knative_operator_runtime::user::{Connection, Namespaces, UserArgs};
 use serde_json::json;
 
 use super::output::{self, Format};
-use crate::overview::follow::Follower;
-use crate::overview::{self, Overview, Watched};
+use knative_operator_overview::follow::Follower;
+use knative_operator_overview::{Overview, Watched, overview};
 
 pub use line::Style;
 pub use tree::bar;
@@ -64,7 +64,7 @@ fn readable(follower: &Follower) -> Result<Overview, String> {
         let hint = if is_forbidden { ". Use -n for a namespace that you can read." } else { "" };
         return Err(format!("knativeservings: {error}{hint}"));
     }
-    Ok(overview::overview(follower.snapshot(), Timestamp::now()))
+    Ok(overview(follower.snapshot(), Timestamp::now()))
 }
 
 fn exit_code(overview: &Overview) -> ExitCode {

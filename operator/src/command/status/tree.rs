@@ -8,8 +8,8 @@ use knative_operator_shared::condition::DEPENDENTS;
 use knative_operator_shared::text::one_line;
 
 use super::line::Style;
-use crate::overview::model::EventView;
-use crate::overview::{Advice, ClusterView, ComponentView, FleetView, Overview, StageView, State};
+use knative_operator_overview::model::EventView;
+use knative_operator_overview::{Advice, ClusterView, ComponentView, FleetView, Overview, StageView, State};
 
 /// Number of clusters in one place from which on Ready ones are counted.
 const FOLD: usize = 10;
@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::command::terminal::visible;
-    use crate::overview::{Snapshot, Watched, overview};
+    use knative_operator_overview::{Snapshot, Watched, overview};
 
     const NOW: &str = "2026-01-01T01:00:00Z";
 

@@ -13,8 +13,8 @@ use super::line::Style;
 use super::{StatusArgs, exit_code};
 use crate::command::output;
 use crate::command::terminal::visible;
-use crate::overview::follow::Follower;
-use crate::overview::{Overview, overview};
+use knative_operator_overview::follow::Follower;
+use knative_operator_overview::{Overview, overview};
 
 /// Minimum interval between two frames.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -19,11 +19,11 @@ use super::live::Updates;
 use crate::command::diff::{difference, load_inventory};
 use crate::command::output::PROGRAM;
 use crate::command::release_args::ReleaseArgs;
-use crate::overview::build::{LOCAL, target};
-use crate::overview::{State, Watched};
 use knative_operator_objects::ObjectId;
 use knative_operator_objects::health::{self, Health, WatchedObject};
 use knative_operator_objects::plan::Item;
+use knative_operator_overview::build::{LOCAL, target};
+use knative_operator_overview::{State, Watched};
 
 /// Concurrent requests to a cluster.
 const CONCURRENCY: usize = 8;

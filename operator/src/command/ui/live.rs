@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 
-use crate::overview::follow::Follower;
-use crate::overview::{Overview, Snapshot, overview};
+use knative_operator_overview::follow::Follower;
+use knative_operator_overview::{Overview, Snapshot, overview};
 
 /// Minimum interval of updates.
 const INTERVAL: Duration = Duration::from_millis(100);

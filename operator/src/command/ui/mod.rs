@@ -19,9 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::output;
 use super::release_args::ReleaseArgs;
-use crate::overview::follow::Follower;
 use detail::Details;
 use guard::Guard;
+use knative_operator_overview::follow::Follower;
 use redirect::Redirect;
 
 /// Flags of `ui`.

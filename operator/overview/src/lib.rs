@@ -1,5 +1,7 @@
 //! The state of a hub as a whole, for `status`, `wait` and `ui`: computed from the hub's objects
-//! only, with the rights of the user.
+//! only, with the rights of the user. The operator itself has from here what it writes for people
+//! who look with other tools: the condition [`stalled`], and the missing dependency that explains
+//! [`rejections`].
 
 pub mod advice;
 pub mod attention_remedy;
@@ -12,6 +14,7 @@ pub mod model;
 pub mod names;
 pub mod preflight_remedy;
 pub mod properties;
+pub mod rejections;
 pub mod remedy;
 pub mod remedy_row;
 pub mod snapshot;

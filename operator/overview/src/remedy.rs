@@ -238,14 +238,12 @@ pub fn advice_for_attention(reason: &str, names: &Names<'_>) -> Option<Advice> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use knative_operator_fleet::absence::Gone;
     use knative_operator_fleet::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN};
     use knative_operator_fleet::progress::{HUB_FAULT, Progress, SKIPPED};
     use knative_operator_shared::reason::Reason;
 
     use super::*;
-    use crate::command::Args;
 
     /// Parts of remedies, in turn prose and code.
     fn parts(text: &str) -> Vec<&str> {
@@ -372,11 +370,7 @@ mod tests {
             for (index, code) in parts.iter().enumerate().skip(1).step_by(2).filter(|(_, code)| is_command(code)) {
                 assert!(parts[index - 1].ends_with(": "), "{filled}");
                 let next = parts[index + 1];
-                assert!(next.is_empty() || next.starts_with("; "), "{filled}");
-                for own in code.split(" && ").filter(|command| command.starts_with("knative-operator ")) {
-                    let words = own.split(' ');
-                    assert!(Args::try_parse_from(words).is_ok(), "{own}");
-                }
+                assert!(next.is_empty() || next.starts_with("; "), "{filled}: {code}");
             }
         }
     }
