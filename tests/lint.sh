@@ -17,7 +17,7 @@ pure=(shared/src shared/patch/src shared/rules/src operator/objects/src operator
   operator/apply/src/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
   operator/cluster-access/src/profile.rs operator/cluster-access/src/binding.rs operator/cluster-access/src/named_secrets.rs
   operator/src/leader/share.rs
-  operator/src/spoke_role operator/src/images operator/src/command/audit/subject.rs operator/src/command/audit/report.rs certs/src/rotation.rs certs/src/issue.rs
+  operator/cli/src/spoke_role operator/cli/src/images operator/cli/src/command/audit/subject.rs operator/cli/src/command/audit/report.rs certs/src/rotation.rs certs/src/issue.rs
   certs/src/validity.rs webhook/src/request.rs webhook/src/review.rs webhook/src/admission.rs webhook/src/fleet.rs
   webhook/src/approval.rs webhook/src/authorization/questions.rs
   shared/runtime/src/tls_server/activity.rs)

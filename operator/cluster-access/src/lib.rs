@@ -4,8 +4,8 @@
 //! (pure; [`address`] parses its URLs), [`profiles`] has the ClusterProfiles of the hub, [`exec`]
 //! runs credential plugins, [`secret`] is the built-in provider ([`binding`] decides who gets which
 //! Secret, [`named_secrets`] finds those that a plugin could read), [`credential`] caches
-//! credentials, [`transport`] is the HTTP client (with [`tls`]; [`connector`]: TCP and proxies), and
-//! [`connections`] keeps one connection per spoke, which [`identity`] tells apart.
+//! credentials, [`transport`] is the HTTP client (with [`tls`]; [`connector`]: TCP and proxies),
+//! and [`connections`] keeps one connection per spoke, which [`identity`] tells apart.
 
 pub mod address;
 mod binding;

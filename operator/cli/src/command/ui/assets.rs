@@ -7,15 +7,15 @@ const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Name, media type and contents.
 const FILES: [(&str, &str, &str); 9] = [
-    ("/", "text/html; charset=utf-8", include_str!("../../../ui/index.html")),
-    ("/style.css", "text/css; charset=utf-8", include_str!("../../../ui/style.css")),
-    ("/icon.svg", "image/svg+xml", include_str!("../../../ui/icon.svg")),
-    ("/main.js", JAVASCRIPT, include_str!("../../../ui/main.js")),
-    ("/session.js", JAVASCRIPT, include_str!("../../../ui/session.js")),
-    ("/store.js", JAVASCRIPT, include_str!("../../../ui/store.js")),
-    ("/dom.js", JAVASCRIPT, include_str!("../../../ui/dom.js")),
-    ("/fleets.js", JAVASCRIPT, include_str!("../../../ui/fleets.js")),
-    ("/details.js", JAVASCRIPT, include_str!("../../../ui/details.js")),
+    ("/", "text/html; charset=utf-8", include_str!("../../../../ui/index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("../../../../ui/style.css")),
+    ("/icon.svg", "image/svg+xml", include_str!("../../../../ui/icon.svg")),
+    ("/main.js", JAVASCRIPT, include_str!("../../../../ui/main.js")),
+    ("/session.js", JAVASCRIPT, include_str!("../../../../ui/session.js")),
+    ("/store.js", JAVASCRIPT, include_str!("../../../../ui/store.js")),
+    ("/dom.js", JAVASCRIPT, include_str!("../../../../ui/dom.js")),
+    ("/fleets.js", JAVASCRIPT, include_str!("../../../../ui/fleets.js")),
+    ("/details.js", JAVASCRIPT, include_str!("../../../../ui/details.js")),
 ];
 
 /// Whether there is a file called `path`.

@@ -114,7 +114,7 @@ mod tests {
 
     /// `component` in `version` of the project's small release.
     fn released(component: Component, version: &str) -> Covered {
-        let bundle = Bundle::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/release"));
+        let bundle = Bundle::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/release"));
         let (resource, parsed) = (resource(component), version.parse().unwrap());
         let objects = bundle.objects(&bundle.release(component, &parsed)).unwrap();
         let rendered =

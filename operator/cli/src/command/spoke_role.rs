@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn args(line: &[&str]) -> SpokeRoleArgs {
-        let bundle = concat!("--releases=", env!("CARGO_MANIFEST_DIR"), "/../tests/release");
+        let bundle = concat!("--releases=", env!("CARGO_MANIFEST_DIR"), "/../../tests/release");
         Line::try_parse_from([&["x", bundle], line].concat()).unwrap().args
     }
 

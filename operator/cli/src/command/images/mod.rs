@@ -23,7 +23,7 @@ use super::release_args::{InputError, ReleaseArgs};
 use crate::images::{Found, Listing, Mirror, MirrorSettings, differences};
 
 /// The values of the chart, which name the operator's own images.
-const CHART: &str = include_str!("../../../../charts/knative-operator/values.yaml");
+const CHART: &str = include_str!("../../../../../charts/knative-operator/values.yaml");
 
 /// Flags of `images`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,6 +1,6 @@
-//! Flags and subcommands: the operator itself (the default in a Pod), `render`, `lint`, `images`,
-//! `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit` and `preflight` against
-//! one.
+//! Flags and subcommands: those of the operator itself (the default in a Pod), `render`, `lint`,
+//! `images`, `spoke-role` and `versions` without a cluster, `diff`, `fleet`, `audit` and
+//! `preflight` against one.
 
 mod access_args;
 mod audit;
@@ -24,7 +24,7 @@ mod release_args;
 mod remark;
 mod render;
 mod rules;
-mod run;
+pub mod run_args;
 mod spoke_role;
 mod status;
 mod table;
@@ -54,7 +54,7 @@ use self::kind_arg::kind_among;
 use self::lint::LintArgs;
 use self::preflight::PreflightArgs;
 use self::render::RenderArgs;
-use self::run::RunArgs;
+use self::run_args::RunArgs;
 use self::spoke_role::SpokeRoleArgs;
 use self::status::StatusArgs;
 use self::take_over::TakeOverArgs;
@@ -210,13 +210,13 @@ impl Args {
         Self::from_arg_matches(&own_command().get_matches()).unwrap_or_else(|error| error.exit())
     }
 
-    /// Runs the subcommand, or the operator.
-    pub fn execute(self) -> ExitCode {
+    /// Runs the subcommand, or the operator, which `operator` does.
+    pub fn execute(self, operator: impl FnOnce(RunArgs) -> ExitCode) -> ExitCode {
         let Self { command, run } = self;
         match command {
             None if is_bare() => help(),
-            None => run::run(run),
-            Some(Command::Run(args)) => run::run(*args),
+            None => operator(run),
+            Some(Command::Run(args)) => operator(*args),
             Some(Command::Render(args)) => render::run(&args),
             Some(Command::Diff(args)) => diff::run(&args),
             Some(Command::Fleet(args)) => fleet::run(&args),
