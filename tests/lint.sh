@@ -17,7 +17,7 @@ pure=(shared/src shared/patch/src shared/rules/src operator/objects/src operator
   operator/apply/src/preserve.rs operator/src/controller/conditions.rs operator/src/controller/readiness.rs
   operator/cluster-access/src/profile.rs operator/cluster-access/src/binding.rs operator/cluster-access/src/named_secrets.rs
   operator/src/leader/share.rs
-  operator/src/spoke_role operator/src/images operator/src/command/audit/subject.rs operator/src/command/audit/report.rs certs/src/rotation.rs certs/src/issue.rs
+  operator/cli/src/spoke_role operator/cli/src/images operator/cli/src/command/audit/subject.rs operator/cli/src/command/audit/report.rs certs/src/rotation.rs certs/src/issue.rs
   certs/src/validity.rs webhook/src/request.rs webhook/src/review.rs webhook/src/admission.rs webhook/src/fleet.rs
   webhook/src/approval.rs webhook/src/authorization/questions.rs
   shared/runtime/src/tls_server/activity.rs)
@@ -46,7 +46,7 @@ for source in $(git ls-files '*/src/lib.rs' | xargs dirname); do
 done
 
 # Errors are types: callers decide by variants, and Display has the text.
-texts=(':!operator/src/command' # prints what it gets
+texts=(':!operator/cli/src/command' # prints what it gets
   ':!webhook/src/args.rs'       # a parser of flags, whose error clap prints
   ':!shared' ':!operator/fleet' ':!operator/src/controller/fleets') # not done yet
 if git grep -nP 'Result<((?:[^<>]|<(?1)>)*), String>' -- '*/src/*.rs' ':!tests' "${texts[@]}"; then

@@ -1,15 +1,12 @@
 //! The Knative operator: installs what `KnativeServing` and `KnativeEventing` ask for, on its own
 //! cluster or on spokes, and repairs drift. `docs/develop/architecture.md` has the map.
 
-mod backoff;
-pub mod command;
 mod controller;
 pub mod fleet_metrics;
-mod images;
 mod leader;
 mod metrics;
-pub mod overview;
-mod spoke_role;
+mod run;
 mod startup;
 
 pub use controller::conditions;
+pub use run::run;

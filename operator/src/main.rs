@@ -1,4 +1,4 @@
-//! The operator's binary: flags and subcommands are in [`knative_operator::command`].
+//! The operator's binary: the command line, with the operator as one of its subcommands.
 
 use std::process::ExitCode;
 
@@ -11,6 +11,6 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     knative_operator_runtime::install_crypto();
-    knative_operator::command::answer_completions();
-    knative_operator::command::Args::read().execute()
+    knative_operator_cli::answer_completions();
+    knative_operator_cli::Args::read().execute(knative_operator::run)
 }

@@ -19,3 +19,15 @@ pub trait ClusterMetrics: Send + Sync {
         succeeded: bool,
     );
 }
+
+/// Measures nothing: for a command, whose metrics nobody reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmeasured;
+
+impl ClusterMetrics for Unmeasured {
+    fn set_connected(&self, _: &ClusterProfileReference, _: bool) {}
+
+    fn remove_connection(&self, _: &ClusterProfileReference) {}
+
+    fn credential_requested(&self, _: &ClusterProfileReference, _: &str, _: Duration, _: bool) {}
+}

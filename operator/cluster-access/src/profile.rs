@@ -54,6 +54,23 @@ impl Access {
     }
 }
 
+/// Who else can get the credential that is sent to the cluster of `reference`.
+pub fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Option<String> {
+    let server = &access.server;
+    if access.is_unencrypted() {
+        return Some(format!(
+            "the server {server} in ClusterProfile {reference} has no TLS: everybody on the way can read the credential, and change what \
+             is installed; use https"
+        ));
+    }
+    access.insecure.then(|| {
+        format!(
+            "insecure-skip-tls-verify is set in ClusterProfile {reference}: any server that answers as {server} receives the credential; \
+             set certificate-authority-data instead"
+        )
+    })
+}
+
 /// Source of a credential.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CredentialSource {

@@ -9,6 +9,7 @@
 mod archive;
 mod assemble;
 mod bundle;
+mod catalog;
 mod choose;
 mod download;
 mod guard;
@@ -19,6 +20,7 @@ mod source;
 pub use archive::Archive;
 pub use assemble::{Library, Release};
 pub use bundle::{Bundle, Objects, ReleaseError, family};
+pub use catalog::catalog;
 pub use choose::{VersionSelectionError, select_version, select_version_after};
 pub use download::{DownloadError, Downloads, DownloadsError};
 pub use host_policy::{AllowedHost, HostPolicy};

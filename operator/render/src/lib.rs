@@ -51,7 +51,7 @@ use knative_operator_objects::{CompactObject, Kinds, ObjectId};
 pub use context::Settings;
 pub use error::{RenderError, TransformError};
 pub use image_places::{ImagePlace, ImageSetting, image_places, image_variables};
-pub use names::{identities, names};
+pub use names::{names, release_names};
 pub use namespace::apply_namespace_settings;
 
 /// Changes one object of the release.

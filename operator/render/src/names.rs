@@ -1,5 +1,7 @@
 //! Names in a release that a spec may refer to.
 
+use std::sync::Arc;
+
 use knative_operator_rules::{Container, Identities, ReleaseNames, VERSION_PLACEHOLDER, Workload};
 use knative_operator_shared::api::Component;
 use serde_json::Value;
@@ -18,8 +20,16 @@ pub fn names<'o>(objects: impl Iterator<Item = &'o CompactObject>) -> ReleaseNam
     names
 }
 
+/// The names in a release of `component` with `parts`, each with its name.
+pub fn release_names(component: Component, parts: &[(String, Arc<Vec<CompactObject>>)]) -> ReleaseNames {
+    let mut names = names(parts.iter().flat_map(|(_, objects)| objects.iter()));
+    let identities = |objects: &[CompactObject]| identities(component, objects.iter());
+    names.objects = parts.iter().map(|(part, objects)| (part.clone(), identities(objects))).collect();
+    names
+}
+
 /// The identities of `objects`, a part of a release of `component`.
-pub fn identities<'o>(component: Component, objects: impl Iterator<Item = &'o CompactObject>) -> Identities {
+fn identities<'o>(component: Component, objects: impl Iterator<Item = &'o CompactObject>) -> Identities {
     let mut identities = Identities::new();
     for object in objects {
         let (gvk, id) = (object.gvk(), object.id());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use knative_operator_runtime::identity::patch_as;
+use knative_operator_runtime::untyped::metadata_api;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::label::FIELD_MANAGER;
 use kube::api::Patch;
@@ -10,7 +11,6 @@ use serde_json::json;
 
 use super::context::Context;
 use super::outcome::Requeue;
-use super::status;
 
 /// Interval of checks whether the resource is gone.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ pub async fn remove_finalizer(cx: &Context, resource: &Knative, publish_event: i
 /// reports the change, and the next step retries.
 async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> kube::Result<bool> {
     let patch = json!({"metadata": {"finalizers": others, "resourceVersion": resource.meta().resource_version}});
-    let api = status::metadata_api(&cx.hub, resource);
+    let api = metadata_api(&cx.hub, resource);
     match api.patch(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(patch)).await {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         other => other.map(|_| true),
@@ -53,7 +53,7 @@ async fn set_finalizers(cx: &Context, resource: &Knative, others: &[String]) -> 
 /// Adds the finalizer, if missing. Each write has the resourceVersion that was read.
 pub async fn add_finalizer(cx: &Context, resource: &Knative) -> kube::Result<()> {
     let finalizer = resource.component().finalizer();
-    let api = status::metadata_api(&cx.hub, resource);
+    let api = metadata_api(&cx.hub, resource);
     let (mut meta, mut attempts) = (resource.meta().clone(), 0);
     loop {
         let mut finalizers = meta.finalizers.unwrap_or_default();

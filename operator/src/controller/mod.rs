@@ -13,11 +13,11 @@
 //!   or has [`moved`], where somebody may have a [`used_namespace`];
 //!   [`owner`] sees to it that an installation has one owner, and [`author`] that somebody asked
 //!   who may; [`go_inventory`] is that of the Go operator.
-//! - [`readiness`] and [`rejections`] describe what was found, [`causes`] asks Pods for more,
-//!   [`conditions`] turns it into conditions (pure), [`outcome`] adds when to reconcile again,
-//!   [`status`] publishes it; [`announce`], [`events`] and [`apply_events`] publish events.
-//! - [`registry`] has all custom resources, [`profiles`] the ClusterProfiles, [`render_cache`]
-//!   rendered objects, [`concurrency`] the permits for reconciles.
+//! - [`readiness`] describes what was found, [`causes`] asks Pods for more, [`conditions`] turns it
+//!   into conditions (pure), [`outcome`] adds when to reconcile again, [`status`] publishes it;
+//!   [`announce`], [`events`] and [`apply_events`] publish events.
+//! - [`registry`] has all custom resources, [`render_cache`] rendered objects, [`concurrency`] the
+//!   permits for reconciles.
 
 mod actor;
 mod actors;
@@ -46,12 +46,10 @@ mod orphan;
 mod outcome;
 mod owner;
 mod owning_fleet;
-pub mod profiles;
 mod readiness;
 mod reconcile;
 mod recorded;
 pub mod registry;
-pub mod rejections;
 pub mod render_cache;
 pub mod resolve;
 mod selection;

@@ -11,7 +11,7 @@ use super::outcome::Requeue;
 use super::state::Cluster;
 use knative_operator_cluster_access::Unresolved;
 use knative_operator_cluster_access::connections::{Connection, Failure};
-use knative_operator_cluster_access::profile::{self, Access};
+use knative_operator_cluster_access::profile::{self, Access, insecurity};
 
 /// Delay before the next look at a cluster that responds.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
@@ -111,23 +111,6 @@ pub async fn resolve_target(cx: &Context, resource: &Knative, suspect: bool) -> 
             Err(ResolveFailure { unresolved: noted(cx, reference, unresolved), due: Some(due) })
         }
     }
-}
-
-/// Who else can get the credential that is sent to the cluster of `reference`.
-pub fn insecurity(reference: &ClusterProfileReference, access: &Access) -> Option<String> {
-    let server = &access.server;
-    if access.is_unencrypted() {
-        return Some(format!(
-            "the server {server} in ClusterProfile {reference} has no TLS: everybody on the way can read the credential, and change what \
-             is installed; use https"
-        ));
-    }
-    access.insecure.then(|| {
-        format!(
-            "insecure-skip-tls-verify is set in ClusterProfile {reference}: any server that answers as {server} receives the credential; \
-             set certificate-authority-data instead"
-        )
-    })
 }
 
 /// `unresolved`, with a note if nobody vouches for the cluster of `reference`.

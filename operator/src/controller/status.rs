@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use knative_operator_runtime::identity::patch_as;
-use knative_operator_shared::api::{Component, Knative, KnativeEventing, KnativeServing, KnativeStatus};
+use knative_operator_runtime::untyped::metadata_api;
+use knative_operator_shared::api::{Knative, KnativeStatus};
 use knative_operator_shared::condition::{self, DEPENDENTS, READY, State, States};
 use knative_operator_shared::label::{
     ALLOWED_GENERATION, CLUSTER_UID, FIELD_MANAGER, NAMESPACE_CONTENTS, PERMITTED_ON, REFUSED_VERSION,
 };
+use kube::Client;
 use kube::api::Patch;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use tracing::Instrument;
 
@@ -212,15 +212,6 @@ async fn write(hub: &Client, resource: &Knative, status: &KnativeStatus, keeps: 
     let answer =
         api.patch_status(resource.name(), &patch_as(FIELD_MANAGER), &Patch::Merge(json!({"status": patch}))).await?;
     Ok(answer.metadata)
-}
-
-/// API of the resource that returns metadata only.
-pub fn metadata_api(hub: &Client, resource: &Knative) -> Api<PartialObjectMeta<DynamicObject>> {
-    let kind = match resource.component() {
-        Component::Serving => ApiResource::erase::<KnativeServing>(&()),
-        Component::Eventing => ApiResource::erase::<KnativeEventing>(&()),
-    };
-    Api::namespaced_with(hub.clone(), resource.namespace(), &kind)
 }
 
 /// Publishes an event for each changed condition.

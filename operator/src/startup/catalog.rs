@@ -1,22 +1,20 @@
 //! Publishes the catalog of the release bundle in a ConfigMap for the webhook: its versions, and
 //! the names that a spec may refer to.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knative_operator_rules::{Catalog, GUARD, ReleaseNames};
+use knative_operator_rules::Catalog;
 use knative_operator_runtime::error_text;
-use knative_operator_shared::api::Component;
 use knative_operator_shared::label::{FIELD_MANAGER, RELEASES_CONFIG_MAP, RELEASES_KEY};
-use knative_operator_shared::version::Version;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use knative_operator_release::{Bundle, Objects, ReleaseError, family};
+use knative_operator_release::{Bundle, ReleaseError, catalog};
+use knative_operator_render::release_names;
 
 /// Annotation with the digest of the bundle that the ConfigMap describes.
 const BUNDLE: &str = "operator.knative.dev/bundle";
@@ -74,7 +72,7 @@ async fn publish_once(
         (uid, _) => uid,
     };
     let bundle = Bundle::open(root.to_owned());
-    let releases = tokio::task::spawn_blocking(move || releases(&bundle)).await??;
+    let releases = tokio::task::spawn_blocking(move || catalog(&bundle, release_names)).await??;
     let text = serde_json::to_string(&Catalog { keeps_installed: Some(keeps_installed), ..releases })?;
     let mut map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -88,41 +86,6 @@ async fn publish_once(
     let params = PatchParams::apply(FIELD_MANAGER).force();
     maps.patch_metadata(RELEASES_CONFIG_MAP, &params, &Patch::Apply(&map)).await?;
     Ok(())
-}
-
-/// The catalog of `bundle`. The newest patch release of each minor version stands for all.
-pub fn releases(bundle: &Bundle) -> Result<Catalog, ReleaseError> {
-    let mut releases = Catalog::default();
-    for component in Component::ALL {
-        let mut versions = bundle.versions(component)?;
-        versions.sort();
-        let newest: BTreeMap<String, &Version> = versions.iter().map(|v| (v.minor(), v)).collect();
-        let names = newest
-            .into_iter()
-            .map(|(minor, version)| Ok((minor, names(bundle, component, version)?)))
-            .collect::<Result<_, ReleaseError>>()?;
-        releases.names.insert(component.kind().to_owned(), names);
-        releases.versions.insert(component.kind().to_owned(), versions);
-    }
-    Ok(releases)
-}
-
-/// The names in `version` of `component`, its ingresses or sources included.
-fn names(bundle: &Bundle, component: Component, version: &Version) -> Result<ReleaseNames, ReleaseError> {
-    let family = family(component);
-    let extras = bundle.extras(family).into_iter().filter(|(v, _)| v.same_minor(version)).flat_map(|(_, names)| names);
-    let mut directories = vec![(String::new(), bundle.release(component, version))];
-    directories.extend(extras.map(|name| (name.clone(), bundle.extra(family, version, &name))));
-    if component == Component::Serving {
-        let guard = bundle.newest_guard().map(|guard| bundle.root().join(GUARD).join(guard));
-        directories.extend(guard.ok().map(|directory| (GUARD.to_owned(), directory)));
-    }
-    let parts = directories.into_iter().map(|(part, directory)| Ok((part, bundle.objects(&directory)?)));
-    let parts = parts.collect::<Result<Vec<_>, ReleaseError>>()?;
-    let mut names = knative_operator_render::names(parts.iter().flat_map(|(_, objects)| objects.iter()));
-    let identities = |objects: &Objects| knative_operator_render::identities(component, objects.iter());
-    names.objects = parts.iter().map(|(part, objects)| (part.clone(), identities(objects))).collect();
-    Ok(names)
 }
 
 /// A digest of the bundle at `root`, the version of the operator and its setting. It reads all
@@ -172,7 +135,7 @@ mod tests {
             )
             .unwrap();
         }
-        let releases = releases(&Bundle::open(root.path().to_owned())).unwrap();
+        let releases = catalog(&Bundle::open(root.path().to_owned()), release_names).unwrap();
         assert_eq!(
             releases.versions["KnativeServing"].iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["1.22.0", "1.22.1"]

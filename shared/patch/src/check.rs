@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::error::ContentError;
 use super::schema::{Field, Schema, Strategy};
-use super::strategic::{DIRECTIVE, missing_merge_key, unknown_directive};
+use super::strategic::DIRECTIVE;
 use knative_operator_shared::api::{Component, PatchTarget};
 
 /// Maps whose values are strings.
@@ -22,11 +23,11 @@ pub fn required(target: &PatchTarget, component: Component) -> Option<&'static s
 }
 
 /// Checks the directives and merge keys in a strategic merge patch.
-pub fn directives(patch: &Map<String, Value>, schema: Schema) -> Result<(), String> {
+pub fn directives(patch: &Map<String, Value>, schema: Schema) -> Result<(), ContentError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
             Some("delete" | "replace") => Ok(()),
-            _ => Err(unknown_directive(directive)),
+            _ => Err(ContentError::UnknownDirective(directive.clone())),
         };
     }
     for (name, value) in patch {
@@ -40,7 +41,7 @@ pub fn directives(patch: &Map<String, Value>, schema: Schema) -> Result<(), Stri
     Ok(())
 }
 
-fn elements(list: &[Value], name: &str, field: Field) -> Result<(), String> {
+fn elements(list: &[Value], name: &str, field: Field) -> Result<(), ContentError> {
     if field.strategy != Strategy::Merge {
         return Ok(());
     }
@@ -48,12 +49,12 @@ fn elements(list: &[Value], name: &str, field: Field) -> Result<(), String> {
         let directive = element.get(DIRECTIVE);
         match directive.map(Value::as_str) {
             Some(Some("replace")) => continue,
-            Some(Some("merge")) => return Err(format!("$patch: merge in {name} is the default; remove it")),
+            Some(Some("merge")) => return Err(ContentError::DefaultDirective(name.to_owned())),
             None | Some(Some("delete")) => {}
-            Some(_) => return Err(unknown_directive(&element[DIRECTIVE])),
+            Some(_) => return Err(ContentError::UnknownDirective(element[DIRECTIVE].clone())),
         }
         if let Some(key) = field.merge_key.filter(|key| !element.contains_key(*key)) {
-            return Err(missing_merge_key(name, key));
+            return Err(ContentError::no_merge_key(name, key));
         }
         if directive.is_none() {
             directives(element, field.schema)?;
@@ -63,7 +64,7 @@ fn elements(list: &[Value], name: &str, field: Field) -> Result<(), String> {
 }
 
 /// Checks that no list without a merge key has a directive: it would be part of the object.
-pub fn directives_have_effect(patch: &Map<String, Value>, schema: Schema) -> Result<(), String> {
+pub fn directives_have_effect(patch: &Map<String, Value>, schema: Schema) -> Result<(), ContentError> {
     for (name, value) in patch {
         let field = schema.field(name);
         match value {
@@ -71,9 +72,7 @@ pub fn directives_have_effect(patch: &Map<String, Value>, schema: Schema) -> Res
             Value::Array(list) => {
                 for element in list.iter().filter_map(Value::as_object) {
                     if field.strategy != Strategy::Merge && element.contains_key(DIRECTIVE) {
-                        return Err(format!(
-                            "$patch has no effect in {name}, which has no merge key: a patch replaces the list; remove the directive"
-                        ));
+                        return Err(ContentError::DirectiveWithoutEffect(name.clone()));
                     }
                     directives_have_effect(element, field.schema)?;
                 }
@@ -85,13 +84,13 @@ pub fn directives_have_effect(patch: &Map<String, Value>, schema: Schema) -> Res
 }
 
 /// Checks the values in `patch`, a merge patch of `kind`, that Kubernetes requires to be strings.
-pub fn strings_in(patch: &Map<String, Value>, kind: &str) -> Result<(), String> {
+pub fn strings_in(patch: &Map<String, Value>, kind: &str) -> Result<(), ContentError> {
     strings_below(patch, "", kind == "ConfigMap")
 }
 
 /// Checks the values in `operations`, a JSON patch of `kind`, that Kubernetes requires to be
 /// strings.
-pub fn strings_in_operations(operations: &Value, kind: &str) -> Result<(), String> {
+pub fn strings_in_operations(operations: &Value, kind: &str) -> Result<(), ContentError> {
     for operation in operations.as_array().into_iter().flatten() {
         // As a merge patch of the object.
         let path = operation["path"].as_str().unwrap_or_default().trim_start_matches('/');
@@ -106,7 +105,7 @@ pub fn strings_in_operations(operations: &Value, kind: &str) -> Result<(), Strin
     Ok(())
 }
 
-fn strings_below(patch: &Map<String, Value>, path: &str, is_config_map: bool) -> Result<(), String> {
+fn strings_below(patch: &Map<String, Value>, path: &str, is_config_map: bool) -> Result<(), ContentError> {
     for (name, value) in patch {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         match value {
@@ -114,7 +113,7 @@ fn strings_below(patch: &Map<String, Value>, path: &str, is_config_map: bool) ->
                 let other =
                     map.iter().find(|(key, value)| !(key.starts_with('$') || value.is_string() || value.is_null()));
                 if let Some((key, value)) = other {
-                    return Err(not_a_string(&format!("{path}.{key}"), value));
+                    return Err(not_a_string(format!("{path}.{key}"), value));
                 }
             }
             Value::Object(map) => strings_below(map, &path, false)?,
@@ -123,7 +122,7 @@ fn strings_below(patch: &Map<String, Value>, path: &str, is_config_map: bool) ->
                     let Some(element) = element.as_object() else { continue };
                     let path = format!("{path}[{index}]");
                     match element.get("value").filter(|value| !(value.is_string() || value.is_null())) {
-                        Some(value) if name == "env" => return Err(not_a_string(&format!("{path}.value"), value)),
+                        Some(value) if name == "env" => return Err(not_a_string(format!("{path}.value"), value)),
                         _ => strings_below(element, &path, false)?,
                     }
                 }
@@ -134,11 +133,11 @@ fn strings_below(patch: &Map<String, Value>, path: &str, is_config_map: bool) ->
     Ok(())
 }
 
-fn not_a_string(path: &str, value: &Value) -> String {
+fn not_a_string(path: String, value: &Value) -> ContentError {
     let type_ = match value {
         Value::Bool(_) => "a boolean: YAML reads y, yes, on, n, no and off as booleans",
         Value::Number(_) => "a number",
         _ => "no string",
     };
-    format!("{path} is {type_}; quote the value")
+    ContentError::NotAString { path, type_ }
 }

@@ -7,6 +7,7 @@
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
 mod check;
+mod error;
 #[cfg(test)]
 mod properties;
 mod schema;
@@ -21,6 +22,7 @@ use knative_operator_shared::api::{Component, PatchTarget, PatchType, ResourcePa
 use knative_operator_shared::yaml;
 use schema::Schema;
 
+pub use error::PatchError;
 pub use strategic::remove_directives;
 
 /// Paths of the fields that identify an object.
@@ -52,27 +54,6 @@ pub enum Patched {
     Replaced(Value),
     /// It was deleted.
     Deleted,
-}
-
-/// Why a patch is invalid: the field of the patch, and the reason with the fix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatchError {
-    /// Path of the field in the patch: `target`, `patch.type` or `patch.content`.
-    pub field: &'static str,
-    /// The reason, and the fix.
-    pub reason: String,
-}
-
-impl PatchError {
-    /// An error about the target.
-    pub fn target(reason: impl Into<String>) -> Self {
-        Self { field: "target", reason: reason.into() }
-    }
-
-    /// An error about the content.
-    pub fn content(reason: impl Into<String>) -> Self {
-        Self { field: "patch.content", reason: reason.into() }
-    }
 }
 
 impl Document {
@@ -135,7 +116,7 @@ impl Document {
             field: "patch.type",
             reason: "strategic merge patches are not supported for this kind; use merge or json".to_owned(),
         })?;
-        check::directives(&content, schema).map_err(PatchError::content)?;
+        check::directives(&content, schema)?;
         Ok(Self::Strategic(content, schema))
     }
 
@@ -157,7 +138,7 @@ impl Document {
             Self::Json(operations) => check::strings_in_operations(&json!(operations), &target.kind),
             Self::Delete => Ok(()),
         };
-        checked.map_err(PatchError::content)
+        checked.map_err(PatchError::from)
     }
 
     /// A mapping must not contain another identity than that of the target.
@@ -206,7 +187,7 @@ impl Document {
                 let Value::Object(object) = object else {
                     return Err(PatchError::content("the object is not a mapping"));
                 };
-                let merged = strategic::merge(object, content, schema).map_err(PatchError::content)?;
+                let merged = strategic::merge(object, content, schema)?;
                 Patched::Changed(Value::Object(merged))
             }
         };

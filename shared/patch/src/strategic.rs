@@ -7,6 +7,7 @@ use std::mem::{discriminant, take};
 
 use serde_json::{Map, Value};
 
+use super::error::ContentError;
 use super::schema::{Field, Schema, Strategy};
 
 /// The directive of a map or a list element: `delete`, `replace`, or in a list `merge`.
@@ -21,13 +22,13 @@ type Object = Map<String, Value>;
 ///
 /// # Errors
 ///
-/// A message about the part of the patch that is invalid.
-pub fn merge(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, String> {
+/// What is wrong with the patch.
+pub fn merge(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, ContentError> {
     if let Some(directive) = patch.remove(DIRECTIVE) {
         return match directive.as_str() {
             Some("replace") => Ok(patch),
             Some("delete") => Ok(Object::new()),
-            _ => Err(unknown_directive(&directive)),
+            _ => Err(ContentError::UnknownDirective(directive)),
         };
     }
     retain_keys(&mut original, &mut patch)?;
@@ -60,36 +61,28 @@ pub fn merge(mut original: Object, mut patch: Object, schema: Schema) -> Result<
     Ok(original)
 }
 
-pub fn unknown_directive(directive: &Value) -> String {
-    format!("unknown directive $patch: {directive}; set it to delete or replace, or remove it")
-}
-
-pub fn missing_merge_key(list: &str, key: &str) -> String {
-    format!("an element of {list} has no {key}, the merge key of the list; set it")
-}
-
 /// Applies `$retainKeys`: removes the keys that it doesn't list from `original`.
-fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), String> {
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ContentError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let keys: Option<Vec<&str>> = keys.as_array().and_then(|keys| keys.iter().map(Value::as_str).collect());
-    let keys = keys.ok_or("$retainKeys is not a list of names")?;
+    let keys = keys.ok_or(ContentError::RetainKeys)?;
     let is_listed = |key: &String| keys.contains(&key.as_str());
     let is_directive = |key: &str| key.starts_with(DELETE_FROM_LIST) || key.starts_with(ELEMENT_ORDER);
     if let Some((key, _)) = patch.iter().find(|(key, value)| !value.is_null() && !is_directive(key) && !is_listed(key))
     {
-        return Err(format!("$retainKeys does not list {key}, which the patch sets; add it"));
+        return Err(ContentError::NotRetained(key.clone()));
     }
     original.retain(|key, _| is_listed(key));
     Ok(())
 }
 
 /// Applies `$setElementOrder/LIST` directives together with the lists that they order.
-fn order_elements(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), String> {
+fn order_elements(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ContentError> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(ELEMENT_ORDER)).cloned().collect();
     for directive in directives {
         let list = &directive[ELEMENT_ORDER.len()..];
         let Some(Value::Array(order)) = patch.remove(&directive) else {
-            return Err(format!("{directive} is not a list"));
+            return Err(ContentError::NotAList(directive));
         };
         let (old, new) = (take_list(original, list)?, take_list(patch, list)?);
         let field = schema.field(list);
@@ -108,16 +101,16 @@ fn order_elements(original: &mut Object, patch: &mut Object, schema: Schema) -> 
     Ok(())
 }
 
-fn take_list(object: &mut Object, name: &str) -> Result<Option<Vec<Value>>, String> {
+fn take_list(object: &mut Object, name: &str) -> Result<Option<Vec<Value>>, ContentError> {
     match object.remove(name) {
         None => Ok(None),
         Some(Value::Array(list)) => Ok(Some(list)),
-        Some(_) => Err(format!("{name} is not a list, so its elements have no order; remove {ELEMENT_ORDER}{name}")),
+        Some(_) => Err(ContentError::NothingToOrder(name.to_owned())),
     }
 }
 
 /// The elements of a patch must be in the list that orders them, in the same order.
-fn check_order(patch: &[Value], order: &[Value], list: &str, field: Field) -> Result<(), String> {
+fn check_order(patch: &[Value], order: &[Value], list: &str, field: Field) -> Result<(), ContentError> {
     if order.is_empty() {
         return Ok(());
     }
@@ -125,9 +118,7 @@ fn check_order(patch: &[Value], order: &[Value], list: &str, field: Field) -> Re
     for element in patch.iter().filter(|element| element.get(DIRECTIVE).is_none()) {
         let wanted = key_of(element, list, field.merge_key)?;
         loop {
-            let next = rest.next().ok_or_else(|| {
-                format!("the elements of {list} are not in the order of {ELEMENT_ORDER}{list}; list all of them there")
-            })?;
+            let next = rest.next().ok_or_else(|| ContentError::OtherOrder(list.to_owned()))?;
             if key_of(next, list, field.merge_key)? == wanted {
                 break;
             }
@@ -137,28 +128,28 @@ fn check_order(patch: &[Value], order: &[Value], list: &str, field: Field) -> Re
 }
 
 /// Applies `$deleteFromPrimitiveList/LIST` directives.
-fn delete_from_lists(original: &mut Object, patch: &mut Object) -> Result<(), String> {
+fn delete_from_lists(original: &mut Object, patch: &mut Object) -> Result<(), ContentError> {
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(DELETE_FROM_LIST)).cloned().collect();
     for directive in directives {
         let name = &directive[DELETE_FROM_LIST.len()..];
         match (patch.remove(&directive), original.get_mut(name)) {
             (Some(Value::Array(deleted)), Some(Value::Array(list))) => list.retain(|value| !deleted.contains(value)),
             (Some(Value::Array(_)), _) => {}
-            _ => return Err(format!("{directive} is not a list")),
+            _ => return Err(ContentError::NotAList(directive)),
         }
     }
     Ok(())
 }
 
 /// Merges the list `name`, or replaces it if it has no strategy.
-fn merge_lists(old: Vec<Value>, new: Vec<Value>, name: &str, field: Field) -> Result<Vec<Value>, String> {
+fn merge_lists(old: Vec<Value>, new: Vec<Value>, name: &str, field: Field) -> Result<Vec<Value>, ContentError> {
     if field.strategy != Strategy::Merge {
         return Ok(new);
     }
     let kinds = || old.iter().chain(&new).map(discriminant);
     let Some(kind) = kinds().next() else { return Ok(old) };
     if kinds().any(|other| other != kind) || old.iter().chain(&new).any(Value::is_array) {
-        return Err(format!("the elements of {name} have different types, or are lists; use merge or json"));
+        return Err(ContentError::MixedElements(name.to_owned()));
     }
     let (before, order) = (old.clone(), new.clone());
     if !old.iter().chain(&new).any(Value::is_object) {
@@ -170,7 +161,7 @@ fn merge_lists(old: Vec<Value>, new: Vec<Value>, name: &str, field: Field) -> Re
         });
         return sort(merged, &order, &before, name, None);
     }
-    let key = field.merge_key.ok_or_else(|| format!("{name} has no merge key; use merge or json"))?;
+    let key = field.merge_key.ok_or_else(|| ContentError::ListWithoutKey(name.to_owned()))?;
     let (mut merged, patches, replaced) = apply_element_directives(old, new, name, key)?;
     if replaced {
         return Ok(patches);
@@ -178,7 +169,7 @@ fn merge_lists(old: Vec<Value>, new: Vec<Value>, name: &str, field: Field) -> Re
     let order: Vec<Value> = patches.clone();
     for patch in patches {
         let Value::Object(patch) = patch else { continue };
-        let wanted = patch.get(key).ok_or_else(|| missing_merge_key(name, key))?;
+        let wanted = patch.get(key).ok_or_else(|| ContentError::no_merge_key(name, key))?;
         match merged.iter_mut().find(|element| element.get(key) == Some(wanted)) {
             Some(Value::Object(element)) => *element = merge(take(element), patch, field.schema)?,
             _ => merged.push(Value::Object(patch)),
@@ -195,19 +186,19 @@ fn apply_element_directives(
     new: Vec<Value>,
     name: &str,
     key: &str,
-) -> Result<(Vec<Value>, Vec<Value>, bool), String> {
+) -> Result<(Vec<Value>, Vec<Value>, bool), ContentError> {
     let (mut patches, mut replaced) = (Vec::new(), false);
     for element in new {
         match element.get(DIRECTIVE) {
             None => patches.push(element),
             Some(directive) => match directive.as_str() {
                 Some("delete") => {
-                    let deleted = element.get(key).ok_or_else(|| missing_merge_key(name, key))?;
+                    let deleted = element.get(key).ok_or_else(|| ContentError::no_merge_key(name, key))?;
                     old.retain(|element| element.get(key) != Some(deleted));
                 }
                 Some("replace") => replaced = true,
-                Some("merge") => return Err(format!("$patch: merge in {name} is the default; remove it")),
-                _ => return Err(unknown_directive(directive)),
+                Some("merge") => return Err(ContentError::DefaultDirective(name.to_owned())),
+                _ => return Err(ContentError::UnknownDirective(directive.clone())),
             },
         }
     }
@@ -215,10 +206,10 @@ fn apply_element_directives(
 }
 
 /// The value by which an element of a list is identified: its merge key, or the element itself.
-fn key_of<'v>(element: &'v Value, list: &str, merge_key: Option<&str>) -> Result<&'v Value, String> {
+fn key_of<'v>(element: &'v Value, list: &str, merge_key: Option<&str>) -> Result<&'v Value, ContentError> {
     match merge_key {
         None => Ok(element),
-        Some(key) => element.get(key).ok_or_else(|| missing_merge_key(list, key)),
+        Some(key) => element.get(key).ok_or_else(|| ContentError::no_merge_key(list, key)),
     }
 }
 
@@ -230,8 +221,8 @@ fn sort(
     before: &[Value],
     name: &str,
     key: Option<&str>,
-) -> Result<Vec<Value>, String> {
-    let position = |list: &[Value], element: &Value| -> Result<Option<usize>, String> {
+) -> Result<Vec<Value>, ContentError> {
+    let position = |list: &[Value], element: &Value| -> Result<Option<usize>, ContentError> {
         let wanted = key_of(element, name, key)?;
         for (index, other) in list.iter().enumerate() {
             if key_of(other, name, key)? == wanted {

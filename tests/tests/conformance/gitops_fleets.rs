@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use knative_operator::overview::stalled;
 use knative_operator_fleet::approval::Approved;
 use knative_operator_fleet::decision::Input;
 use knative_operator_fleet::member::{Applied, Child, Contents, Member, Refused, Wanted};
 use knative_operator_fleet::outcome::Outcome;
 use knative_operator_fleet::removal::{Blocked, Leavers, RemovalDecision};
 use knative_operator_fleet::status;
+use knative_operator_overview::stalled;
 use knative_operator_shared::api::fleet::{ApprovalPolicy, KnativeFleetStatus, OnFailure, Rollout, Stage};
 use knative_operator_shared::api::{ClusterProfileReference, Component};
 use knative_operator_shared::fleet::stage::Stages;

@@ -1,6 +1,6 @@
 //! `status`, `wait` and `ui` show the remedies that docs/user/troubleshooting.md has.
 
-use knative_operator::overview::{Names, remedy};
+use knative_operator_overview::{Names, remedy};
 use knative_operator_tests::tools::project;
 
 #[test]

@@ -11,7 +11,7 @@ use knative_operator_shared::fleet::selector::Traits;
 
 use super::observe::ChildKey;
 use super::store::{FleetKey, Store};
-use crate::controller::profiles::{Profiles, Versions};
+use knative_operator_cluster_access::profiles::{Profiles, Versions};
 
 /// Clusters, or why they are unknown.
 type Located = Result<Arc<Selected>, String>;

@@ -20,7 +20,7 @@ use super::store::{StoredFleet, UnreadableFleet};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
 use crate::controller::owning_fleet::is_namespace_terminating;
-use crate::controller::profiles::Profiles;
+use knative_operator_cluster_access::profiles::Profiles;
 use knative_operator_fleet::absence::Gone;
 use knative_operator_fleet::status;
 

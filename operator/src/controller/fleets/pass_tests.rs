@@ -30,11 +30,11 @@ use super::*;
 use crate::controller::concurrency::ReconcilePermits;
 use crate::controller::events::Events;
 use crate::controller::hub_changes::HubChanges;
-use crate::controller::profiles::ClusterProfiles;
 use crate::controller::registry::Registry;
 use crate::controller::render_cache::RenderCache;
 use crate::metrics::Metrics;
 use crate::startup::go_operator::GoOperator;
+use knative_operator_cluster_access::profiles::ClusterProfiles;
 
 /// Time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(60);

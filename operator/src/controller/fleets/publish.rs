@@ -8,9 +8,9 @@ use knative_operator_shared::api::{KnativeFleet, KnativeFleetStatus};
 use super::state::{FleetState, Next};
 use super::write::{self, WriteError};
 use crate::controller::context::Context;
-use crate::overview::stalled;
 use knative_operator_fleet::history;
 use knative_operator_fleet::transitions::{Transition, rollout_end, transitions};
+use knative_operator_overview::stalled;
 
 /// Minimum interval of status writes.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);

@@ -20,9 +20,9 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::backoff::ConstantBackoff;
 use knative_operator_fleet::approval::Approval;
 use knative_operator_fleet::revision::{Revision, Revisions};
+use knative_operator_runtime::constant_backoff::ConstantBackoff;
 
 /// Delay before a failed watch is retried.
 const RETRY: Duration = Duration::from_secs(1);

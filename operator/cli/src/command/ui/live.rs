@@ -1,0 +1,176 @@
+//! Follows the hub once for all tabs, and publishes what changed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+
+use knative_operator_overview::follow::Follower;
+use knative_operator_overview::{Overview, Snapshot, overview};
+
+/// Minimum interval of updates.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of checks whether the API server answers: while it does, and while it does not.
+const PROBES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(1));
+/// Time limit of a check.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Number of updates that a slow tab may lag behind.
+const QUEUE: usize = 64;
+
+/// The newest state, and the updates.
+pub struct Updates {
+    state: RwLock<Published>,
+    changes: broadcast::Sender<Arc<str>>,
+}
+
+#[derive(Clone, Default)]
+struct Published {
+    /// Number of updates so far.
+    sequence: u64,
+    snapshot: Arc<Snapshot>,
+    overview: Arc<Overview>,
+    /// What tabs have.
+    message: Map<String, Value>,
+    clusters: BTreeMap<String, Value>,
+}
+
+impl Updates {
+    /// The objects of the hub.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).snapshot)
+    }
+
+    /// The overview.
+    pub fn overview(&self) -> Arc<Overview> {
+        Arc::clone(&self.state.read().unwrap_or_else(PoisonError::into_inner).overview)
+    }
+
+    /// The whole state as JSON, and the changes from then on.
+    pub fn subscribe(&self) -> (String, broadcast::Receiver<Arc<str>>) {
+        // A change that is in both does no harm: it has whole clusters.
+        let changes = self.changes.subscribe();
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let mut message = state.message.clone();
+        message.insert("sequence".to_owned(), json!(state.sequence));
+        message.insert("clusters".to_owned(), json!(state.clusters));
+        (Value::Object(message).to_string(), changes)
+    }
+
+    /// Publishes the state of `follower`, if it changed.
+    fn publish(&self, follower: &Follower, connection: &Value) {
+        let overview = overview(follower.snapshot(), Timestamp::now());
+        let clusters: BTreeMap<String, Value> =
+            overview.clusters.iter().map(|cluster| (cluster.id.clone(), brief(json!(cluster)))).collect();
+        let message = json!({
+            "ready": overview.ready,
+            "clustersByState": overview.clusters_by_state,
+            "fleets": overview.fleets.iter().map(|fleet| brief(json!(fleet))).collect::<Vec<_>>(),
+            "notes": overview.notes,
+            "connection": connection,
+        });
+        let message = message.as_object().cloned().unwrap_or_default();
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.snapshot = Arc::new(follower.snapshot().clone());
+        state.overview = Arc::new(overview);
+        let changed: Map<String, Value> = clusters
+            .iter()
+            .filter(|(id, view)| state.clusters.get(*id) != Some(view))
+            .map(|(id, view)| (id.clone(), view.clone()))
+            .chain(removed(&state.clusters, &clusters).map(|id| (id, Value::Null)))
+            .collect();
+        let mut update: Map<String, Value> = message
+            .iter()
+            .filter(|(key, value)| state.message.get(*key) != Some(value))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        if changed.is_empty() && update.is_empty() {
+            return;
+        }
+        state.sequence += 1;
+        update.insert("sequence".to_owned(), json!(state.sequence));
+        update.insert("clusters".to_owned(), Value::Object(changed));
+        (state.message, state.clusters) = (message, clusters);
+        // Without tabs, nobody receives it.
+        let _ = self.changes.send(Value::Object(update).to_string().into());
+    }
+}
+
+fn removed(before: &BTreeMap<String, Value>, now: &BTreeMap<String, Value>) -> impl Iterator<Item = String> {
+    let now: HashSet<&String> = now.keys().collect();
+    before.keys().filter(move |id| !now.contains(id)).cloned().collect::<Vec<_>>().into_iter()
+}
+
+/// `view` without what the page loads on demand: conditions and events. `changed` tells when these
+/// changed.
+fn brief(mut view: Value) -> Value {
+    let strip = |view: &mut Value| {
+        let Some(fields) = view.as_object_mut() else { return };
+        fields.remove("conditions");
+        let events = fields.remove("events").unwrap_or_default();
+        let newest = &events[0];
+        fields.insert(
+            "changed".to_owned(),
+            json!(format!("{} {}", newest["at"].as_str().unwrap_or_default(), newest["count"])),
+        );
+        let repair = events.as_array().into_iter().flatten().find(|event| event["reason"] == "DriftRepaired");
+        if let Some(repair) = repair {
+            fields.insert("repairedAt".to_owned(), repair["at"].clone());
+        }
+    };
+    if let Some(components) = view.get_mut("components").and_then(Value::as_array_mut) {
+        components.iter_mut().for_each(strip);
+    } else {
+        strip(&mut view);
+    }
+    view
+}
+
+/// Starts to follow the hub.
+pub fn start(mut follower: Follower, client: Client) -> (JoinHandle<()>, Arc<Updates>) {
+    let updates = Arc::new(Updates { state: RwLock::default(), changes: broadcast::channel(QUEUE).0 });
+    let connected = json!({"connected": true});
+    updates.publish(&follower, &connected);
+    let published = Arc::clone(&updates);
+    let task = tokio::spawn(async move {
+        let mut connection = connected.clone();
+        loop {
+            let is_connected = connection["connected"] == true;
+            let pause = if is_connected { PROBES.0 } else { PROBES.1 };
+            tokio::select! {
+                () = follower.changed() => {}
+                () = tokio::time::sleep(pause) => {
+                    // A watch whose connection is gone may not notice for minutes.
+                    let answer = tokio::time::timeout(PROBE_TIMEOUT, client.apiserver_version()).await;
+                    match answer {
+                        Ok(Ok(_)) => follower.reconnected(),
+                        Ok(Err(error)) => follower.lost(knative_operator_runtime::error_text(&error)),
+                        Err(_) => follower.lost(format!("no answer within {} s", PROBE_TIMEOUT.as_secs())),
+                    }
+                }
+            }
+            let _ = tokio::time::timeout(INTERVAL, async {
+                loop {
+                    follower.changed().await;
+                }
+            })
+            .await;
+            connection = match follower.disconnected() {
+                None => connected.clone(),
+                Some(error) if is_connected => json!({"connected": false, "since": now(), "error": error}),
+                Some(_) => connection,
+            };
+            published.publish(&follower, &connection);
+        }
+    });
+    (task, updates)
+}
+
+fn now() -> String {
+    let now = Timestamp::now();
+    now.round(jiff::Unit::Second).unwrap_or(now).to_string()
+}
