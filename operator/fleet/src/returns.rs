@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::decision::Decision;
-use super::member::{Change, Member};
+use super::member::{Change, Contents, Member};
 use super::model::World;
 
 impl World {

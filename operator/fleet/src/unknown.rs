@@ -54,9 +54,8 @@ mod tests {
     use crate::truth::DEADLINE;
 
     fn revisions(world: &World) -> Vec<&str> {
-        let first = |member: &Member| member.children[0].applied.as_ref();
-        let all = world.members.iter().map(first);
-        all.map(|applied| applied.map_or("", |applied| applied.revision.as_str())).collect()
+        let all = world.members.iter().map(|member| &member.children[0].applied);
+        all.map(|applied| applied.as_ref().map_or("", |applied| applied.revision.as_str())).collect()
     }
 
     fn rolled_out() -> World {

@@ -56,7 +56,7 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
     if resource.is_terminating() {
         return finalize::finalize(cx, desired, state).instrument(debug_span!("finalize")).await;
     }
-    let outcome = install_selected(cx, resource, state).await;
+    let outcome = Box::pin(install_selected(cx, resource, state)).await;
     let requeue = status::publish_outcome(cx, resource, state, outcome).await;
     // The version that it has now.
     keep_release(cx, resource, state);

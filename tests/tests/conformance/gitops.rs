@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 use knative_operator::conditions::{self, InstallationReport, OCCUPIED, ReconcileResult, TERMINATING};
+use knative_operator_apply::error::ApplyError;
 use knative_operator_cluster_access::Unresolved;
 use knative_operator_objects::ObjectId;
 use knative_operator_objects::health::Wait;
@@ -102,7 +103,8 @@ fn states(component: Component) -> Vec<(&'static str, Value, [&'static str; 3])>
     let created = resource(component.kind(), "v1beta1", &new(&definition(component)));
     let installing = report(|report| report.pending = vec!["3 objects to be applied".to_owned()]);
     let refused = report(|report| {
-        report.refused = vec![(ObjectId::new("", "ConfigMap", "n", "c"), "exceeded quota".to_owned())];
+        report.refused =
+            vec![(ObjectId::new("", "ConfigMap", "n", "c"), ApplyError::Other("exceeded quota".to_owned()))];
     });
     let failed = report(|report| report.failures = vec!["Job n/j failed: BackoffLimitExceeded".to_owned()]);
     let progresses = ["Progressing", "Progressing", "InProgress"];
