@@ -202,11 +202,17 @@ impl Cluster {
         self.components.get(POLICIES).map(Process::log).unwrap_or_default()
     }
 
-    /// Kills kubelet and containerd of its real node, starts them again, and waits until it is
-    /// ready. Its containers go on.
+    /// Kills the kubelet of its real node, until [`Cluster::restart_node`]. Containers go on.
+    pub fn stop_kubelet(&mut self) -> Result<()> {
+        self.components.remove("kubelet").map(drop).ok_or_else(|| "no real node".into())
+    }
+
+    /// Kills what runs of kubelet and containerd of its real node, starts them again, and waits
+    /// until it is ready. Its containers go on.
     pub async fn restart_node(&mut self) -> Result<()> {
+        self.machine.as_ref().ok_or("no real node")?;
         for program in ["kubelet", "containerd"] {
-            drop(self.components.remove(program).ok_or("no real node")?);
+            drop(self.components.remove(program));
         }
         let since = Timestamp::now();
         for program in ["containerd", "kubelet"] {

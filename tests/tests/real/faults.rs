@@ -66,17 +66,25 @@ fn crashing(mut spec: Value) -> (Value, [&'static str; 4]) {
 }
 
 /// The message of the condition `DeploymentsAvailable`.
-async fn message(hub: &Cluster) -> Result<String> {
-    let path = r#"jsonpath={.status.conditions[?(@.type=="DeploymentsAvailable")].message}"#;
+const DEPLOYMENTS: &str = r#"jsonpath={.status.conditions[?(@.type=="DeploymentsAvailable")].message}"#;
+/// The messages of all conditions.
+const ALL: &str = "jsonpath={.status.conditions[*].message}";
+
+/// What `path` finds in the status.
+async fn message(hub: &Cluster, path: &str) -> Result<String> {
     hub.kubectl(&["get", SERVING, "-n", NAMESPACE, "-o", path], "").await
 }
 
 /// Waits until the condition has had all of `parts`: it is cut if there are many causes.
 async fn tells(report: &mut Report, hub: &Cluster, parts: &[&str]) -> Result<()> {
+    tells_in(report, hub, DEPLOYMENTS, parts).await
+}
+
+async fn tells_in(report: &mut Report, hub: &Cluster, path: &str, parts: &[&str]) -> Result<()> {
     let begun = Instant::now();
     let mut found = BTreeSet::new();
     loop {
-        let message = message(hub).await?;
+        let message = message(hub, path).await?;
         for part in parts.iter().filter(|part| message.contains(**part)) {
             if found.insert(*part) {
                 report.line(&format!("the condition has: {part}"));
@@ -168,10 +176,42 @@ fn condition_names_a_cause_once_and_wait_ends() {
         apply(&hub, &invalid).await?;
         hub.kubectl(&["delete", "deployment", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;
         tells(&mut report, &hub, &["invalid image name"]).await?;
-        assert_eq!(message(&hub).await?.matches("invalid image name").count(), 1, "one cause stands there once");
+        let message = message(&hub, DEPLOYMENTS).await?;
+        assert_eq!(message.matches("invalid image name").count(), 1, "one cause stands there once");
         let (code, text, took) = wait(&hub).await?;
         report.line(&format!("knative-operator wait ended with {code:?} after {took:.1?}: {}", text.trim()));
         assert!(code != Some(0) && took < Duration::from_secs(30), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn condition_names_a_lost_node_an_eviction_and_a_failing_job() {
+    run(async {
+        let mut report = Report::new();
+        let mut hub = hub(&mut report).await?;
+        let version = releases::best().serving;
+        let healthy = product::serving(version);
+        // The Job runs another program, which ends with an error.
+        let mut failing = healthy.clone();
+        failing["registry"]["override"]["migrate"] = healthy["config"]["deployment"]["queue-sidecar-image"].clone();
+        apply(&hub, &failing).await?;
+        tells_in(&mut report, &hub, ALL, &["storage-version-migration-serving", "exit code"]).await?;
+        hub.kubectl(&["delete", "jobs", "--all", "-n", NAMESPACE, "--wait=false"], "").await?;
+        // Logs are local storage.
+        let mut small = healthy.clone();
+        small["workloads"] = json!([{"name": "controller", "resources": [
+            {"container": "controller", "limits": {"ephemeral-storage": "1Ki"}}]}]);
+        apply(&hub, &small).await?;
+        tells(&mut report, &hub, &["the node rejected", "ephemeral"]).await?;
+        apply(&hub, &healthy).await?;
+        ready(&hub, SERVING, NAMESPACE).await?;
+        report.line("without the faults, it is Ready");
+        hub.stop_kubelet()?;
+        tells(&mut report, &hub, &["the node \"", "does not respond"]).await?;
+        hub.restart_node().await?;
+        ready(&hub, SERVING, NAMESPACE).await?;
+        report.line("the node is back, it is Ready");
         Ok(())
     });
 }
