@@ -116,7 +116,8 @@ pub fn transitions(old: &KnativeFleetStatus, new: &KnativeFleetStatus) -> Vec<Tr
         events
             .push(normal("RolloutStarted", format!("Rolling out revision {revision}{by}; clusters: {}", new.clusters)));
     }
-    for stage in &new.stages {
+    // Stages that return tell nothing about the update: the conditions do.
+    for stage in new.stages.iter().filter(|_| !new.is_rolled_back()) {
         let before = old.stages.iter().find(|before| is_same && before.name == stage.name).map(|before| before.state);
         if before == Some(stage.state) || before.is_none() && stage.state == StageState::Pending {
             continue;
@@ -210,6 +211,10 @@ mod tests {
         assert_eq!(reasons(&started, &started), []);
         assert_eq!(reasons(&started, &paused), [event("Paused", false), event("TooManyFailures", true)]);
         assert_eq!(reasons(&started, &ready), [event("StageComplete", false), event("Ready", false)]);
+        let returns = status("r-1", "Progressing", &[("Progressing", "RollingBack")]);
+        let returned = status("r-1", "Complete", &[("Progressing", "RolledBack")]);
+        assert_eq!(reasons(&paused, &returns), [event("RollingBack", true)]);
+        assert_eq!(reasons(&returns, &returned), [event("RolledBack", true)]);
         let again = status("r-2", "Progressing", &[("Progressing", "RollingOut")]);
         assert_eq!(reasons(&ready, &again), [event("RolloutStarted", false), event("StageStarted", false)]);
     }

@@ -143,7 +143,7 @@ fn fleet_view(
     let mut members = fleet.as_ref().map(|fleet| members(snapshot, fleet, clusters)).unwrap_or_default();
     let stages = status.stages.iter().map(|stage| StageView {
         name: stage.name.clone(),
-        state: stage.state.as_str(),
+        state: status.shown_state(stage),
         total: stage.clusters,
         updated: stage.updated,
         updating: stage.updating,

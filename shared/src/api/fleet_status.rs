@@ -233,3 +233,21 @@ impl StageState {
         }
     }
 }
+
+impl KnativeFleetStatus {
+    /// Whether the update revision failed, and its stages return, or have returned.
+    pub fn is_rolled_back(&self) -> bool {
+        let is_back = |reason: &str| matches!(reason, "RollingBack" | "RolledBack");
+        self.conditions.iter().any(|c| c.type_ == "Progressing" && c.reason.as_deref().is_some_and(is_back))
+    }
+
+    /// What people read as the state of `stage`: one that has returned is complete without the
+    /// update.
+    pub fn shown_state(&self, stage: &StageStatus) -> &'static str {
+        match stage.state {
+            StageState::Complete if self.is_rolled_back() => "RolledBack",
+            StageState::Progressing if self.is_rolled_back() => "RollingBack",
+            state => state.as_str(),
+        }
+    }
+}

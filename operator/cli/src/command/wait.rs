@@ -166,7 +166,7 @@ fn fleet(goal: Goal, namespace: &str, name: &str, overview: &Overview) -> Progre
     if fleet.ready && goal == Goal::Ready {
         return Progress::Done(format!("KnativeFleet {namespace}/{name} is Ready"));
     }
-    let stage = fleet.stages.iter().find(|stage| stage.state != "Complete");
+    let stage = fleet.stages.iter().find(|stage| !matches!(stage.state, "Complete" | "RolledBack"));
     let stage = stage.map(|stage| format!("stage {}: {}/{} updated; ", stage.name, stage.updated, stage.total));
     let text = format!("{}{}: {}", stage.unwrap_or_default(), fleet.reason, one_line(&fleet.message));
     Progress::Waiting { text, remedy: fleet.remedy.clone().filter(|_| goal == Goal::Ready) }

@@ -139,7 +139,7 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
         text += "The numbers and the stages are those of the time before.\n";
     }
     let mut rows = vec![row(["STAGE", "", "UPDATED", "UPDATING", "FAILED", "DEFERRED", "STATE", "TIME"])];
-    rows.extend(status.stages.iter().map(|stage| stage_row(stage, now)));
+    rows.extend(status.stages.iter().map(|stage| stage_row(status, stage, now)));
     let _ = write!(text, "\n{}", table(&rows));
     for stage in &status.stages {
         let name = one_line(&stage.name);
@@ -183,7 +183,7 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
     text
 }
 
-fn stage_row(stage: &StageStatus, now: Timestamp) -> Vec<String> {
+fn stage_row(status: &KnativeFleetStatus, stage: &StageStatus, now: Timestamp) -> Vec<String> {
     let parse = |text: &Option<String>| text.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
     let time = parse(&stage.started_at).map(|started| {
         let end = parse(&stage.finished_at).unwrap_or(now);
@@ -197,7 +197,7 @@ fn stage_row(stage: &StageStatus, now: Timestamp) -> Vec<String> {
         &stage.updating.to_string(),
         &stage.failed.to_string(),
         &stage.deferred.to_string(),
-        stage.state.as_str(),
+        status.shown_state(stage),
         &time.unwrap_or_default(),
     ])
 }
@@ -233,6 +233,21 @@ mod tests {
         assert!(!text.contains("an earlier stage"), "{text}");
         assert_eq!(summary(&fleet), "stage prod: 1 of 4 clusters updated, 3 ready, 1 failed, 0 deferred\n");
         assert_eq!(bar(1, 3, false), "[######..............]");
+    }
+
+    #[test]
+    fn stage_that_returned_is_not_shown_as_complete() {
+        let fleet = |reason: &str, state: &str| -> KnativeFleet {
+            let conditions = json!([{"type": "Progressing", "status": "False", "reason": reason, "message": "m"}]);
+            let stages = json!([{"name": "canary", "state": state, "clusters": 1}]);
+            serde_json::from_value(json!({"metadata": {"name": "f", "generation": 1}, "spec": {"placement": {}},
+                "status": {"observedGeneration": 1, "conditions": conditions, "stages": stages}}))
+            .unwrap()
+        };
+        let shown = |reason: &str, state: &str| describe(&fleet(reason, state), Timestamp::UNIX_EPOCH);
+        assert!(shown("RolledBack", "Complete").contains("  RolledBack\n"), "{}", shown("RolledBack", "Complete"));
+        assert!(shown("RollingBack", "Progressing").contains("  RollingBack\n"));
+        assert!(shown("Complete", "Complete").contains("  Complete\n"));
     }
 
     #[test]
