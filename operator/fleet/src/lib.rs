@@ -76,5 +76,6 @@ pub mod timer;
 pub mod transitions;
 #[cfg(test)]
 mod truth;
+pub mod unknown;
 pub mod versions;
 pub mod walk;

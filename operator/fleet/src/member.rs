@@ -121,6 +121,9 @@ pub trait Contents {
     /// Whether `revision` is known. An unknown one has no resources either, but nothing may be
     /// deleted for that reason.
     fn knows(&self, revision: &str) -> bool;
+    /// Whether the content of `revision` for `cluster` is known: not if it depends on properties
+    /// that the cluster doesn't have. Those of the revision of the spec are known.
+    fn is_known(&self, revision: &str, cluster: &ClusterProfileReference) -> bool;
     /// The versions in the release bundle.
     fn versions(&self, component: Component) -> &[Version];
 }

@@ -36,6 +36,8 @@ pub struct Revisions {
     versions: Vec<Version>,
     /// Clusters with other labels, and so with other contents.
     pub relabeled: BTreeSet<String>,
+    /// Revisions, and clusters whose content in them is not known.
+    pub unknown: BTreeSet<(&'static str, String)>,
 }
 
 impl Contents for Revisions {
@@ -58,6 +60,10 @@ impl Contents for Revisions {
 
     fn knows(&self, revision: &str) -> bool {
         revision != FORMER
+    }
+
+    fn is_known(&self, revision: &str, cluster: &ClusterProfileReference) -> bool {
+        !self.unknown.iter().any(|(of, name)| (*of, name) == (revision, &cluster.name))
     }
 
     fn versions(&self, _: Component) -> &[Version] {
@@ -141,7 +147,7 @@ impl World {
             gates: BTreeMap::new(),
             hanging: BTreeSet::new(),
             silent: BTreeSet::new(),
-            contents: Revisions { versions, relabeled: BTreeSet::new() },
+            contents: Revisions { versions, relabeled: BTreeSet::new(), unknown: BTreeSet::new() },
             current: None,
             update: "a",
             bundle: "1.20.3",
@@ -219,6 +225,13 @@ impl World {
         let measured = all.filter(|(member, progress)| input.measures_gates(member, progress));
         let measured = measured.map(|(member, _)| member.cluster.clone()).collect();
         (decision, measured)
+    }
+
+    /// The earlier revisions that clusters have to get, and whose content is not known.
+    pub fn unknown_revisions(&self) -> Vec<Option<String>> {
+        let members = self.observed();
+        let input = self.input(&members);
+        members.iter().map(|member| input.unknown_revision(member).map(str::to_owned)).collect()
     }
 
     /// The stages in the status after `old`.

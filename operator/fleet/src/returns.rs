@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::decision::Decision;
-use super::member::{Change, Member};
+use super::member::{Change, Contents, Member};
 use super::model::World;
 
 impl World {
@@ -54,6 +54,7 @@ impl World {
     fn can_return(&self, member: &Member) -> bool {
         let own = member.applied().filter(|applied| applied.revision == self.update);
         let previous = own.filter_map(|applied| applied.previous.as_deref()).find(|name| *name != self.update);
+        let previous = previous.filter(|name| self.contents.is_known(name, &member.cluster));
         let writes = previous.map(|previous| member.writes(previous, &self.contents)).unwrap_or_default();
         writes.iter().any(|write| self.is_other(&write.change))
     }

@@ -36,7 +36,8 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
         for member in own() {
             if let Some(other) = input.other_in_progress(member) {
                 returning += 1;
-                if other.revision != input.update && input.contents.knows(other.revision) {
+                let is_known = input.contents.knows(other.revision) && input.unknown_revision(member).is_none();
+                if other.revision != input.update && is_known {
                     writes.extend(member.writes(other.revision, input.contents));
                 }
             }
@@ -49,12 +50,15 @@ pub fn advance<C: Contents>(input: &Input<'_, C>, decision: &mut Decision) {
             let has_slot = !is_finished(member, progress, input);
             let is_free = returning < stage.concurrency(decision.stages[index].clusters);
             let may_return = if has_slot { may_turn_back(member, revision, input) } else { is_free };
-            if may_return && !input.is_paused {
+            if may_return && !input.is_paused && input.unknown_revision(member).is_none() {
                 returning += usize::from(!has_slot);
                 writes.extend(member.writes(revision, input.contents));
             }
         }
-        let mut new: Vec<_> = own().filter(|member| member.is_new() && member.unavailable.is_none()).collect();
+        let is_next = |member: &&Member| {
+            member.is_new() && member.unavailable.is_none() && input.unknown_revision(member).is_none()
+        };
+        let mut new: Vec<_> = own().filter(is_next).collect();
         new.sort_by_key(|member| member.place);
         let current = input.current.filter(|current| !input.is_paused && input.may_install(index, current));
         if let Some(current) = current {
@@ -80,6 +84,16 @@ fn before<'a, C: Contents>(member: &'a Member, input: &Input<'a, C>) -> Option<&
     let may_have = |current: &&str| *current != input.update && input.may_install(member.stage, current);
     // That asks all members of the stage.
     previous.or_else(|| input.current.filter(may_have))
+}
+
+/// The revision that a member is returning to, or has to return to; `None` if it has another one
+/// than the failed one, or none to return to.
+pub fn target<'m, C: Contents>(member: &'m Member, input: &'m Input<'_, C>) -> Option<&'m str> {
+    let other = member.other_in_progress(input.update, input.current, input.contents);
+    other.filter(|other| *other != input.update).or_else(|| {
+        let is_touched = member.is_touched(input.update, input.current, input.contents);
+        before(member, input).filter(|_| is_touched)
+    })
 }
 
 /// Whether the update of a member came to an end: also if it failed in an earlier generation.

@@ -94,7 +94,7 @@ fn installs<C: Contents>(input: &Input<'_, C>, index: usize, decision: &Decision
     let free = stage.concurrency(report.clusters).saturating_sub(report.updating + report.others);
     let own = input.members.iter().zip(&decision.progress).filter(|(member, _)| member.stage == index);
     let new = own.filter(|(member, progress)| member.is_new() && matches!(progress, Progress::Pending));
-    let mut new: Vec<_> = new.collect();
+    let mut new: Vec<_> = new.filter(|(member, _)| input.unknown_revision(member).is_none()).collect();
     new.sort_by_key(|(member, _)| member.place);
     new.into_iter().take(free).flat_map(|(member, _): (&Member, _)| member.writes(current, input.contents)).collect()
 }

@@ -16,6 +16,7 @@ use super::progress::{HUB_FAULT, Progress, SKIPPED};
 use super::removal::Leavers;
 use super::rollback;
 use super::stages::{number, stages};
+use super::unknown::{self, CONTENT_UNKNOWN};
 
 /// Maximum number of clusters that need attention in the status.
 pub const MAX_ATTENTION: usize = 20;
@@ -197,6 +198,12 @@ fn attention<C: Contents>(
             attention.push((0, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
             continue;
         }
+        if let Some(revision) = input.waits_for_unknown(member, decision.stages[member.stage].state) {
+            let message = clip(&unknown::message(revision), MAX_CLUSTER_MESSAGE);
+            let reason = CONTENT_UNKNOWN.to_owned();
+            attention.push((2, ClusterAttention { cluster: member.cluster.clone(), reason, message }));
+            continue;
+        }
         let (order, reason, message) = match progress {
             Progress::Failed(reason, message) if reason == GATE_FAILED && message.is_empty() => {
                 (0, reason.clone(), gate_failure(old, member))
@@ -254,6 +261,10 @@ mod tests {
         }
 
         fn knows(&self, _: &str) -> bool {
+            true
+        }
+
+        fn is_known(&self, _: &str, _: &ClusterProfileReference) -> bool {
             true
         }
 

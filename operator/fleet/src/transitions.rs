@@ -8,6 +8,7 @@ use knative_operator_shared::condition::STALLED;
 use super::gates::{GATE_FAILED, GATE_UNKNOWN};
 use super::progress::{HUB_FAULT, SKIPPED};
 use super::status::MAX_ATTENTION;
+use super::unknown::CONTENT_UNKNOWN;
 
 /// Reasons that need attention.
 const WARNINGS: [&str; 14] = [
@@ -32,10 +33,11 @@ const SILENT: [&str; 8] =
 
 /// Reasons of clusters that need attention, of which a cluster is an event. The others are events
 /// of its resources, or pass.
-const CLUSTERS: [&str; 11] = [
+const CLUSTERS: [&str; 12] = [
     GATE_FAILED,
     GATE_UNKNOWN,
     HUB_FAULT,
+    CONTENT_UNKNOWN,
     "Deferred",
     SKIPPED,
     "Refused",

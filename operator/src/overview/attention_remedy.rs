@@ -69,6 +69,12 @@ pub const ATTENTION_REMEDIES: &[Remedy] = &[
         &[],
         "Correct the fault of the hub that the message names, such as a credential plugin that fails. Nothing counts as failed for it. Find more in the log: `kubectl logs deployment/knative-operator --namespace knative-operator`",
     ),
+    temporary(
+        ATTENTION,
+        "ContentUnknown",
+        &[],
+        "Let the cluster manager publish `status.properties` of the ClusterProfile: `kubectl get clusterprofiles {profile} -n {profileNamespace} -o yaml`; or correct the templates or overrides, which is another revision: `kubectl edit knativefleets {name} -n {namespace}`",
+    ),
     permanent(
         ATTENTION,
         "ClusterLeft",

@@ -242,6 +242,7 @@ mod tests {
     use knative_operator_fleet::absence::Gone;
     use knative_operator_fleet::gates::{GATE_FAILED, GATE_PENDING, GATE_UNKNOWN};
     use knative_operator_fleet::progress::{HUB_FAULT, Progress, SKIPPED};
+    use knative_operator_fleet::unknown::CONTENT_UNKNOWN;
     use knative_operator_shared::reason::Reason;
 
     use super::*;
@@ -334,7 +335,7 @@ mod tests {
         ];
         // Those of clusters that are not counted.
         let uncounted = ["Duplicate", "NotPermitted"];
-        let own: Vec<&str> = all.iter().flat_map(reasons).chain(uncounted).collect();
+        let own: Vec<&str> = all.iter().flat_map(reasons).chain(uncounted).chain([CONTENT_UNKNOWN]).collect();
         for reason in &own {
             assert!(find(ATTENTION, reason, "").is_some_and(|remedy| remedy.reason == *reason), "{reason}");
         }

@@ -37,6 +37,10 @@ impl Contents for Revisions {
         true
     }
 
+    fn is_known(&self, _: &str, _: &ClusterProfileReference) -> bool {
+        true
+    }
+
     fn versions(&self, _: Component) -> &[Version] {
         &[]
     }

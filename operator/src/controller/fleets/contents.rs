@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use knative_operator_shared::api::fleet::Template;
 use knative_operator_shared::api::{ClusterProfile, ClusterProfileReference, Component};
 use knative_operator_shared::fleet::overrides::overridden;
+use knative_operator_shared::fleet::placement::are_known;
 use knative_operator_shared::fleet::selector::{Traits, overriding_properties};
 use knative_operator_shared::version::Version;
 
@@ -127,6 +128,11 @@ impl member::Contents for Contents<'_> {
         self.revisions.contains_key(revision)
     }
 
+    fn is_known(&self, revision: &str, cluster: &ClusterProfileReference) -> bool {
+        let profile = self.profiles.get(cluster).map(Arc::as_ref);
+        self.revisions.get(revision).is_some_and(|data| are_known(&data.overrides, profile))
+    }
+
     fn versions(&self, component: Component) -> &[Version] {
         self.versions.iter().find(|(other, _)| *other == component).map_or(&[], |(_, versions)| versions.as_slice())
     }
@@ -166,6 +172,30 @@ mod tests {
         let (known, us) = of("us", "2Gi");
         assert!(known == Some(false) && us != eu, "{known:?}");
         assert_eq!(of("eu", "2Gi"), (Some(false), eu));
+    }
+
+    #[test]
+    fn content_is_known_with_the_properties_that_its_overrides_select_by() {
+        let selecting = |selector: &str| -> RevisionData {
+            let change = json!({selector: {"matchLabels": {"region": "eu"}}, "serving": {"spec": {}}});
+            serde_json::from_value(json!({"serving": {"spec": {}}, "overrides": [change]})).unwrap()
+        };
+        let cluster = |name: &str| ClusterProfileReference { name: name.to_owned(), namespace: "n".to_owned() };
+        let profile = |properties: Value| -> Arc<ClusterProfile> {
+            let profile =
+                json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {}, "status": {"properties": properties}});
+            Arc::new(serde_json::from_value(profile).unwrap())
+        };
+        let with = profile(json!([{"name": "region", "value": "us"}]));
+        let profiles = HashMap::from([(cluster("with"), with), (cluster("without"), profile(json!([])))]);
+        let (by_property, by_label) = (selecting("propertySelector"), selecting("clusterSelector"));
+        let cache = Mutex::default();
+        let revisions = BTreeMap::from([("property", &by_property), ("label", &by_label)]);
+        let contents = Contents::new(revisions, &profiles, &[], &cache);
+        let known =
+            |revision: &str| ["with", "without", "missing"].map(|name| contents.is_known(revision, &cluster(name)));
+        assert_eq!((known("property"), known("label")), ([true, false, false], [true, true, false]));
+        assert_eq!(known("other"), [false; 3]);
     }
 
     #[test]

@@ -5,16 +5,23 @@ use std::collections::BTreeSet;
 use knative_operator_shared::fleet::selector::{overriding_properties, selected_properties};
 
 use super::store::{FleetKey, Store, StoredFleet};
+use knative_operator_fleet::template::label_value;
 
 /// Names of those that `stored`, the fleet called `key`, selects by: those in its spec, and those
-/// in the overrides of revisions that its clusters may have during a rollout.
+/// in the overrides of revisions that its clusters may have during a rollout: after it failed, they
+/// return to what each had.
 fn of_fleet<'s>(store: &'s Store, key: &FleetKey, stored: &'s StoredFleet) -> BTreeSet<&'s str> {
     let mut names = selected_properties(&stored.fleet.spec);
     let status = stored.fleet.status.as_ref();
     let revisions = status.map(|status| [&status.current_revision, &status.update_revision]);
-    for name in revisions.into_iter().flatten().flatten() {
-        let revision = store.revisions.get(&key.0).and_then(|all| all.get(name));
-        names.extend(revision.into_iter().flat_map(|revision| overriding_properties(&revision.data.overrides)));
+    let in_use: BTreeSet<&String> = revisions.into_iter().flatten().flatten().collect();
+    let mut failed = status.and_then(|status| status.failed_revisions.as_ref()).into_iter().flatten();
+    let has_failed = failed.any(|failed| in_use.contains(failed));
+    let label = label_value(&key.1);
+    for (name, revision) in store.revisions.get(&key.0).into_iter().flatten() {
+        if in_use.contains(name) || has_failed && revision.label == label {
+            names.extend(overriding_properties(&revision.data.overrides));
+        }
     }
     names
 }
@@ -47,7 +54,7 @@ mod tests {
                 number: 1,
                 failed_generation: None,
                 owner: None,
-                label: String::new(),
+                label: if name == "elsewhere" { "other" } else { "prod" }.to_owned(),
                 data: serde_json::from_value(data).unwrap(),
             };
             (name.to_owned(), revision)
@@ -56,11 +63,16 @@ mod tests {
             revision("current", overriding("now")),
             revision("update", json!([])),
             revision("earlier", overriding("earlier")),
+            revision("elsewhere", overriding("elsewhere")),
         ]);
         let mut store = Store::default();
         let stored = StoredFleet { fleet: serde_json::from_value(fleet).unwrap(), unreadable: None };
         store.fleets.insert(("n".to_owned(), "prod".to_owned()), stored);
         store.revisions.insert("n".to_owned(), revisions);
         assert_eq!(of_all(&store), BTreeSet::from(["now".to_owned(), "placement".to_owned()]));
+        // Clusters return to what each had.
+        let stored = store.fleets.values_mut().next().unwrap();
+        stored.fleet.status.as_mut().unwrap().failed_revisions = Some(vec!["update".to_owned()]);
+        assert_eq!(of_all(&store), BTreeSet::from(["earlier", "now", "placement"].map(str::to_owned)));
     }
 }
