@@ -137,11 +137,16 @@ pub fn deleting(old: &KnativeFleetStatus, generation: Option<i64>, left: i32, no
     status
 }
 
-/// Reports in `status`, which follows `old`, that the update revision is not stored. It is not
-/// rolled out.
-pub fn unstored(old: &KnativeFleetStatus, status: &mut KnativeFleetStatus, message: &str, now: Timestamp) {
+/// Reports in `status`, which follows `old`, that the update revision is not rolled out, with
+/// reason and message.
+pub fn withheld(
+    old: &KnativeFleetStatus,
+    status: &mut KnativeFleetStatus,
+    (reason, message): (&'static str, &str),
+    now: Timestamp,
+) {
     for type_ in ["Progressing", "Ready"] {
-        set(old, status, (type_, false, "RevisionNotStored", message.to_owned()), now);
+        set(old, status, (type_, false, reason, message.to_owned()), now);
     }
 }
 

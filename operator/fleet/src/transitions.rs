@@ -11,7 +11,7 @@ use super::status::MAX_ATTENTION;
 use super::unknown::CONTENT_UNKNOWN;
 
 /// Reasons that need attention.
-const WARNINGS: [&str; 14] = [
+const WARNINGS: [&str; 15] = [
     "ClustersFailed",
     "ClustersDeferred",
     "DeletionNotConfirmed",
@@ -22,6 +22,7 @@ const WARNINGS: [&str; 14] = [
     "RollingBack",
     "RolledBack",
     "RevisionNotStored",
+    "FinalizerNotStored",
     "WaitingForClusters",
     "InvalidSpec",
     "ClustersUnknown",

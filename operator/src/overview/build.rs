@@ -193,7 +193,14 @@ fn headline(conditions: &[Condition]) -> Option<&Condition> {
     let stopped = |condition: &&Condition| {
         matches!(
             condition.reason.as_deref(),
-            Some("AwaitingApproval" | "WaitingForClusters" | "RolledBack" | "RollingBack" | "RevisionNotStored")
+            Some(
+                "AwaitingApproval"
+                    | "WaitingForClusters"
+                    | "RolledBack"
+                    | "RollingBack"
+                    | "RevisionNotStored"
+                    | "FinalizerNotStored"
+            )
         )
     };
     // The other conditions are those of the time before.
@@ -290,9 +297,13 @@ mod tests {
             let text = view.remedy.unwrap().text;
             assert!(text.contains(" prod -n platform"), "{text}");
         }
-        let mut status = KnativeFleetStatus::default();
-        status::unstored(&KnativeFleetStatus::default(), &mut status, "now", now);
-        assert!(view(&status).remedy.unwrap().text.starts_with("Correct what the API server says"));
+        for reason in ["RevisionNotStored", "FinalizerNotStored"] {
+            let mut status = KnativeFleetStatus::default();
+            status::withheld(&KnativeFleetStatus::default(), &mut status, (reason, "now"), now);
+            let view = view(&status);
+            assert_eq!(view.reason, reason);
+            assert!(view.remedy.unwrap().text.starts_with("Correct what the API server says"), "{reason}");
+        }
     }
 
     #[test]

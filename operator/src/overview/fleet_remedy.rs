@@ -58,6 +58,12 @@ pub const FLEET_REMEDIES: &[Remedy] = &[
         &[],
         "Correct what the API server says in the message; if another object has the name of the revision, find its owner before you do what the message says: `kubectl get controllerrevisions -n {namespace}`",
     ),
+    permanent(
+        "Progressing",
+        "FinalizerNotStored",
+        &[],
+        "Correct what the API server says in the message, such as a policy or a webhook that refuses the finalizer. The operator tries again every 30 s.",
+    ),
     temporary(
         "Progressing",
         "WaitingForClusters",

@@ -23,7 +23,7 @@ mod revisions;
 mod selected_properties;
 mod state;
 mod store;
-mod unstored;
+mod withheld;
 mod write;
 
 use std::collections::HashMap;

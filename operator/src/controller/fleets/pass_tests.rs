@@ -227,6 +227,46 @@ async fn refused_deletion_keeps_neither_the_status_nor_other_clusters() {
 }
 
 #[tokio::test]
+async fn refused_finalizer_keeps_no_status() {
+    let refused = |code: u16| {
+        move |method: &Method, path: &str| {
+            (*method == Method::PATCH && path.ends_with("/knativefleets/prod")).then_some(code)
+        }
+    };
+    for (code, expected) in [(403, true), (500, true), (409, false)] {
+        let (hub, mut requests) = hub(Vec::from([fleet("prod")]), refused(code));
+        let (cx, _) = context(&hub);
+        cx.profiles.reset(Vec::from([profile("a", "prod")]));
+        let mut fleet: KnativeFleet = serde_json::from_value(fleet("prod")).unwrap();
+        fleet.metadata.finalizers = None;
+        let stored = StoredFleet { fleet, unreadable: None };
+        let (store, selections, mut state) = (Store::default(), Selections::default(), FleetState::default());
+        let pass = Box::pin(reconcile::reconcile(&cx, &store, &stored, &selections, &mut state));
+        // A fleet that changed is read again.
+        let next = if expected { Next::After(state::REFUSED_RETRY) } else { Next::Retry };
+        assert_eq!(pass.await, next, "{code}");
+        let mut received = Vec::new();
+        while let Ok(request) = requests.try_recv() {
+            received.push(request);
+        }
+        let published = received.iter().rev().find(|request| publishes(request, "prod"));
+        assert_eq!(published.is_some(), expected, "{code}: {received:#?}");
+        let Some((.., body)) = published else { continue };
+        let conditions = body["status"]["conditions"].as_array().unwrap();
+        let of = |type_: &str| conditions.iter().find(|condition| condition["type"] == type_).unwrap();
+        assert_eq!(
+            (&of("Progressing")["reason"], &of("Stalled")["reason"]),
+            (&json!("FinalizerNotStored"), &json!("FinalizerNotStored"))
+        );
+        assert!(of("Ready")["message"].as_str().unwrap().contains(WHY), "{body}");
+        assert_eq!(body["status"]["clusters"], 1);
+        // Nothing is installed that the deletion of the fleet would uninstall.
+        let is_resource = |(_, path, _): &&Received| path.contains("/knativeservings/");
+        assert_eq!(received.iter().filter(is_resource).count(), 0, "{received:#?}");
+    }
+}
+
+#[tokio::test]
 async fn fleet_whose_pass_panics_is_tried_again_and_stops_no_other() {
     let has_panicked = AtomicBool::new(false);
     let panics_once = move |_: &Method, path: &str| {

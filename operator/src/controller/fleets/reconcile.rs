@@ -9,7 +9,7 @@ use knative_operator_shared::api::{ClusterProfileReference, Component, KnativeFl
 use knative_operator_shared::authorization::fleet_users;
 use knative_operator_shared::fleet::content;
 use knative_operator_shared::fleet::stage::{REMOVAL, Stages};
-use knative_operator_shared::label::{CHANGED_BY, FLEET_FINALIZER, FLEET_VERSION, GROUP};
+use knative_operator_shared::label::{CHANGED_BY, FLEET_VERSION, GROUP};
 use knative_operator_shared::rules::{FleetContext, REQUIRED_OF_FLEETS, Violation, validate_fleet};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ use super::revisions::{components, delete_obsolete, of, of_uid, own_revisions, r
 use super::state::{FleetState, Next, REFUSED_RETRY, RETRY, uptime};
 use super::store::{Store, StoredFleet};
 use super::write::{self, WriteError};
-use super::{apply, leave, unstored};
+use super::{apply, leave, withheld};
 use crate::controller::conditions::NOT_PERMITTED;
 use crate::controller::context::Context;
 use knative_operator_fleet::absence::Gone;
@@ -94,7 +94,7 @@ async fn pass(
             return publish(cx, fleet, state, status).await;
         }
     };
-    keep_finalizer(cx, fleet).await?;
+    let without_finalizer = withheld::keep_finalizer(cx, fleet).await?;
     let located = cx
         .profiles
         .all()
@@ -116,7 +116,8 @@ async fn pass(
     if record(cx, fleet, &revisions, &data, &mut stored_status).await? {
         state.status = Some(stored_status.clone());
     }
-    let unstored = unstored::store(cx, (namespace, name, &owner), &revisions, (&update, &data)).await?;
+    let unstored = withheld::store_revision(cx, (namespace, name, &owner), &revisions, (&update, &data)).await?;
+    let withheld = without_finalizer.or(unstored);
     let mut known: BTreeMap<&str, &RevisionData> =
         revisions.iter().map(|(name, revision)| (name.as_str(), &revision.data)).collect();
     known.insert(&update, &data);
@@ -177,7 +178,7 @@ async fn pass(
         contents: &contents,
         now: now(),
     };
-    let decision = unstored::decide(&input, unstored.is_none());
+    let decision = withheld::decide(&input, withheld.as_ref());
     state.keep_refused(members.iter().zip(&decision.progress).map(|(member, progress)| (&member.cluster, progress)));
     if decision.mark_failed && !has_failed {
         mark_failed(cx, fleet, &update, &mut stored_status, state).await?;
@@ -193,8 +194,8 @@ async fn pass(
     let leaving: Vec<_> = unselected.leaving.iter().collect();
     let leavers = Leavers { clusters: &leaving, decision: &removal };
     let mut new = status::status(&stored_status, meta.generation, &input, &decision, &leavers);
-    if let Some(message) = &unstored {
-        status::unstored(&stored_status, &mut new, message, input.now);
+    if let Some(withheld) = &withheld {
+        status::withheld(&stored_status, &mut new, (withheld.reason(), withheld.message()), input.now);
     }
     (new.rollout_digest, new.rollout_generation) = (Some(digest), Some(since));
     new.requested_by = requested_by(fleet, &stored_status, &new);
@@ -208,7 +209,7 @@ async fn pass(
     (state.contents, state.clusters) = (cache, Some(concerned));
     let published = publish(cx, fleet, state, new).await?;
     failed.map_or(Ok(()), Err)?;
-    let refused = (!state.refused.is_empty() || unstored.is_some()).then_some(REFUSED_RETRY);
+    let refused = (!state.refused.is_empty() || withheld.is_some()).then_some(REFUSED_RETRY);
     Ok(soonest([
         published,
         wake.map_or(Next::AwaitChange, Next::After),
@@ -220,16 +221,6 @@ async fn pass(
         if written.has_failed { Next::After(RETRY) } else { Next::AwaitChange },
         written.wake.map_or(Next::AwaitChange, Next::After),
     ]))
-}
-
-/// Adds the finalizer to `fleet`, if it has none.
-async fn keep_finalizer(cx: &Context, fleet: &KnativeFleet) -> Result<(), WriteError> {
-    let mut finalizers = fleet.metadata.finalizers.clone().unwrap_or_default();
-    if finalizers.iter().any(|finalizer| finalizer == FLEET_FINALIZER) {
-        return Ok(());
-    }
-    finalizers.push(FLEET_FINALIZER.to_owned());
-    write::finalizers(&cx.hub, fleet, &finalizers).await
 }
 
 /// The clusters among `all` that count, in the rollout of a revision after another one since a

@@ -52,6 +52,9 @@ pub enum WriteError {
     /// The API server refused it: it is not retried soon.
     #[error("{0}")]
     Refused(String),
+    /// The object changed: it is retried with what the watch reports.
+    #[error("{0}")]
+    Conflict(String),
     /// Something else: it is retried.
     #[error("{0}")]
     Other(String),
@@ -61,6 +64,7 @@ impl From<kube::Error> for WriteError {
     fn from(error: kube::Error) -> Self {
         match &error {
             kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Self::Refused(error_text(&error)),
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict(error_text(&error)),
             _ => Self::Other(error_text(&error)),
         }
     }
