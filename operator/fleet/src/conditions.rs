@@ -64,20 +64,21 @@ fn paused<C: Contents>(input: &Input<'_, C>, status: &KnativeFleetStatus, decisi
     let stopped = status.stages.iter().find(|stage| stage.state == StageState::Paused);
     let failures =
         |stage: &StageStatus| format!("{} of {} clusters of stage {} failed", stage.failed, stage.clusters, stage.name);
-    match stopped {
-        _ if input.is_paused => {
-            // The pause of a person hides no failures.
-            let has_too_many = |stage: &&StageStatus| {
-                let mut reports = input.stages.settings().iter().zip(&decision.stages);
-                reports.any(|(settings, report)| settings.name == stage.name && report.has_too_many(settings))
-            };
-            let failed = stopped.filter(has_too_many).map(|stage| format!("; {}", failures(stage))).unwrap_or_default();
-            ("Paused", true, "Paused", format!("{}; no further cluster is started{failed}", input.pause))
+    let has_too_many = |stage: &&StageStatus| {
+        let mut reports = input.stages.settings().iter().zip(&decision.stages);
+        reports.any(|(settings, report)| settings.name == stage.name && report.has_too_many(settings))
+    };
+    match stopped.filter(|_| !input.has_failed).filter(has_too_many) {
+        // A pause hides no failures: its end doesn't end them.
+        Some(stage) => {
+            let pause = if input.is_paused { format!("; {}", input.pause) } else { String::new() };
+            let message = format!("{}; no further cluster is started{pause}", failures(stage));
+            ("Paused", true, "TooManyFailures", message)
         }
-        Some(stage) if !input.has_failed => {
-            ("Paused", true, "TooManyFailures", format!("{}; no further cluster is started", failures(stage)))
+        None if input.is_paused => {
+            ("Paused", true, "Paused", format!("{}; no further cluster is started", input.pause))
         }
-        _ => ("Paused", false, "NotPaused", String::new()),
+        None => ("Paused", false, "NotPaused", String::new()),
     }
 }
 

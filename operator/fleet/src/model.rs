@@ -21,7 +21,8 @@ use super::backup::{Backup, FORMER, Installed};
 use super::decision::{Decision, Input};
 use super::gates::Gates;
 use super::member::{Applied, Change, Child, Contents, Member, Wanted, Write};
-use super::stages::stages;
+use super::removal::{Leavers, RemovalDecision};
+use super::status::status;
 use super::template::content_with;
 use super::timer::Timers;
 use super::truth::{DEADLINE, Truth};
@@ -234,11 +235,18 @@ impl World {
         members.iter().map(|member| input.unknown_revision(member).map(str::to_owned)).collect()
     }
 
-    /// The stages in the status after `old`.
-    pub fn stages_after(&self, old: &KnativeFleetStatus) -> Vec<StageStatus> {
+    /// The status after `old`. No cluster leaves.
+    pub fn status_after(&self, old: &KnativeFleetStatus) -> KnativeFleetStatus {
         let members = self.observed();
         let input = self.input(&members);
-        stages(old, &input, &input.decide())
+        let removal = RemovalDecision::default();
+        let leavers = Leavers { clusters: &[], decision: &removal };
+        status(old, Some(self.generation), &input, &input.decide(), &leavers)
+    }
+
+    /// The stages in the status after `old`.
+    pub fn stages_after(&self, old: &KnativeFleetStatus) -> Vec<StageStatus> {
+        self.status_after(old).stages
     }
 
     /// What a decision about `members` depends on.

@@ -111,6 +111,7 @@ mod tests {
     use super::*;
     use crate::adversary::Action;
     use crate::model::World;
+    use crate::transitions::rollout_end;
     use crate::truth::DEADLINE;
 
     #[test]
@@ -182,5 +183,14 @@ mod tests {
         world.act(&Action::Pause(true));
         world.settle();
         assert!(waits_for(&world).starts_with("a person: 1 of 2 clusters failed; "), "{}", waits_for(&world));
+        // It is no other end of the rollout.
+        let paused = world.status_after(&status);
+        world.act(&Action::Pause(false));
+        world.settle();
+        for status in [&paused, &world.status_after(&paused)] {
+            let condition = status.conditions.iter().find(|condition| condition.type_ == "Paused").unwrap();
+            assert_eq!(condition.reason.as_deref(), Some("TooManyFailures"), "{condition:?}");
+        }
+        assert_eq!(rollout_end(&paused, &world.status_after(&paused)), None);
     }
 }

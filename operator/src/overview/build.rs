@@ -191,17 +191,11 @@ fn headline(conditions: &[Condition]) -> Option<&Condition> {
     let find = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     let is_true = |condition: &&Condition| condition.status == "True";
     let stopped = |condition: &&Condition| {
-        matches!(
-            condition.reason.as_deref(),
-            Some(
-                "AwaitingApproval"
-                    | "WaitingForClusters"
-                    | "RolledBack"
-                    | "RollingBack"
-                    | "RevisionNotStored"
-                    | "FinalizerNotStored"
-            )
-        )
+        matches!(condition.reason.as_deref(), Some("AwaitingApproval" | "WaitingForClusters" | "RollingBack"))
+    };
+    // A pause ends none of these.
+    let failed = |condition: &&Condition| {
+        matches!(condition.reason.as_deref(), Some("RolledBack" | "RevisionNotStored" | "FinalizerNotStored"))
     };
     // The other conditions are those of the time before.
     let standing = |condition: &&Condition| {
@@ -212,6 +206,7 @@ fn headline(conditions: &[Condition]) -> Option<&Condition> {
         .filter(standing)
         .or_else(|| find("RemovalBlocked").filter(is_true))
         .or_else(|| find("Paused").filter(has_failed))
+        .or_else(|| find("Progressing").filter(failed))
         .or_else(|| find("RemovalPending").filter(is_true))
         .or_else(|| find("Paused").filter(is_true))
         .or_else(|| find("Progressing").filter(stopped))

@@ -9,7 +9,7 @@ use knative_operator_shared::time::truncate;
 use super::names::Names;
 use super::{build, component};
 
-/// Reasons for which a fleet waits for a person as planned: it is not stalled.
+/// Reasons for which a fleet waits for a person as planned: it is not stalled, unless it failed.
 const PLANNED: [&str; 2] = ["AwaitingApproval", "Paused"];
 
 /// `conditions` of a KnativeServing or KnativeEventing after `old`, with `Stalled` if it is.
@@ -95,19 +95,34 @@ mod tests {
         assert_eq!(stalled(&of_component(&[], update(&[], &unknown, at(0)), at(0))), None);
     }
 
+    /// Why a fleet with conditions of a type, a status and a reason is stalled.
+    fn reason_of_fleet(conditions: &[(&str, &str, &str)]) -> Option<String> {
+        let condition = |(type_, status, reason): &(&str, &str, &str)| Condition {
+            type_: (*type_).to_owned(),
+            status: (*status).to_owned(),
+            reason: Some((*reason).to_owned()),
+            ..Condition::default()
+        };
+        let conditions = conditions.iter().map(condition).collect();
+        let status = KnativeFleetStatus { conditions, ..KnativeFleetStatus::default() };
+        let status = of_fleet(&KnativeFleetStatus::default(), status, at(0));
+        stalled(&status.conditions).and_then(|condition| condition.reason.clone())
+    }
+
+    #[test]
+    fn pause_hides_no_failure() {
+        let pending = ("RemovalPending", "True", "Paused");
+        for failure in ["RolledBack", "RevisionNotStored", "FinalizerNotStored"] {
+            let conditions = [("Paused", "True", "Paused"), ("Progressing", "False", failure), pending];
+            assert_eq!(reason_of_fleet(&conditions).as_deref(), Some(failure));
+        }
+        let conditions = [("Paused", "True", "TooManyFailures"), ("Progressing", "False", "Paused"), pending];
+        assert_eq!(reason_of_fleet(&conditions).as_deref(), Some("TooManyFailures"));
+    }
+
     #[test]
     fn fleet_that_waits_as_planned_is_not_stalled() {
-        let fleet = |type_: &str, status: &str, reason: &str| {
-            let condition = Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                reason: Some(reason.to_owned()),
-                ..Condition::default()
-            };
-            let status = KnativeFleetStatus { conditions: vec![condition], ..KnativeFleetStatus::default() };
-            let status = of_fleet(&KnativeFleetStatus::default(), status, at(0));
-            stalled(&status.conditions).and_then(|condition| condition.reason.clone())
-        };
+        let fleet = |type_: &str, status: &str, reason: &str| reason_of_fleet(&[(type_, status, reason)]);
         for (type_, status, reason) in
             [("Paused", "True", "Paused"), ("Progressing", "False", "AwaitingApproval"), ("Ready", "True", "Ready")]
         {

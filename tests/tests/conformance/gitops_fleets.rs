@@ -180,6 +180,17 @@ fn states() -> Vec<(&'static str, Value, [&'static str; 2])> {
             progresses,
         ),
         ("rolled back", fleet(&Case { has_failed: true, ..rollout() }.status()), needs_a_person),
+        // A pause ends no failure.
+        (
+            "too many failures, and paused",
+            fleet(&Case { members: vec![refused()], is_paused: true, ..rollout() }.status()),
+            needs_a_person,
+        ),
+        (
+            "rolled back, and paused",
+            fleet(&Case { has_failed: true, is_paused: true, ..rollout() }.status()),
+            needs_a_person,
+        ),
         ("no clusters", fleet(&Case { members: Vec::new(), ..Case::default() }.status()), progresses),
         ("invalid", standing(status::invalid), needs_a_person),
         (

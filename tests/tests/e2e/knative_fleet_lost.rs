@@ -61,11 +61,15 @@ fn cluster_that_is_lost_by_its_update_has_failed() {
 
         // A pause hides no failure.
         fleet_command(&hub, &["pause", "prod", "--reason=I look at it"]).await?;
-        let paused = status(&hub, "paused", |status| has(status, "Paused", "Paused")).await?;
-        let condition = paused.conditions.iter().find(|condition| condition.type_ == "Paused");
-        let message = condition.and_then(|condition| condition.message.clone()).unwrap_or_default();
-        let parts = ["I look at it", "1 of 1 clusters of stage canary failed"];
-        assert!(parts.iter().all(|part| message.contains(part)), "{message}: {paused:?}");
+        let message = |status: &KnativeFleetStatus| {
+            let condition = status.conditions.iter().find(|condition| condition.type_ == "Paused");
+            condition.and_then(|condition| condition.message.clone()).unwrap_or_default()
+        };
+        let paused = status(&hub, "paused", |status| message(status).contains("I look at it")).await?;
+        assert!(message(&paused).contains("1 of 1 clusters of stage canary failed"), "{paused:?}");
+        for type_ in ["Paused", "Stalled"] {
+            assert!(has(&paused, type_, "TooManyFailures"), "{paused:?}");
+        }
         let waits_for = paused.stages.first().and_then(|stage| stage.waits_for.clone()).unwrap_or_default();
         assert!(waits_for.starts_with("a person: 1 of 1 clusters failed; "), "{waits_for}");
 
