@@ -72,7 +72,7 @@ impl World {
     }
 
     /// The revision of the fleet is `update` now.
-    fn roll_out(&mut self, update: &'static str) {
+    pub fn roll_out(&mut self, update: &'static str) {
         if self.update != update {
             // It is another rollout.
             self.had_clusters.clear();
@@ -95,11 +95,8 @@ impl World {
                 self.observe_truth();
             }
             Action::Bundle(patch) => {
-                let before = self.update;
                 self.bundle = patch;
-                self.roll_out(self.meant(before));
-                self.check_bundle(before);
-                self.observe_truth();
+                self.follow_bundle();
             }
             Action::Outage(index, outage) => {
                 self.members[index % count].unavailable = outage.then(|| "unreachable".to_owned());

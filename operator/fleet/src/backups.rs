@@ -59,8 +59,7 @@ impl World {
             (self.approvals, self.had_clusters) = (backup.approvals.clone(), backup.had_clusters.clone());
             self.generation = backup.generation;
             self.update = backup.update;
-            self.update = self.meant(backup.update);
-            self.check_bundle(backup.update);
+            self.follow_bundle();
         } else {
             self.create_again(backup.update);
         }

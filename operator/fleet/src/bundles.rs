@@ -11,6 +11,7 @@ use super::adversary::Action;
 use super::member::Member;
 use super::model::World;
 use super::revision::RevisionData;
+use super::truth::DEADLINE;
 use super::versions::{VersionSources, known, resolved};
 
 /// What the spec of revision `a` asks for.
@@ -37,6 +38,24 @@ impl World {
     /// out.
     pub fn meant(&self, revision: &'static str) -> &'static str {
         self.meant_after(revision, meaning(self.update))
+    }
+
+    /// Rolls out what the spec means with the bundle, unless failures stopped the rollout.
+    pub fn follow_bundle(&mut self) {
+        let before = self.update;
+        if meaning(before) < Some(self.bundle) && meaning(before).is_some() && !self.is_stopped() {
+            self.roll_out(self.meant(before));
+            self.check_bundle(before);
+            self.observe_truth();
+        }
+    }
+
+    /// Whether failures stopped the rollout, or rolled it back.
+    fn is_stopped(&self) -> bool {
+        let stages = self.decide().stages;
+        let mut stages = stages.iter().zip(self.stages.settings());
+        self.failed.contains(self.update)
+            || stages.any(|(report, stage)| report.state == StageState::Paused && report.has_too_many(stage))
     }
 
     /// The same, after a revision that meant the patch `before`, if it is known.
@@ -110,5 +129,38 @@ fn newer_bundle_passes_the_same_stages_and_approvals() {
         }
         (0..2).for_each(|_| pass(&mut world, 60));
         assert_eq!((world.current.as_deref(), have(&world)), (Some("f"), vec!["f", "f"]));
+    }
+}
+
+#[test]
+fn newer_bundle_starts_no_rollout_that_failures_stopped() {
+    for on_failure in [OnFailure::Pause, OnFailure::Rollback] {
+        let mut world = World::new(&[(1, 0, 0, false), (1, 0, 0, false)], &[0, 1], on_failure);
+        world.act(&Action::Edit("d"));
+        world.settle();
+        (0..4).for_each(|_| pass(&mut world, 1));
+        assert_eq!(world.current.as_deref(), Some("d"));
+        for action in [Action::Edit("a"), Action::Break(0, true)] {
+            world.act(&action);
+            world.settle();
+        }
+        pass(&mut world, DEADLINE);
+        if on_failure == OnFailure::Rollback {
+            world.act(&Action::Break(0, false));
+            (0..4).for_each(|_| pass(&mut world, 1));
+        }
+        let first = if on_failure == OnFailure::Pause { "a" } else { "d" };
+        assert_eq!(have(&world), [first, "d"], "{on_failure:?}");
+        // Neither a newer bundle nor the end of a pause mends what failed.
+        for action in [Action::Bundle("1.20.4"), Action::Pause(true), Action::Pause(false)] {
+            world.act(&action);
+            world.settle();
+            (0..4).for_each(|_| pass(&mut world, 1));
+            assert_eq!((world.update, have(&world)), ("a", vec![first, "d"]), "{on_failure:?} {action:?}");
+        }
+        // A person mends the cluster, or changes the fleet.
+        world.act(&if on_failure == OnFailure::Pause { Action::Break(0, false) } else { Action::Edit("a") });
+        (0..8).for_each(|_| pass(&mut world, 1));
+        assert_eq!((world.current.as_deref(), have(&world)), (Some("f"), vec!["f", "f"]), "{on_failure:?}");
     }
 }

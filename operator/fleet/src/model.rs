@@ -326,6 +326,7 @@ impl World {
 
     /// Applies the decision: all its writes, or the first ones.
     pub fn advance(&mut self, limit: usize) -> usize {
+        self.follow_bundle();
         let (decision, measured) = self.decide_with_measured();
         self.check(&decision);
         measured.iter().for_each(|cluster| self.timers.borrow_mut().suspend(cluster));

@@ -1,10 +1,13 @@
 //! The versions of a revision. A spec may ask for a version without a patch number, or for none.
 //! What that means is decided once, when the rollout begins: with a newer release bundle it is
-//! another revision, which passes the same stages.
+//! another revision, which passes the same stages, unless failures stopped the fleet.
 
 use std::collections::BTreeMap;
 
-use knative_operator_shared::api::Component;
+use knative_operator_shared::api::fleet::{StageState, StageStatus};
+use knative_operator_shared::api::{Component, KnativeFleetSpec, KnativeFleetStatus};
+use knative_operator_shared::fleet::content;
+use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::version::Version;
 use serde::Serialize;
 
@@ -41,6 +44,22 @@ pub struct Meaning {
 pub fn known(installed: Option<Version>, is_reported: bool, asked: Option<&str>) -> Option<Version> {
     let asked = asked.filter(|asked| !is_reported && !Version::is_floating(Some(asked)));
     installed.or_else(|| asked?.parse().ok())
+}
+
+/// Whether failures stopped the rollout of a fleet with `spec`, by its `status`, and nobody changed
+/// since what is rolled out, or where. A newer release bundle starts no other rollout then.
+pub fn are_stopped(spec: &KnativeFleetSpec, status: &KnativeFleetStatus) -> bool {
+    let mut failed = status.failed_revisions.iter().flatten();
+    let has_failed = failed.any(|failed| Some(failed) == status.update_revision.as_ref());
+    let Ok(stages) = Stages::of(&spec.rollout) else { return false };
+    let count = |count: i32| usize::try_from(count).unwrap_or_default();
+    let has_too_many = |stage: &StageStatus| {
+        let settings = stages.settings().iter().find(|settings| settings.name == stage.name);
+        let limit = settings.map(|settings| settings.failures(count(stage.clusters)));
+        stage.state == StageState::Paused && limit.is_some_and(|limit| count(stage.failed) > limit)
+    };
+    (has_failed || status.stages.iter().any(has_too_many))
+        && status.rollout_digest.as_ref() == Some(&content::digest(spec))
 }
 
 /// What the versions without a patch number in `data` mean, by component.
@@ -108,6 +127,41 @@ mod tests {
             (None, false, None, None),
         ] {
             assert_eq!(known(installed.map(version), is_reported, asked), expected.map(version), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn failures_stop_a_fleet_until_somebody_changes_it() {
+        let spec = |patch: serde_json::Value| -> KnativeFleetSpec {
+            let mut spec = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.22"}},
+                "rollout": {"stages": [{"name": "all", "maxFailures": 1}]}});
+            json_patch::merge(&mut spec, &patch);
+            serde_json::from_value(spec).unwrap()
+        };
+        let own = spec(json!({}));
+        let status = |patch: serde_json::Value| -> KnativeFleetStatus {
+            let mut status = json!({"updateRevision": "b", "rolloutDigest": content::digest(&own),
+                "stages": [{"name": "all", "state": "Paused", "clusters": 3, "failed": 2}]});
+            json_patch::merge(&mut status, &patch);
+            serde_json::from_value(status).unwrap()
+        };
+        let stage = |state: &str, failed: i32| json!({"stages": [{"name": "all", "state": state, "clusters": 3, "failed": failed}]});
+        let rolled_back = |revision: &str| json!({"failedRevisions": [revision], "stages": null});
+        let paused = json!({"rollout": {"paused": true}});
+        for (change, patch, expected) in [
+            (json!({}), json!({}), true),
+            // Its end doesn't end the failures.
+            (paused.clone(), json!({}), true),
+            // By a person, or within the limit.
+            (paused, stage("Paused", 1), false),
+            (json!({}), stage("Complete", 1), false),
+            (json!({}), rolled_back("b"), true),
+            (json!({}), rolled_back("a"), false),
+            (json!({"serving": {"spec": {"version": "1.22.5"}}}), json!({}), false),
+            (json!({"rollout": {"stages": [{"name": "all", "maxFailures": 2}]}}), json!({}), false),
+            (json!({"placement": {"namespaces": ["*"]}}), rolled_back("b"), false),
+        ] {
+            assert_eq!(are_stopped(&spec(change.clone()), &status(patch.clone())), expected, "{change} {patch}");
         }
     }
 

@@ -50,7 +50,8 @@ pub fn rows(bundle: &Bundle, (fleet, before): &Stored, resources: &[&Knative]) -
     let installed: Vec<(Component, Version)> =
         resources.iter().filter_map(|one| Some((one.component(), child::known_version(one)?))).collect();
     let (available, before) = (available.as_slice(), before.as_ref());
-    let sources = VersionSources { available, before, installed: &installed, keeps_installed: false };
+    let keeps_installed = fleet.status.as_ref().is_some_and(|status| versions::are_stopped(&fleet.spec, status));
+    let sources = VersionSources { available, before, installed: &installed, keeps_installed };
     let data = RevisionData::of(&fleet.spec);
     let meanings = versions::meanings(&data, &sources);
     let (namespace, name) = (fleet.metadata.namespace.as_deref(), fleet.metadata.name.as_deref());
@@ -85,6 +86,9 @@ pub fn rows(bundle: &Bundle, (fleet, before): &Stored, resources: &[&Knative]) -
 
 #[cfg(test)]
 mod tests {
+    use knative_operator_shared::api::KnativeFleetStatus;
+    use knative_operator_shared::fleet::content;
+
     use super::*;
 
     #[test]
@@ -127,5 +131,18 @@ mod tests {
         .unwrap();
         assert_eq!(of(serving(json!("1.22")), Some(before)), ["serving 1.22 | 1.22.5 | stays"]);
         assert_eq!(of(serving(json!("1.25")), None), ["serving 1.25 | - | stays"]);
+        // Failures stopped it.
+        let spec = json!({"placement": {"clusterSelector": {}}, "serving": {"spec": {"version": "1.22"}}});
+        let mut fleet =
+            rules::parse_fleet(&json!({"metadata": {"name": "f", "namespace": "n", "uid": "1"}, "spec": spec}))
+                .unwrap();
+        fleet.status = Some(KnativeFleetStatus {
+            update_revision: Some("r".to_owned()),
+            failed_revisions: Some(vec!["r".to_owned()]),
+            rollout_digest: Some(content::digest(&fleet.spec)),
+            ..KnativeFleetStatus::default()
+        });
+        let own: Vec<&Knative> = children.iter().collect();
+        assert_eq!(rows(&bundle, &(fleet, None), &own).unwrap()[0][3..].join(" | "), "serving 1.22 | 1.22.1 | stays");
     }
 }

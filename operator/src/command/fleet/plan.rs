@@ -27,7 +27,7 @@ use crate::command::table::{row, table};
 use knative_operator_fleet::plan::{Change, PlannedChange, Stored, meanings, plan};
 use knative_operator_fleet::plan_steps::{self, PlannedRemoval, PlannedStage};
 use knative_operator_fleet::revision::RevisionData;
-use knative_operator_fleet::versions::Meaning;
+use knative_operator_fleet::versions::{Meaning, are_stopped};
 
 /// Maximum number of fields in a row.
 const MAX_FIELDS: usize = 3;
@@ -87,12 +87,14 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
         } else {
             let clusters = clusters(&hub.client, &fleet, &profiles).await?;
             let (before, revision) = before(hub, &fleet).await?;
+            let status = before.as_ref().and_then(|before| before.status.clone()).unwrap_or_default();
+            let keeps_installed = catalog.as_ref().and_then(|catalog| catalog.keeps_installed).unwrap_or_default();
             let stored = Stored {
                 profiles: &profiles,
                 resources: &resources,
                 before: revision.as_ref(),
                 available: &available,
-                keeps_installed: catalog.as_ref().and_then(|catalog| catalog.keeps_installed).unwrap_or_default(),
+                keeps_installed: keeps_installed || are_stopped(&fleet.spec, &status),
             };
             let (changes, versions) = (plan(&fleet, &clusters, &stored)?, meanings(&fleet, &clusters, &stored));
             for drop in before.iter().flat_map(|before| unconfirmed_drops(&fleet, before)) {
@@ -100,7 +102,6 @@ pub async fn run(hub: &Hub, args: &PlanArgs) -> Result<ExitCode, String> {
                 let _ = writeln!(text, "error: {}", one_line(&drop));
                 texts.push(drop);
             }
-            let status = before.and_then(|before| before.status).unwrap_or_default();
             let exists = |cluster: &ClusterProfileReference| profiles.contains_key(cluster);
             let removal = plan_steps::removal(&fleet, &clusters, &resources, (&status, Timestamp::now()), exists);
             let stages = plan_steps::stages(&fleet, &changes, &status)?;

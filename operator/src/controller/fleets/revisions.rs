@@ -50,7 +50,7 @@ pub fn resolved(
         available,
         before: before.map(|revision| &revision.data),
         installed: &installed,
-        keeps_installed: cx.library.keeps_installed,
+        keeps_installed: cx.library.keeps_installed || versions::are_stopped(&fleet.spec, status),
     };
     versions::resolved(RevisionData::of(&fleet.spec), &sources)
 }
