@@ -19,7 +19,7 @@ pub static SELECTOR: Rule = Rule {
     ),
 };
 
-/// Checks the selectors by labels and by properties of `selecting`, the part of a fleet at `within`.
+/// Checks the selectors by labels and by properties of `selecting`, a part of a fleet, at `within`.
 pub fn check_selectors(within: &str, selecting: &impl Selecting, violations: &mut Vec<Violation>) {
     let [labels, properties] = selecting.selectors();
     for (name, what, selector) in [("clusterSelector", "label", labels), ("propertySelector", "property", properties)] {
