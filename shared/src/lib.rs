@@ -1,12 +1,13 @@
 //! The pure part that webhook and operator share.
 //!
 //! [`api`] has the custom resources, [`crd`] their CustomResourceDefinitions, [`condition`] and
-//! [`reason`] the status, [`version`] Knative versions and their order, [`rules`] the validation,
-//! [`customize`] what users may set without a permission, [`authorization`] the permissions that a
-//! write needs, [`patch`] the patches of `spec.patches`, [`fleet`] placement, stages and content of
-//! fleets, [`name`] and [`label`] the names that users and other tools rely on, [`text`] the limits
-//! of messages, [`redact`] what they must not contain, [`yaml`] YAML as Kubernetes reads it,
-//! [`strict`] JSON without guesses, [`json`] the memory that it takes.
+//! [`reason`] the status, [`version`] Knative versions and their order, [`way`] those between two,
+//! [`rules`] the validation, [`customize`] what users may set without a permission,
+//! [`authorization`] the permissions that a write needs, [`patch`] the patches of `spec.patches`,
+//! [`fleet`] placement, stages and content of fleets, [`name`] and [`label`] the names that users
+//! and other tools rely on, [`text`] the limits of messages, [`redact`] what they must not contain,
+//! [`yaml`] YAML as Kubernetes reads it, [`strict`] JSON without guesses, [`json`] the memory that
+//! it takes.
 //!
 //! Invariant: this crate does no I/O and reads neither the clock nor the environment.
 
@@ -29,4 +30,5 @@ pub mod strict;
 pub mod text;
 pub mod time;
 pub mod version;
+pub mod way;
 pub mod yaml;

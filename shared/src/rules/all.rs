@@ -20,6 +20,7 @@ pub static ALL: &[&Rule] = &[
     &version::AVAILABLE,
     &version::NEIGHBOUR,
     &version::DOWNGRADE,
+    &version::MINORS,
     &manifests::URL,
     &manifests::VERSION,
     &manifests::AGREE,
