@@ -51,6 +51,11 @@ pub const ON_DELETE: &str = "operator.knative.dev/on-delete";
 pub const ORPHAN: &str = "orphan";
 /// Value of [`ON_DELETE`]: uninstall once the users' objects of Knative are gone.
 pub const WAIT: &str = "wait";
+/// Annotation of a resource: with [`EACH`], the operator goes through minor versions by itself; by
+/// default, the next one must be asked for.
+pub const MINOR_VERSIONS: &str = "operator.knative.dev/minor-versions";
+/// Value of [`MINOR_VERSIONS`]: install each minor version on the way.
+pub const EACH: &str = "each";
 /// Annotation: a changed value triggers a reconcile.
 pub const TRIGGER: &str = "reconcile.knative.dev/trigger";
 /// Annotation of a namespace: the resource whose operator created it, with which it is deleted.

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::label::{EACH, MINOR_VERSIONS};
+
 /// Maximum number of minor versions that a way between two versions lists.
 const MAX_STEPS: usize = 100;
 
@@ -45,7 +47,10 @@ pub enum VersionError {
         installed: Version,
     },
     /// It is more than one minor version away.
-    #[error("not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; set spec.version to {} first, then to {target}", .installed.toward(.target))]
+    #[error(
+        "not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}; set spec.version to {} first, then to {target}, or set the annotation {} to {}, with which the operator installs each minor version on the way",
+        .installed.toward(.target), MINOR_VERSIONS, EACH
+    )]
     Minor {
         /// Kind of the custom resource.
         kind: &'static str,
@@ -53,6 +58,31 @@ pub enum VersionError {
         installed: Version,
         /// The requested version.
         target: Version,
+    },
+    /// It is more than one minor version away, and has own manifests.
+    #[error(
+        "not supported to upgrade or downgrade across multiple MINOR versions. The installed {kind} version is v{installed}, and with spec.manifests the operator has no versions on the way; set spec.version to {} first, with the manifests of that version, then to {target}",
+        .installed.toward(.target)
+    )]
+    OwnManifests {
+        /// Kind of the custom resource.
+        kind: &'static str,
+        /// The installed version.
+        installed: Version,
+        /// The requested version.
+        target: Version,
+    },
+    /// The bundle lacks a version on the way to it.
+    #[error(
+        "the release bundle lacks version {lacking}, which is on the way from the installed version v{installed} to {target}; install an operator whose release bundle has it, and set spec.version to {installed} until then"
+    )]
+    Lacking {
+        /// The lacking minor version.
+        lacking: String,
+        /// The installed version.
+        installed: Version,
+        /// The requested version.
+        target: String,
     },
 }
 
@@ -333,8 +363,8 @@ mod tests {
         }
         let error = v("1.22.1").may_follow(Some(&v("1.20.0")), "KnativeServing").unwrap_err().to_string();
         assert!(
-            error.ends_with(
-                "The installed KnativeServing version is v1.20.0; set spec.version to 1.21 first, then to 1.22.1"
+            error.contains(
+                "The installed KnativeServing version is v1.20.0; set spec.version to 1.21 first, then to 1.22.1, or set"
             ),
             "{error}"
         );

@@ -3,7 +3,7 @@
 use knative_operator_rules as rules;
 use knative_operator_rules::{Profile, RuleContext, Violation};
 use knative_operator_shared::api::{Component, Knative, KnativeStatus};
-use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, ON_DELETE, ON_UNREACHABLE, VERSION};
+use knative_operator_shared::label::{FLEET_FIELD_MANAGER, GROUP, MINOR_VERSIONS, ON_DELETE, ON_UNREACHABLE, VERSION};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -102,16 +102,16 @@ fn validate_change(new: &Knative, old: Option<&Knative>, request: &Request, fact
 }
 
 fn is_untouched(request: &Request) -> bool {
-    /// The annotations about deletions.
-    fn deletion(object: &Value) -> [&Value; 2] {
-        [ON_UNREACHABLE, ON_DELETE].map(|name| &object["metadata"]["annotations"][name])
+    /// The annotations that rules are about.
+    fn annotations(object: &Value) -> [&Value; 3] {
+        [ON_UNREACHABLE, ON_DELETE, MINOR_VERSIONS].map(|name| &object["metadata"]["annotations"][name])
     }
     /// The spec; a missing one equals an empty one.
     fn spec(object: &Value) -> Option<&Value> {
         object.get("spec").filter(|spec| !spec.is_null() && spec.as_object().is_none_or(|fields| !fields.is_empty()))
     }
     let (new, old) = (&request.object, &request.old_object);
-    spec(new) == spec(old) && deletion(new) == deletion(old)
+    spec(new) == spec(old) && annotations(new) == annotations(old)
 }
 
 /// Errors that the mutating webhook reports. Errors in types are left to the API server, which
@@ -191,6 +191,18 @@ mod tests {
         let old = new.clone();
         new["metadata"]["finalizers"] = json!(["x"]);
         assert!(validate(&request("KnativeServing", "UPDATE", new, old)).is_empty());
+    }
+
+    #[test]
+    fn annotation_is_checked_if_the_spec_stays() {
+        for (name, value) in [(ON_DELETE, "keep"), (ON_UNREACHABLE, "delete"), (MINOR_VERSIONS, "all")] {
+            let old = object(&json!({"version": "1.22"}));
+            let mut new = old.clone();
+            new["metadata"]["annotations"] = json!({name: value});
+            let violations = validate(&request("KnativeServing", "UPDATE", new, old));
+            let fields: Vec<_> = violations.iter().map(|violation| violation.field.as_str()).collect();
+            assert_eq!(fields, [format!("metadata.annotations[{name}]")]);
+        }
     }
 
     #[test]

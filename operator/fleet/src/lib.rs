@@ -4,9 +4,8 @@
 //!   state machine without a state of its own: everything that it needs is stored in the children,
 //!   in the revisions and in the status, so that a restart changes nothing.
 //! - [`member`] is the state of one cluster; [`progress`] is its progress toward a revision, by the
-//!   time that [`timer`] observed and the [`outcome`] that is recorded; [`walk`] has the steps
-//!   between minor versions; [`gates`] is what is measured on it; [`approval`] tells which
-//!   approvals count.
+//!   time that [`timer`] observed and the [`outcome`] that is recorded; [`gates`] is what is
+//!   measured on it; [`approval`] tells which approvals count.
 //! - [`removal`] decides which clusters lose their installation; [`budget`] counts those of a day.
 //!
 //! All of it is pure.
@@ -78,4 +77,3 @@ pub mod transitions;
 mod truth;
 pub mod unknown;
 pub mod versions;
-pub mod walk;

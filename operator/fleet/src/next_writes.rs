@@ -1,8 +1,9 @@
 //! The next writes toward a revision, and repairs.
 
+use knative_operator_shared::way;
+
 use super::member::{Change, Contents, Member, Write};
 use super::outcome::Outcome;
-use super::walk;
 
 impl Member {
     /// Whether it was Ready before the update to `revision` that is in progress, or is now if none
@@ -48,7 +49,7 @@ impl Member {
                         continue;
                     }
                     let available = contents.versions(child.component);
-                    let version = walk::next_step(applied.installed.as_ref(), wanted.version.as_deref(), available);
+                    let version = way::next_step(applied.installed.as_ref(), wanted.version.as_deref(), available);
                     if is_step && applied.version == version {
                         continue;
                     }

@@ -9,6 +9,7 @@ use knative_operator_shared::fleet::placement::unhealthy;
 use knative_operator_shared::fleet::selector::Traits;
 use knative_operator_shared::fleet::stage::Stages;
 use knative_operator_shared::version::Version;
+use knative_operator_shared::way::{self, Lacking};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -17,7 +18,6 @@ use super::removal::GRACE_PERIOD;
 use super::revision::RevisionData;
 use super::template::child_name;
 use super::versions::{self, Meaning, VersionSources};
-use super::walk;
 
 /// A change of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -264,9 +264,13 @@ fn steps(present: &Knative, asked: Option<&str>, available: &[Version]) -> Optio
     let installed = present.installed_version()?;
     let asked = asked?;
     if !available.is_empty() {
-        return match walk::steps(&installed, asked, available) {
-            Ok(steps) => (steps.len() > 1).then(|| format!("in steps: {}", steps.join(", "))),
-            Err(lacking) => Some(format!("the release bundle of the operator lacks version {lacking}")),
+        return match way::steps(&installed, asked, available) {
+            Ok(steps) if steps.len() > 1 => {
+                let steps: Vec<_> = steps.iter().map(ToString::to_string).collect();
+                Some(format!("in steps: {}", steps.join(", ")))
+            }
+            Ok(_) => None,
+            Err(Lacking(lacking)) => Some(format!("the release bundle of the operator lacks version {lacking}")),
         };
     }
     let target: Version = asked.parse().or_else(|_| format!("{asked}.0").parse()).ok()?;

@@ -18,6 +18,9 @@ pub struct AppliedVersion {
     pub uid: String,
     /// Generation of the resource.
     pub generation: i64,
+    /// The version that `asked` means, if `version` is only one on the way to it.
+    #[serde(skip)]
+    pub beyond: Option<Version>,
     /// Whether a version stays while `asked` means it.
     #[serde(skip)]
     pub keeps: bool,
@@ -31,8 +34,9 @@ pub struct AppliedVersion {
 }
 
 impl AppliedVersion {
-    /// `version`, which `resource` asks for. `keeps`: whether a version stays while it asks for it.
-    pub fn of(resource: &Knative, version: &Version, keeps: bool) -> Self {
+    /// `version`, which `resource` asks for, or which is on the way to the version `beyond` that it
+    /// asks for. `keeps`: whether a version stays while it asks for it.
+    pub fn of(resource: &Knative, version: &Version, beyond: Option<&Version>, keeps: bool) -> Self {
         let meta = resource.meta();
         let (uid, generation) = (meta.uid.clone().unwrap_or_default(), meta.generation.unwrap_or_default());
         let asked = resource.common().version.clone().unwrap_or_default();
@@ -42,7 +46,16 @@ impl AppliedVersion {
         let allowed = annotation(ALLOWED_GENERATION).and_then(|allowed| allowed.parse().ok());
         // An earlier version of the operator wrote the status.
         let allowed = allowed.or_else(|| resource.status()?.observed_generation).unwrap_or_default();
-        Self { version: version.clone(), asked, uid, generation, keeps, allowed, was_refused }
+        let (version, beyond) = (version.clone(), beyond.cloned());
+        Self { version, asked, uid, generation, beyond, keeps, allowed, was_refused }
+    }
+
+    /// Whether `asked` means the version, or one below it, on the way down from `before`.
+    fn leads_to_asked(&self, before: &Version) -> bool {
+        match &self.beyond {
+            None => self.version.satisfies(Some(&self.asked)),
+            Some(target) => *target < self.version && self.version < *before,
+        }
     }
 
     /// Why `wanted`, for the same installation, may not follow; `None` if it may. A newer version
@@ -58,14 +71,19 @@ impl AppliedVersion {
         }
         let is_changed = wanted.uid == self.uid && wanted.generation > self.generation;
         // Without the last condition, the hub is older than the record.
-        let is_asked = is_changed
+        let may_ask = wanted.uid == self.uid
             && !wanted.was_refused
             && Version::is_explicit(&wanted.asked)
-            && wanted.asked != self.asked
-            && wanted.version.satisfies(Some(&wanted.asked))
+            && wanted.leads_to_asked(&self.version)
             && wanted.allowed >= self.generation;
+        let is_asked = may_ask && is_changed && wanted.asked != self.asked;
+        // The record has a version on the way to the one that the same spec asks for.
+        let is_continued = may_ask
+            && wanted.generation >= self.generation
+            && wanted.asked == self.asked
+            && !self.version.satisfies(Some(&self.asked));
         // The hub is not older than the record. What the record has may have been tried only.
-        if is_asked || (is_changed && is_accepted && wanted.version >= self.version) {
+        if is_asked || is_continued || (is_changed && is_accepted && wanted.version >= self.version) {
             return None;
         }
         let (installed, wanted) = (&self.version, &wanted.version);
@@ -91,6 +109,7 @@ mod tests {
             asked: asked.to_owned(),
             uid: uid.to_owned(),
             generation,
+            beyond: None,
             keeps: false,
             allowed: 4,
             was_refused: false,
@@ -141,6 +160,48 @@ mod tests {
                 Some(part) => objection.as_ref().is_some_and(|text| text.contains(part)),
             };
             assert!(is_expected, "{wanted:?}: {objection:?}");
+        }
+    }
+
+    #[test]
+    fn way_down_is_gone_step_by_step_by_the_spec_that_asks_for_it() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        let applied = |text: &str, asked: &str, generation, beyond: Option<&str>| AppliedVersion {
+            version: version(text),
+            asked: asked.to_owned(),
+            uid: "1".to_owned(),
+            generation,
+            beyond: beyond.map(version),
+            keeps: false,
+            allowed: 9,
+            was_refused: false,
+        };
+        let restored = |applied: AppliedVersion| AppliedVersion { allowed: 2, ..applied };
+        let refused = |applied: AppliedVersion| AppliedVersion { was_refused: true, ..applied };
+        for (before, wanted, is_allowed) in [
+            (applied("1.23.0", "1.23", 2, None), applied("1.22.1", "1.20", 3, Some("1.20.3")), true),
+            (applied("1.22.1", "1.20", 3, Some("1.20.3")), applied("1.21.3", "1.20", 3, Some("1.20.3")), true),
+            (applied("1.21.3", "1.20", 3, Some("1.20.3")), applied("1.20.3", "1.20", 3, None), true),
+            // Another field was changed on the way, or the annotation was set afterwards.
+            (applied("1.22.1", "1.20", 3, None), applied("1.21.3", "1.20", 4, Some("1.20.3")), true),
+            (applied("1.23.0", "1.20", 3, None), applied("1.22.1", "1.20", 3, Some("1.20.3")), true),
+            // Up.
+            (applied("1.20.3", "1.20", 1, None), applied("1.21.3", "1.23", 2, Some("1.23.0")), true),
+            (applied("1.21.3", "1.23", 2, None), applied("1.22.1", "1.23", 2, Some("1.23.0")), true),
+            (applied("1.20.3", "", 1, None), applied("1.21.3", "", 1, Some("1.23.0")), true),
+            // The hub is older than the record.
+            (applied("1.23.0", "1.23", 4, None), applied("1.22.1", "1.20", 3, Some("1.20.3")), false),
+            (applied("1.23.0", "1.23", 4, None), restored(applied("1.22.1", "1.20", 5, Some("1.20.3"))), false),
+            (applied("1.22.1", "1.20", 3, None), restored(applied("1.21.3", "1.20", 3, Some("1.20.3"))), false),
+            (applied("1.23.0", "1.23", 2, None), refused(applied("1.22.1", "1.20", 3, Some("1.20.3"))), false),
+            // On the way up, nothing goes down.
+            (applied("1.23.0", "1.23", 2, None), applied("1.21.3", "1.23.0", 3, Some("1.23.0")), false),
+            (applied("1.22.1", "1.23", 2, None), applied("1.21.3", "1.23", 2, Some("1.23.0")), false),
+            // What is there already is not left.
+            (applied("1.20.3", "1.20", 3, None), applied("1.20.1", "1.20", 3, None), false),
+        ] {
+            let objection = before.objection(&wanted, true, "KnativeServing");
+            assert_eq!(objection.is_none(), is_allowed, "{before:?} to {wanted:?}: {objection:?}");
         }
     }
 }

@@ -219,8 +219,16 @@ mod tests {
     fn record_is_read_again_and_shown() {
         let (uid, asked) = ("7".to_owned(), "1.22".to_owned());
         let version = "1.22.1".parse().unwrap();
-        let applied =
-            AppliedVersion { version, asked, uid, generation: 2, keeps: false, allowed: 0, was_refused: false };
+        let applied = AppliedVersion {
+            version,
+            asked,
+            uid,
+            generation: 2,
+            beyond: None,
+            keeps: false,
+            allowed: 0,
+            was_refused: false,
+        };
         let owner = InstallationOwner { applied: Some(applied), ..owner("1", "team-a", "knative-serving") };
         assert_eq!(InstallationOwner::decode(&owner.encode()).unwrap(), owner);
         let shown = "KnativeServing team-a/knative-serving of hub \"prod-eu\" (uid 1), since 2026-01-01T00:00:00Z";

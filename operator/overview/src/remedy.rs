@@ -122,6 +122,18 @@ const REMEDIES: &[Remedy] = &[
     ),
     permanent(
         ELIGIBLE,
+        "Error",
+        &["the release bundle lacks version ", "which is on the way"],
+        "Install an operator whose release bundle has the version that the message names, or set `spec.version` to one before it: `{edit}`",
+    ),
+    permanent(
+        ELIGIBLE,
+        "Error",
+        &["or set the annotation "],
+        "Find the next minor version: `knative-operator versions`; then set `spec.version` to it: `{edit}`; or let the operator install each minor version on the way: `kubectl annotate {kind} {name} -n {namespace} operator.knative.dev/minor-versions=each`",
+    ),
+    permanent(
+        ELIGIBLE,
         "",
         &[],
         "Find the next minor version: `knative-operator versions`; then set `spec.version` to it: `{edit}`",

@@ -2,6 +2,7 @@
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::{Version, VersionError};
+use knative_operator_shared::way::Way;
 
 use super::bundle::{Bundle, ReleaseError};
 
@@ -19,42 +20,47 @@ pub enum VersionSelectionError {
     Bundle(#[from] ReleaseError),
 }
 
-/// Selects the version of `resource` to install from `bundle`: the installed one, unless the spec
-/// means another one; with `keeps`, also unless it means only another one.
+/// Selects the version of `resource` to install now from `bundle`: the installed one, unless the
+/// spec means another one; with `keeps`, also unless it means only another one.
 pub fn select_version(bundle: &Bundle, resource: &Knative, keeps: bool) -> Result<Version, VersionSelectionError> {
+    select_way(bundle, resource, keeps).map(|way| way.next)
+}
+
+/// The same, with the versions after it.
+pub fn select_way(bundle: &Bundle, resource: &Knative, keeps: bool) -> Result<Way, VersionSelectionError> {
     // One that can't be read is not the same as none.
     let installed = resource.status().and_then(|s| s.version.as_deref()).map(str::parse).transpose();
     let installed = installed.map_err(VersionSelectionError::Ineligible)?;
-    select_version_after(bundle, resource, installed.as_ref(), keeps)
+    select_way_after(bundle, resource, installed.as_ref(), keeps)
 }
 
 /// The same, where `installed` is installed.
-pub fn select_version_after(
+pub fn select_way_after(
     bundle: &Bundle,
     resource: &Knative,
     installed: Option<&Version>,
     keeps: bool,
-) -> Result<Version, VersionSelectionError> {
+) -> Result<Way, VersionSelectionError> {
     let (component, common) = (resource.component(), resource.common());
     let asked = common.version.as_deref();
     if let Some(installed) = installed.filter(|installed| keeps && installed.satisfies(asked))
         && common.manifests.is_empty()
     {
-        return Ok(installed.clone());
+        return Ok(Way::to(installed.clone()));
     }
     let available = bundle.versions(component);
+    // Own manifests need no bundle.
+    let available = if common.manifests.is_empty() { available? } else { available.unwrap_or_default() };
     let version = if common.manifests.is_empty() {
-        Version::resolve_after(asked, installed, &available?)
+        Version::resolve_after(asked, installed, &available)
     } else {
-        // Own manifests need no bundle.
-        Version::verbatim(asked, installed, &available.unwrap_or_default())
+        Version::verbatim(asked, installed, &available)
     };
     let version = version.map_err(|error| match error {
         VersionError::Unavailable { .. } => VersionSelectionError::Unavailable(error),
         other => VersionSelectionError::Ineligible(other),
     })?;
-    version.may_follow(installed, component.kind()).map_err(VersionSelectionError::Ineligible)?;
-    Ok(version)
+    Way::of(resource, installed, version, &available).map_err(VersionSelectionError::Ineligible)
 }
 
 #[cfg(test)]
@@ -74,8 +80,8 @@ mod tests {
         let select = |asked: Option<&str>, keeps: bool| {
             let mut serving = KnativeServing::default();
             serving.spec.common.version = asked.map(str::to_owned);
-            let version = select_version_after(&bundle, &Knative::Serving(serving), Some(&installed), keeps);
-            version.map(|version| version.to_string()).map_err(|error| error.to_string())
+            let way = select_way_after(&bundle, &Knative::Serving(serving), Some(&installed), keeps);
+            way.map(|way| way.next.to_string()).map_err(|error| error.to_string())
         };
         for asked in [None, Some("latest"), Some("1.22")] {
             assert_eq!(select(asked, true).as_deref(), Ok("1.22.0"), "{asked:?}");

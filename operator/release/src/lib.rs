@@ -21,7 +21,7 @@ pub use archive::Archive;
 pub use assemble::{Library, Release};
 pub use bundle::{Bundle, Objects, ReleaseError, family};
 pub use catalog::catalog;
-pub use choose::{VersionSelectionError, select_version, select_version_after};
+pub use choose::{VersionSelectionError, select_version, select_way, select_way_after};
 pub use download::{DownloadError, Downloads, DownloadsError};
 pub use host_policy::{AllowedHost, HostPolicy};
 pub use parse::objects as parse;

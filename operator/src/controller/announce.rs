@@ -32,12 +32,12 @@ pub fn warn_of_ignored_overrides(
 }
 
 /// Publishes an event when the installation of another version starts, once; returns the report to
-/// publish if it takes long.
+/// publish if it takes long. `beyond`: the version that the spec means, if it is another one.
 pub fn announce(
     cx: &Context,
     resource: &Knative,
     state: &mut ReconcilerState,
-    (plan, version): (&Plan, &Version),
+    (plan, version, beyond): (&Plan, &Version, Option<&Version>),
 ) -> Option<InstallationReport> {
     let installed = installed_version(resource);
     let key = generation_and_version(resource, version);
@@ -47,10 +47,19 @@ pub fn announce(
     state.announced = Some(key);
     let from = installed.map(|v| format!(" from {v}")).unwrap_or_default();
     let (count, namespace) = (plan.items().len(), resource.target_namespace());
-    let note = format!("Installing version {version}{from}: {count} objects in namespace {namespace}");
+    let to = beyond.map(|target| format!(" on the way to {target}")).unwrap_or_default();
+    let note = format!("Installing version {version}{from}{to}: {count} objects in namespace {namespace}");
     cx.events.normal(resource, "Installing", note);
     let pending = vec![format!("{count} objects to be applied")];
     Some(InstallationReport { pending, ..InstallationReport::of(resource.component()) })
+}
+
+/// What the installation of `version` is for `resource`, if the versions `then` follow, for people.
+pub fn step(resource: &Knative, version: &Version, then: &[Version]) -> Option<String> {
+    let target = then.last()?;
+    let from = installed_version(resource).map(|installed| format!(" from {installed}")).unwrap_or_default();
+    let then: Vec<_> = then.iter().map(ToString::to_string).collect();
+    Some(format!("version {version} on the way{from} to {target} (then {})", then.join(", ")))
 }
 
 /// The version in the status of `resource`.
@@ -60,4 +69,28 @@ pub fn installed_version(resource: &Knative) -> Option<&str> {
 
 fn generation_and_version(resource: &Knative, version: &Version) -> String {
     format!("{}@{version}", resource.meta().generation.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use knative_operator_shared::api::{KnativeServing, KnativeStatus};
+
+    use super::*;
+
+    #[test]
+    fn step_has_the_versions_before_and_after_it() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        let step = |installed: Option<&str>, then: &[&str]| {
+            let version_of_status = installed.map(str::to_owned);
+            let status = KnativeStatus { version: version_of_status, ..KnativeStatus::default() };
+            let serving = KnativeServing { status: Some(status), ..KnativeServing::default() };
+            let then: Vec<_> = then.iter().copied().map(version).collect();
+            super::step(&Knative::Serving(serving), &version("1.21.3"), &then)
+        };
+        let expected = "version 1.21.3 on the way from 1.20.3 to 1.23.0 (then 1.22.1, 1.23.0)";
+        assert_eq!(step(Some("1.20.3"), &["1.22.1", "1.23.0"]).as_deref(), Some(expected));
+        assert_eq!(step(None, &["1.22.1"]).as_deref(), Some("version 1.21.3 on the way to 1.22.1 (then 1.22.1)"));
+        // The last one is an installation as any other.
+        assert_eq!(step(Some("1.20.3"), &[]), None);
+    }
 }

@@ -28,6 +28,8 @@ pub const TERMINATING: &str = "NamespaceTerminating";
 pub struct InstallationReport {
     /// The component.
     pub component: Component,
+    /// Which version it is, if it is one on the way to that of the spec, for people.
+    pub step: Option<String>,
     /// Why the installation failed as a whole, if it did.
     pub failed: Option<String>,
     /// Objects that the API server refused, with the reason.
@@ -55,6 +57,7 @@ impl InstallationReport {
     pub fn of(component: Component) -> Self {
         Self {
             component,
+            step: None,
             failed: None,
             refused: Vec::new(),
             failures: Vec::new(),
@@ -82,6 +85,16 @@ pub enum ReconcileResult {
     Unresolved(Unresolved),
     /// The installation was examined.
     Installation(InstallationReport),
+}
+
+impl ReconcileResult {
+    /// Whether a version on the way to another one is Ready, and the next one can begin.
+    pub fn completes_step(&self) -> bool {
+        let Self::Installation(report) = self else { return false };
+        let has_failed = report.failed.is_some() || !report.refused.is_empty() || !report.failures.is_empty();
+        let is_waiting = !report.pending.is_empty() || !report.unavailable.is_empty();
+        report.step.is_some() && report.observed && !has_failed && !is_waiting && !report.has_missing_objects
+    }
 }
 
 /// States of the stored conditions.
@@ -149,7 +162,8 @@ pub fn states(before: States, result: &ReconcileResult) -> States {
 }
 
 fn install_state(report: &InstallationReport, before: State) -> State {
-    let failed = |reason: String| State::not_met("Error", format!("Install failed with message: {reason}"));
+    let step = report.step.as_ref().map(|step| format!("{step}: ")).unwrap_or_default();
+    let failed = |reason: String| State::not_met("Error", format!("Install failed with message: {step}{reason}"));
     if let Some(reason) = &report.failed {
         return failed(reason.clone());
     }
@@ -160,8 +174,14 @@ fn install_state(report: &InstallationReport, before: State) -> State {
     {
         return failed(reason);
     }
-    match join_first(&report.pending) {
-        Some(what) => State::unknown_because("Installing", format!("Waiting for {what}")),
+    let waiting = join_first(&report.pending).map(|what| format!("Waiting for {what}"));
+    if let Some(step) = &report.step {
+        // Also once it is complete: the next version follows.
+        let waiting = waiting.map(|waiting| format!(". {waiting}")).unwrap_or_default();
+        return State::unknown_because("Installing", format!("Installing {step}{waiting}"));
+    }
+    match waiting {
+        Some(what) => State::unknown_because("Installing", what),
         None if (report.observed && !report.has_missing_objects) || before == State::True => State::True,
         None => before,
     }
@@ -303,6 +323,39 @@ mod tests {
         let unseen = ReconcileResult::Installation(InstallationReport::of(Component::Serving));
         assert_eq!(states(running(), &unseen), running());
         assert_eq!(states(fresh(), &unseen)[4], State::unknown());
+    }
+
+    #[test]
+    fn step_is_never_ready_and_says_what_follows() {
+        let step = "version 1.21.3 on the way from 1.20.3 to 1.23.0 (then 1.22.1, 1.23.0)";
+        let report = |change: &dyn Fn(&mut InstallationReport)| {
+            report_with(|report| {
+                report.step = Some(step.to_owned());
+                change(report);
+            })
+        };
+        // Complete: the next one may begin.
+        let complete = report(&|_| {});
+        let after = states(running(), &complete);
+        assert_eq!(after[2], State::unknown_because("Installing", format!("Installing {step}")));
+        assert!(complete.completes_step() && ready(&after) == after[2]);
+        assert!(!report_with(|_| {}).completes_step(), "the last version is no step");
+        let pending = report(&|report| report.pending = vec!["Job x".into()]);
+        assert_eq!(message(&states(running(), &pending)[2]), format!("Installing {step}. Waiting for Job x"));
+        let failed = report(&|report| report.failures = vec!["Job x failed: y".into()]);
+        assert_eq!(
+            message(&states(running(), &failed)[2]),
+            format!("Install failed with message: {step}: Job x failed: y")
+        );
+        // After a restart, nothing is known yet.
+        let unseen = report(&|report| report.observed = false);
+        let unavailable = report(&|report| report.unavailable = vec![("a".to_owned(), Wait::from("why"))]);
+        let missing = report(&|report| report.has_missing_objects = true);
+        let stopped = report(&|report| report.failed = Some("why".into()));
+        for waiting in [pending, failed, unseen, unavailable, missing, stopped] {
+            assert!(!waiting.completes_step(), "{waiting:?}");
+            assert_ne!(ready(&states(running(), &waiting)), State::True);
+        }
     }
 
     #[test]

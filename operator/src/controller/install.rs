@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
+use knative_operator_shared::way::Way;
 use kube::core::GroupVersionKind;
-use serde_json::{Value, json};
 
 use tracing::{Instrument, debug_span};
 
@@ -35,7 +35,7 @@ use knative_operator_objects::Kind;
 use knative_operator_objects::Kinds;
 use knative_operator_objects::ObjectId;
 use knative_operator_objects::Owner;
-use knative_operator_objects::plan::{Phase, Plan};
+use knative_operator_objects::plan::Plan;
 use knative_operator_release::Release;
 
 /// Interval of questions about an author who lacks a permission, and of looks at what others have
@@ -46,20 +46,20 @@ const NAMESPACE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Duration of an apply after which the status shows its progress.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
-/// Installs `version` on `cluster`.
+/// Installs the next version of `way` on `cluster`.
 pub async fn install(
     cx: &Context,
     resource: &Knative,
     state: &mut ReconcilerState,
     cluster: &Cluster,
-    version: Version,
+    Way { next: version, then }: Way,
 ) -> Outcome {
     // For an older operator after a rollback, also if only a part of it is applied.
     cx.library.keep(resource, &version, false);
     match namespace::resolve_namespace(cx, resource, state, &cluster.client).await {
         Ok(resource) => {
             let (resource, store) = (&resource, InventoryStore::of(&resource));
-            let install = Install { cx, resource, cluster, store, version, disproved: None };
+            let install = Install { cx, resource, cluster, store, version, then, disproved: None };
             install.run(state).await.unwrap_or_else(|stopped| *stopped)
         }
         Err(error) => Outcome::failed(resource, error_text(&error), Requeue::Retry),
@@ -73,6 +73,8 @@ struct Install<'a> {
     cluster: &'a Cluster,
     store: InventoryStore,
     version: Version,
+    /// The versions that follow, up to the one that the spec means.
+    then: Vec<Version>,
     /// A version in the record that the cluster doesn't have.
     disproved: Option<Version>,
 }
@@ -119,7 +121,7 @@ impl Install<'_> {
         release: &Release,
         observed: &ObservedState,
     ) -> Result<Inventoried, NotStored> {
-        drop_lost_anchor(state, &self.store, observed);
+        state.drop_lost_anchor(&self.store, observed);
         // Taken out of the state: after a failure it is loaded from the cluster again.
         if let Some(owned) = state.anchor.take() {
             let objection = owned.owner.objection(&self.applied(), self.resource.has_installed());
@@ -136,7 +138,7 @@ impl Install<'_> {
         let draft = self.render(release, "")?;
         let applied = self.to_apply(draft.clone());
         let intended = Intended::of(self.cx, self.resource, &applied, &self.version).await;
-        let namespace = namespace_manifest(self.resource, &draft);
+        let namespace = namespace::manifest(self.resource, &draft);
         let (cx, resource, cluster, store) = (self.cx, self.resource, self.cluster, &self.store);
         let (applied, disproved) = (self.applied(), self.disproved.as_ref());
         let ownership = Ownership { cx, resource, cluster, store, applied, disproved };
@@ -177,7 +179,13 @@ impl Install<'_> {
 
     /// What this reconcile applies.
     fn applied(&self) -> AppliedVersion {
-        AppliedVersion::of(self.resource, &self.version, recorded::keeps_installed(self.cx, self.resource))
+        let keeps = recorded::keeps_installed(self.cx, self.resource);
+        AppliedVersion::of(self.resource, &self.version, self.then.last(), keeps)
+    }
+
+    /// What the status says, if the spec means another version, on the way to which this one is.
+    fn step(&self) -> Option<String> {
+        announce::step(self.resource, &self.version, &self.then)
     }
 
     /// The version may not follow the one of the record, `known`. It goes on with that one if the
@@ -190,8 +198,10 @@ impl Install<'_> {
             recorded::report_disproved(cx, resource, &self.store.id(), &known);
             return Box::pin(Install { disproved: Some(known), ..self }.run(state)).await;
         }
-        if self.version != known && recorded::is_meant(cx, resource, &known) {
-            return Box::pin(Install { version: known, ..self }.run(state)).await;
+        if self.version != known
+            && let Some(Way { next: version, then }) = recorded::way_from(cx, resource, &known)
+        {
+            return Box::pin(Install { version, then, ..self }.run(state)).await;
         }
         state.refused_version = resource.common().version.clone().or(Some(String::new()));
         Err(Box::new(Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange)))
@@ -258,7 +268,9 @@ impl Install<'_> {
         kinds: &Kinds,
         observed: &ObservedState,
     ) -> Result<InstallationReport, Stopped> {
-        let announced = announce::announce(self.cx, self.resource, state, (&planned.plan, &self.version));
+        let about = (&planned.plan, &self.version, self.then.last());
+        let announced = announce::announce(self.cx, self.resource, state, about);
+        let announced = announced.map(|report| InstallationReport { step: self.step(), ..report });
         let version = self.version.to_string();
         let mut owned = stored.owned;
         owned.inventory = owned.inventory.share_ids(&planned.plan);
@@ -300,6 +312,7 @@ impl Install<'_> {
         };
         state.throttle = throttle;
         let report = applied.map_err(|error| self.failed(error_text(&error)))?;
+        let report = InstallationReport { step: self.step(), ..report };
         state.anchor = Some(installation.owned);
         state.planned = Some(planned);
         if let Some((_, observer)) = &state.observer {
@@ -337,7 +350,13 @@ impl Install<'_> {
 
     /// The installation failed for `reason`, and is retried.
     fn failed(&self, reason: String) -> Stopped {
-        Box::new(Outcome::failed(self.resource, reason, Requeue::Retry))
+        self.failed_until(Requeue::Retry, reason)
+    }
+
+    fn failed_until(&self, requeue: Requeue, reason: String) -> Stopped {
+        let report = InstallationReport::of(self.resource.component());
+        let report = InstallationReport { failed: Some(reason), step: self.step(), ..report };
+        Box::new(Outcome::of(ReconcileResult::Installation(report), requeue))
     }
 
     /// Nothing can be applied in a terminating namespace. The operator creates it again once it is
@@ -355,10 +374,7 @@ impl Install<'_> {
     /// The rendered objects, owned by the resource or by the anchor with uid `anchor`.
     fn render(&self, release: &Release, anchor: &str) -> Result<Plan, Stopped> {
         let rendered = self.cx.rendered.get(self.resource, &self.version, release, &self.cx.settings);
-        let failed = |e: knative_operator_render::RenderError| {
-            Outcome::failed(self.resource, e.to_string(), Requeue::AwaitChange)
-        };
-        let rendered = rendered.map_err(|error| Box::new(failed(error)))?;
+        let rendered = rendered.map_err(|error| self.failed_until(Requeue::AwaitChange, error.to_string()))?;
         Ok(Plan::new(rendered, &Owner::of(self.resource, anchor)))
     }
 
@@ -367,29 +383,6 @@ impl Install<'_> {
     fn to_apply(&self, plan: Plan) -> Plan {
         if self.store.is_remote() { plan.without_namespaces() } else { plan }
     }
-}
-
-/// A deleted or recreated anchor owns nothing: everything is applied again with the current one.
-/// One that somebody else wrote may have another owner.
-fn drop_lost_anchor(state: &mut ReconcilerState, store: &InventoryStore, observed: &ObservedState) {
-    let Some(OwnedAnchor { anchor, .. }) = &state.anchor else { return };
-    let id = store.id();
-    if observed.has_changed_since(&id, &anchor.uid, anchor.version)
-        || observed.has_foreign_mark()
-        || matches!(observed.observation(&id), Observation::Missing { .. })
-    {
-        state.anchor = None;
-    }
-}
-
-/// The Namespace to create on a spoke: the plan's, or one with the settings of the spec.
-fn namespace_manifest(resource: &Knative, plan: &Plan) -> Value {
-    if let Some(planned) = plan.phase(Phase::Namespaces).next() {
-        return plan.object_of(planned);
-    }
-    let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
-    knative_operator_render::apply_namespace_settings(&mut namespace, resource);
-    namespace
 }
 
 /// Whether `kind` can be watched: a kind that `plan` defines only once its definition exists.

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 
 use knative_operator_shared::api::Knative;
 use kube::Client;
+use serde_json::{Value, json};
 
 use super::context::Context;
 use super::state::ReconcilerState;
 use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::places;
 use knative_operator_apply::store_error::StoreError;
+use knative_operator_objects::plan::{Phase, Plan};
 
 /// Sets the namespace of the installation in `resource`. Asks the cluster once.
 pub async fn resolve_namespace<'r>(
@@ -47,6 +49,16 @@ pub async fn resolve_namespace<'r>(
     Ok(if stays_in_own_namespace { Cow::Owned(resource.clone().installed_in(own)) } else { Cow::Borrowed(resource) })
 }
 
+/// The Namespace to create on a spoke: the plan's, or one with the settings of the spec.
+pub fn manifest(resource: &Knative, plan: &Plan) -> Value {
+    if let Some(planned) = plan.phase(Phase::Namespaces).next() {
+        return plan.object_of(planned);
+    }
+    let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": {}}});
+    knative_operator_render::apply_namespace_settings(&mut namespace, resource);
+    namespace
+}
+
 /// Whether the component is installed in the namespace of `resource`, as far as the namespaces
 /// `found` show. A deletion that was interrupted may have deleted all that shows it.
 fn shows(resource: &Knative, found: &BTreeSet<String>) -> bool {
@@ -56,7 +68,6 @@ fn shows(resource: &Knative, found: &BTreeSet<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use knative_operator_shared::api::KnativeServing;
-    use serde_json::json;
 
     use super::*;
 

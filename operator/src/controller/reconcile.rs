@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use knative_operator_rules as rules;
 use knative_operator_rules::RuleContext;
 use knative_operator_shared::api::Knative;
+use knative_operator_shared::way::Way;
 use tracing::{Instrument, debug_span};
 
 use super::conditions::ReconcileResult;
@@ -165,7 +166,7 @@ async fn install_selected(cx: &Context, resource: &Knative, state: &mut Reconcil
             let Some(version) = resource.installed_version() else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
-            let outcome = install_target(cx, resource, state, Target::Version(version)).await;
+            let outcome = install_target(cx, resource, state, Target::Version(Way::to(version))).await;
             let asked = resource.common().version.as_deref();
             // The record on the cluster had the one that the spec means.
             if outcome.release.as_ref().is_some_and(|release| release.version.satisfies(asked)) {
@@ -205,9 +206,9 @@ async fn install_target(cx: &Context, resource: &Knative, state: &mut Reconciler
         return Outcome::failed(resource, why, Requeue::AwaitChange);
     }
     match target {
-        Target::Version(version) => {
-            let span = debug_span!("install", %version);
-            let outcome = install::install(cx, resource, state, &cluster, version).instrument(span).await;
+        Target::Version(way) => {
+            let span = debug_span!("install", version = %way.next);
+            let outcome = install::install(cx, resource, state, &cluster, way).instrument(span).await;
             // The cluster may be the cause of the failure: check it before the next attempt.
             state.suspect = outcome.requeue == Requeue::Retry
                 || matches!(&outcome.result, ReconcileResult::Installation(i) if !i.refused.is_empty());

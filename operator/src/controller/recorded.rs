@@ -4,6 +4,7 @@
 use knative_operator_runtime::error_text;
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::Version;
+use knative_operator_shared::way::Way;
 use kube::Client;
 
 use super::context::Context;
@@ -21,12 +22,23 @@ pub fn keeps_installed(cx: &Context, resource: &Knative) -> bool {
     (cx.library.keeps_installed || has_fleet(resource)) && resource.common().manifests.is_empty()
 }
 
-/// Whether the `recorded` version is the one to go on with: the spec means it, which the status
-/// would have said, if it were not lost.
-pub fn is_meant(cx: &Context, resource: &Knative, recorded: &Version) -> bool {
+/// The way from the `recorded` version, if it is the one to go on with: the spec means it, or one
+/// that is reached from there, which the status would have said, if it were not lost.
+pub fn way_from(cx: &Context, resource: &Knative, recorded: &Version) -> Option<Way> {
     let keeps = keeps_installed(cx, resource);
-    let selected = knative_operator_release::select_version_after(&cx.library.bundle, resource, Some(recorded), keeps);
-    may_be_followed(resource, recorded) && selected.is_ok_and(|selected| selected == *recorded)
+    let way = knative_operator_release::select_way_after(&cx.library.bundle, resource, Some(recorded), keeps).ok()?;
+    let has_status = resource.installed_version().is_some();
+    may_be_followed(resource, recorded).then(|| beginning_with(recorded, way, has_status)).flatten()
+}
+
+/// `way`, which leads on from the `recorded` version, beginning with that one, if the spec means
+/// it; or if the status, which had the version on the way up, is lost.
+fn beginning_with(recorded: &Version, way: Way, has_status: bool) -> Option<Way> {
+    if way.next == *recorded {
+        return Some(way);
+    }
+    let is_interrupted = !has_status && !way.then.is_empty() && way.target() > recorded;
+    is_interrupted.then(|| Way { next: recorded.clone(), then: [vec![way.next], way.then].concat() })
 }
 
 /// Whether the record may say which version `resource` goes on with. A forged one must not lead
@@ -102,5 +114,22 @@ mod tests {
         assert!(!may_be_followed(Some("1.22.1"), "", "1.24.0") && !may_be_followed(Some("1.22.1"), "", "99.0.0"));
         assert!(!may_be_followed(Some("1.22.1"), "KnativeFleet", "1.23.0"));
         assert!(may_be_followed(None, "KnativeFleet", "1.23.0") && may_be_followed(None, "", "1.24.0"));
+    }
+
+    #[test]
+    fn lost_status_goes_on_up_from_the_record() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        let beginning_with = |recorded: &str, way: &[&str], has_status: bool| {
+            let mut all = way.iter().copied().map(version);
+            let way = Way { next: all.next().unwrap(), then: all.collect() };
+            let way = super::beginning_with(&version(recorded), way, has_status)?;
+            Some([vec![way.next], way.then].concat().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        let (meant, up, down) = (&["1.22.1"][..], &["1.22.1", "1.23.0"][..], &["1.22.1", "1.21.3"][..]);
+        assert_eq!(beginning_with("1.22.1", meant, true).as_deref(), Some("1.22.1"));
+        assert_eq!(beginning_with("1.21.3", up, false).as_deref(), Some("1.21.3 1.22.1 1.23.0"));
+        assert_eq!(beginning_with("1.21.3", up, true), None);
+        assert_eq!(beginning_with("1.23.0", down, false), None, "as after a restore");
+        assert_eq!(beginning_with("1.21.3", meant, false), None, "it may follow, or not, without a way");
     }
 }

@@ -2,6 +2,7 @@
 
 use knative_operator_shared::api::Knative;
 use knative_operator_shared::version::{Version, VersionError};
+use knative_operator_shared::way::Way;
 
 use super::context::Context;
 use super::outcome::Requeue;
@@ -10,8 +11,8 @@ use knative_operator_release::VersionSelectionError;
 
 /// What to install.
 pub enum Target {
-    /// This version.
-    Version(Version),
+    /// The next version of this way.
+    Version(Way),
     /// Nothing: the requested version is not available.
     Unavailable(String, Requeue),
 }
@@ -19,19 +20,19 @@ pub enum Target {
 /// Selects the version; the error tells why the installed one stays: the requested one may not
 /// follow it, or is not available.
 pub async fn select_version(cx: &Context, resource: &Knative) -> Result<Target, VersionError> {
-    let why = match knative_operator_release::select_version(
+    let why = match knative_operator_release::select_way(
         &cx.library.bundle,
         resource,
         recorded::keeps_installed(cx, resource),
     ) {
-        Ok(version) => return Ok(Target::Version(version)),
+        Ok(way) => return Ok(Target::Version(way)),
         Err(VersionSelectionError::Ineligible(why)) => return Err(why),
         Err(VersionSelectionError::Bundle(why)) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
         Err(VersionSelectionError::Unavailable(why)) => why,
     };
     if let Some(begun) = begun(resource) {
         match cx.library.has_archived(resource.component(), &begun).await {
-            Ok(true) => return Ok(Target::Version(begun)),
+            Ok(true) => return Ok(Target::Version(Way::to(begun))),
             Ok(false) => {}
             Err(why) => return Ok(Target::Unavailable(why.to_string(), Requeue::Retry)),
         }

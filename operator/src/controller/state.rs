@@ -10,8 +10,11 @@ use kube::Client;
 
 use super::causes::Causes;
 use super::draining::Draining;
+use knative_operator_apply::anchor::InventoryStore;
 use knative_operator_apply::claim::Anchor;
+use knative_operator_apply::differ::Observation;
 use knative_operator_apply::inventory::Inventory;
+use knative_operator_apply::observed::ObservedState;
 use knative_operator_apply::observer::Observer;
 use knative_operator_apply::proof::Proof;
 use knative_operator_apply::throttle::Throttle;
@@ -211,6 +214,19 @@ impl ReconcilerState {
         (self.observer, self.anchor, self.occupied, self.planned) = (None, None, None, None);
         (self.stays_in_own_namespace, self.namespace_contents, self.created_namespace_at) = (None, None, None);
         (self.announced, self.remaining, self.causes) = (None, None, Causes::default());
+    }
+
+    /// A deleted or recreated anchor owns nothing: everything is applied again with the current
+    /// one. One that somebody else wrote may have another owner.
+    pub fn drop_lost_anchor(&mut self, store: &InventoryStore, observed: &ObservedState) {
+        let Some(OwnedAnchor { anchor, .. }) = &self.anchor else { return };
+        let id = store.id();
+        if observed.has_changed_since(&id, &anchor.uid, anchor.version)
+            || observed.has_foreign_mark()
+            || matches!(observed.observation(&id), Observation::Missing { .. })
+        {
+            self.anchor = None;
+        }
     }
 
     /// Records a change of the spec.

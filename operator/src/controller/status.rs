@@ -63,8 +63,9 @@ pub async fn publish_outcome(
     outcome: Outcome,
 ) -> Requeue {
     let states = conditions::states(conditions::stored(&state.status(resource).conditions), &outcome.result);
-    // The status has the version once the API server has accepted every object.
-    let is_accepted = states[2] == State::True;
+    // The status has the version once the API server has accepted every object; one on the way to
+    // another, from which that one is installed, once it is Ready.
+    let is_accepted = states[2] == State::True || outcome.result.completes_step();
     let release = outcome.release.filter(|_| is_accepted);
     let update = StatusUpdate {
         version: release.as_ref().map(|r| r.version.to_string()),

@@ -20,6 +20,7 @@ pub static ALL: &[&Rule] = &[
     &version::AVAILABLE,
     &version::NEIGHBOR,
     &version::DOWNGRADE,
+    &version::MINORS,
     &manifests::URL,
     &manifests::VERSION,
     &manifests::AGREE,

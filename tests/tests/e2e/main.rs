@@ -47,6 +47,7 @@ mod load;
 mod local;
 mod migration;
 mod migration_pods;
+mod minor_versions;
 mod newer;
 mod newer_site;
 mod no_spec;

@@ -69,7 +69,7 @@ async fn installed(hub: &Cluster, resource: &Value, version: &str) -> Result<()>
 }
 
 /// Each Deployment has `version` and is rolled out, and the Jobs of `version` have run.
-async fn all_of(spoke: &Cluster, version: &str, first: bool) -> Result<()> {
+pub async fn all_of(spoke: &Cluster, version: &str, first: bool) -> Result<()> {
     let minor = version.rsplit_once('.').map_or(version, |(minor, _)| minor);
     for deployment in
         Api::<Deployment>::namespaced(spoke.client(), "knative-serving").list(&ListParams::default()).await?

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use knative_operator_rules as rules;
 use knative_operator_runtime::user::{Connection, Namespaces, UserArgs, namespace_of_hub};
 use knative_operator_shared::api::{Component, Knative};
-use knative_operator_shared::version::Version;
+use knative_operator_shared::way::Way;
 use kube::Client;
 use kube::core::DynamicObject;
 use serde_json::json;
@@ -52,8 +52,8 @@ struct PlanArgs {
 /// What an operator does to an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Effect {
-    /// It installs this version.
-    Installs(Version),
+    /// It installs these versions one after another.
+    Installs(Way),
     /// It changes nothing.
     Stays,
     /// The bundle lacks the installed version, which is kept from the archive.
@@ -72,7 +72,10 @@ impl Effect {
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Installs(version) => write!(f, "installs {version}"),
+            Self::Installs(Way { next, then }) => {
+                write!(f, "installs {next}")?;
+                then.iter().try_for_each(|version| write!(f, ", then {version}"))
+            }
             Self::Stays => f.write_str("stays"),
             Self::Lacking => f.write_str("NOT IN THE BUNDLE: stays; repaired if the operator before archived it"),
             Self::Refused(why) => write!(f, "REFUSED: {why}"),
@@ -134,9 +137,9 @@ async fn list(client: &Client, component: Component, namespace: Option<&str>) ->
 fn effect(bundle: &Bundle, resource: &Knative) -> Result<Effect, String> {
     let installed = resource.installed_version();
     let available = bundle.versions(resource.component()).map_err(|error| error.to_string())?;
-    Ok(match knative_operator_release::select_version(bundle, resource, false) {
-        Ok(version) if installed.as_ref() != Some(&version) => Effect::Installs(version),
-        Ok(version) if available.contains(&version) || !resource.common().manifests.is_empty() => Effect::Stays,
+    Ok(match knative_operator_release::select_way(bundle, resource, false) {
+        Ok(way) if installed.as_ref() != Some(&way.next) => Effect::Installs(way),
+        Ok(way) if available.contains(&way.next) || !resource.common().manifests.is_empty() => Effect::Stays,
         Ok(_) => Effect::Lacking,
         Err(why) => Effect::Refused(why.to_string()),
     })
@@ -161,9 +164,10 @@ mod tests {
             std::fs::create_dir_all(root.path().join("knative-serving").join(version)).unwrap();
         }
         let bundle = Bundle::open(root.path().to_owned());
-        let of = |asked: Option<&str>, installed: &str| {
-            let object = json!({"metadata": {"name": "a", "namespace": "n"}, "spec": {"version": asked},
-                "status": {"version": installed}});
+        let of = |asked: Option<&str>, installed: &str, minors: Option<&str>| {
+            let annotations = json!({"operator.knative.dev/minor-versions": minors});
+            let object = json!({"metadata": {"name": "a", "namespace": "n", "annotations": annotations},
+                "spec": {"version": asked}, "status": {"version": installed}});
             let mut object = object;
             rules::drop_nulls(&mut object);
             let resource = rules::parse(Component::Serving, &object).unwrap();
@@ -181,8 +185,12 @@ mod tests {
             (None, "1.20.0", true, "REFUSED: not supported to upgrade"),
             (Some("1.22.7"), "1.22.1", true, "REFUSED: the manifests of the target version 1.22.7 are not available"),
         ] {
-            let (found, text) = of(asked, installed);
+            let (found, text) = of(asked, installed, None);
             assert!(found == is_problem && text.starts_with(expected), "{asked:?} {installed}: {text}");
         }
+        let each = |asked, installed| of(asked, installed, Some("each"));
+        let steps = "installs 1.21.3, then 1.22.1, then 1.23.0";
+        assert_eq!(each(None, "1.20.0"), (false, steps.to_owned()));
+        assert!(each(None, "1.19.0").1.starts_with("REFUSED: the release bundle lacks version 1.20, which is on"));
     }
 }
