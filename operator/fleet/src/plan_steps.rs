@@ -128,10 +128,12 @@ pub fn removal(
     for resource in own {
         let Some(cluster) = resource.common().cluster_profile_ref.clone() else { continue };
         if !selected.contains(&cluster) && exists(&cluster) {
-            let new = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false };
+            let new = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false, is_installed: false };
             // A protected resource can be orphaned.
             let is_kept = fleet.spec.removal.policy == RemovalPolicy::Delete && is_protected(resource.meta());
-            leaving.entry(cluster).or_insert(new).is_protected |= is_kept;
+            let one = leaving.entry(cluster).or_insert(new);
+            one.is_protected |= is_kept;
+            one.is_installed |= resource.installed_version().is_some();
         } else if selected.contains(&cluster) && resource.installed_version().is_some() {
             staying.insert(cluster);
         }

@@ -40,6 +40,8 @@ pub struct Leaving {
     pub observed: SignedDuration,
     /// Whether its resources can't be deleted.
     pub is_protected: bool,
+    /// Whether a version was installed on it. Without one, it makes no limit greater.
+    pub is_installed: bool,
 }
 
 impl Leaving {
@@ -240,10 +242,10 @@ impl RemovalInput<'_> {
         if differs { next_minute(observed) } else { recorded }
     }
 
-    /// Number of clusters that may leave within a day. Those that are allowed `until` a time, and
+    /// Number of clusters that may leave within a day, of those with an installation. Those that are allowed `until` a time, and
     /// not removed yet, are among the `recent` ones.
     fn limit(&self, recent: usize, until: Option<Timestamp>) -> usize {
-        let others = self.leaving.values().filter(|leaving| !leaving.is_allowed(until)).count();
+        let others = self.leaving.values().filter(|leaving| leaving.is_installed && !leaving.is_allowed(until)).count();
         let total = self.staying + others + recent;
         let limit = limit(self.max_at_once, total * MAX_AT_ONCE / 100, total);
         // At least one cluster may leave, but by default not the last one.

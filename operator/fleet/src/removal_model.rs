@@ -127,7 +127,7 @@ impl Fleet {
                 cluster.observed.filter(|_| since.is_some()).or(since.map(|_| now)).filter(|_| !is_paused);
             if cluster.has_left && !self.removed.contains(&index) {
                 let observed = cluster.observed.map(|from| now - from).unwrap_or_default();
-                let one = Leaving { since, observed, is_protected: cluster.is_protected };
+                let one = Leaving { since, observed, is_protected: cluster.is_protected, is_installed: true };
                 leaving.insert(reference(index), one);
             }
         }

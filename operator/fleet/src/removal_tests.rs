@@ -16,7 +16,12 @@ fn cluster(number: usize) -> ClusterProfileReference {
 
 /// `count` clusters that left at `since`, which this process has observed for `observed` seconds.
 fn leaving(count: usize, since: i64, observed: i64) -> BTreeMap<ClusterProfileReference, Leaving> {
-    let one = Leaving { since: Some(at(since)), observed: SignedDuration::from_secs(observed), is_protected: false };
+    let one = Leaving {
+        since: Some(at(since)),
+        observed: SignedDuration::from_secs(observed),
+        is_protected: false,
+        is_installed: true,
+    };
     (0..count).map(|number| (cluster(number), one.clone())).collect()
 }
 
@@ -256,7 +261,7 @@ fn approval_is_for_these_clusters_and_counts_once() {
     let decision = case.decide();
     assert_eq!((decision.remove.len(), &decision.record), (3, &case.record));
     // They are back, and leave again: the time is another one.
-    let back = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false };
+    let back = Leaving { since: None, observed: SignedDuration::ZERO, is_protected: false, is_installed: true };
     case.leaving = (0..4).map(|number| (cluster(number), back.clone())).collect();
     case.now = 0;
     let since = approved(&case).since.unwrap();
@@ -373,10 +378,26 @@ fn cluster_that_is_allowed_and_not_removed_yet_counts_once() {
     case.record = case.decide().record;
     assert_eq!(case.record.recent[0].clusters, 10);
     // An eleventh one leaves.
-    let other = Leaving { since: Some(at(1)), observed: SignedDuration::from_secs(HOUR), is_protected: false };
+    let other = Leaving {
+        since: Some(at(1)),
+        observed: SignedDuration::from_secs(HOUR),
+        is_protected: false,
+        is_installed: true,
+    };
     case.leaving.insert(cluster(10), other);
     (case.staying, case.now) = (89, 2 * HOUR);
     let decision = case.decide();
     assert_eq!(decision.blocked.map(|blocked| (blocked.clusters.len(), blocked.limit)), Some((1, 10)));
     assert_eq!(decision.remove, (0..10).map(cluster).collect());
+}
+
+#[test]
+fn clusters_without_an_installation_make_no_limit_greater() {
+    // A mistyped selector: nine of fourteen installations leave, with ninety clusters on which
+    // nothing was ever installed.
+    let mut case = Case::new(leaving(99, 0, HOUR), 5);
+    case.leaving.values_mut().skip(9).for_each(|one| one.is_installed = false);
+    let decision = case.decide();
+    assert_eq!(decision.remove.len(), 0);
+    assert_eq!(decision.blocked.map(|blocked| (blocked.clusters.len(), blocked.limit)), Some((99, 1)));
 }

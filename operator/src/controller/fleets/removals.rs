@@ -95,6 +95,7 @@ fn leaving(
             since: times.and_then(|times| times.into_iter().max()),
             observed: SignedDuration::ZERO,
             is_protected: own().any(|resource| is_protected(resource.meta())),
+            is_installed: own().any(|resource| resource.installed_version().is_some()),
         }
     };
     let mut all: BTreeMap<_, _> = clusters.iter().map(|cluster| (cluster.clone(), leaving(cluster))).collect();

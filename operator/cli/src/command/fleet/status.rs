@@ -139,7 +139,7 @@ fn describe(fleet: &KnativeFleet, now: Timestamp) -> String {
         text += "The numbers and the stages are those of the time before.\n";
     }
     let mut rows = vec![row(["STAGE", "", "UPDATED", "UPDATING", "FAILED", "DEFERRED", "STATE", "TIME"])];
-    rows.extend(status.stages.iter().map(|stage| stage_row(status, stage, now)));
+    rows.extend(status.stages.iter().map(|stage| stage_row(&status, stage, now)));
     let _ = write!(text, "\n{}", table(&rows));
     for stage in &status.stages {
         let name = one_line(&stage.name);
