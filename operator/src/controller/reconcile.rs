@@ -57,7 +57,7 @@ pub async fn reconcile(cx: &Context, desired: &Desired, state: &mut ReconcilerSt
     if resource.is_terminating() {
         return finalize::finalize(cx, desired, state).instrument(debug_span!("finalize")).await;
     }
-    let outcome = Box::pin(install_selected(cx, resource, state)).await;
+    let outcome = install_selected(cx, resource, state).await;
     let requeue = status::publish_outcome(cx, resource, state, outcome).await;
     // The version that it has now.
     keep_release(cx, resource, state);
@@ -159,14 +159,15 @@ async fn ignore_local(cx: &Context, resource: &Knative, state: &mut ReconcilerSt
 
 async fn install_selected(cx: &Context, resource: &Knative, state: &mut ReconcilerState) -> Outcome {
     match select_version(cx, resource).await {
-        Ok(target) => install_target(cx, resource, state, target).await,
+        Ok(target) => Box::pin(install_target(cx, resource, state, target)).await,
         // The installed version stays, and is repaired.
         Err(error) => {
             let why = error.to_string();
             let Some(version) = resource.installed_version() else {
                 return Outcome::of(ReconcileResult::Ineligible(why, None), Requeue::AwaitChange);
             };
-            let outcome = install_target(cx, resource, state, Target::Version(Way::to(version))).await;
+            let installed = Target::Version(Way::to(version));
+            let outcome = Box::pin(install_target(cx, resource, state, installed)).await;
             let asked = resource.common().version.as_deref();
             // The record on the cluster had the one that the spec means.
             if outcome.release.as_ref().is_some_and(|release| release.version.satisfies(asked)) {
