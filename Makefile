@@ -63,8 +63,8 @@ advisories: prerequisites ## Compares Cargo.lock with RustSec's advisories; chec
 
 .PHONY: bench
 bench: ## Prints time, requests, CPU and memory of releases and installations. Takes minutes.
-	@cargo build --release --quiet --workspace --bins
-	@cargo bench --quiet -p knative-operator-tests --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission --bench admission_fleets
+	@cargo build --release --quiet --workspace --bins # with --workspace, or Cargo builds again with other features
+	@cargo bench --quiet --workspace --bench release --bench start --bench apply --bench patches --bench fleet --bench rollout --bench admission --bench admission_fleets
 
 .PHONY: generate
 generate: tools ## Generates the chart's CRDs, versions, README and schema, the pages with references, and the table of merge keys.
